@@ -1,0 +1,39 @@
+"""The errors that etude raises on purpose. Each message says what was wrong, what was given, what was expected and
+what to do."""
+
+from __future__ import annotations
+
+
+class EtudeError(Exception):
+    """Base of every error that etude raises on purpose."""
+
+
+class ConfigError(EtudeError, ValueError):
+    """A hyperparameter or an argument cannot be used."""
+
+
+class SpaceError(EtudeError, ValueError):
+    """An algorithm cannot use a space, or a value does not belong to its space."""
+
+
+class EnvironmentFault(EtudeError, RuntimeError):
+    """An environment raised, hung, or returned something that breaks the Gymnasium contract."""
+
+
+class NetworkError(EtudeError, ValueError):
+    """A network has a wrong output shape, or weights do not fit it."""
+
+
+class NumericalError(EtudeError, FloatingPointError):
+    """A loss, a gradient or a weight became NaN or infinite."""
+
+
+class CheckpointError(EtudeError, RuntimeError):
+    """A checkpoint is missing, incomplete, corrupt or of another agent."""
+
+
+class MissingExtra(EtudeError, ImportError):
+    """An optional dependency is not installed; the message holds the command that installs it."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'etude[{extra}]'")

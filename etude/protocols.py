@@ -1,0 +1,142 @@
+"""The contracts between the parts of a run. Parts on either side of a contract know it and not each other.
+
+`rollout.collect() -> buffer.add(steps) -> buffer.sample(k, n) -> engine.learn(batches, hyper) -> rollout.load(weights)`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.data import Batch, Choice, Steps, Update
+from etude.events import Event
+from etude.spaces import Space, Spaces
+from etude.trees import Tree
+
+Weights = dict[str, np.ndarray]
+
+
+class Engine(Protocol):
+    """Evaluates and trains one agent in one framework."""
+
+    spaces: Spaces
+    exportable: bool  # whether the NumPy engine can act with these weights
+
+    def act(self, observation: Tree) -> Any:
+        """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
+
+    def value(self, observation: Tree) -> np.ndarray:
+        """What `agent.value` returns for observations [M, ...]: [M] float32."""
+
+    def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
+        """k gradient steps in one call; `batches` has leading axes [k, B]."""
+
+    def weights(self) -> Weights:
+        """What acting needs, by name."""
+
+    def load(self, weights: Weights) -> None:
+        """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything that learning continues from: weights, lagged copies, optimizer moments, counters, generator."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+
+
+class Explorer(Protocol):
+    """Turns what an agent's `act` returns into actions. Randomness comes in as an argument."""
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """The random numbers for `steps` actions of one environment: [steps, k] float32. Drawing 3 and then 5 gives the
+        same numbers as drawing 8, so that chunks of any length give the same actions."""
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+        """Actions for N environments: `output` of `act` for N observations, `noise` [N, k], `step` the environment steps
+        of the whole run so far (schedules read it)."""
+
+
+class Environments(Protocol):
+    """N environments that are stepped together and reset themselves. See `envs`.
+
+    Each episode of environment number c (over the whole run, not within this object) starts with
+    `reset(seed=episode_seed(run_seed, c, episode))`, where `native` is False.
+    """
+
+    spaces: Spaces
+    columns: np.ndarray  # [N] int64: the numbers of these environments in the run
+    native: bool  # one vectorised simulator with its own generator: cannot replay episodes or step a part
+
+    def reset(self) -> Tree:
+        """Start a new episode everywhere; observations [N, ...]."""
+
+    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step the first len(action) environments (all of them, for a native simulator).
+
+        Returns `observation` [n, ...] to act on next (of the new episode where one ended), `reward` [n] float32,
+        `terminated` [n], `truncated` [n] bool, and `final`: the true last observation of each that ended, by position.
+        Raises EnvironmentFault with environment, episode, step and key for what breaks the contract.
+        """
+
+    def state(self) -> list[dict]:
+        """For each environment, plain data from which `restore` replays the open episode: episode, seed, actions."""
+
+    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+        """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that cannot
+        be replayed, which were reset to a new episode instead."""
+
+    def close(self) -> None: ...
+
+
+class Rollout(Protocol):
+    """Collects steps of N environments with the current weights."""
+
+    spaces: Spaces
+    environments: int  # N
+
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of the first `environments` environments (all where None), with the generators' and the
+        environments' positions kept between calls.
+
+        step: environment steps of the run so far, for schedules of exploration.
+        upcoming: how many time steps the next call will ask for; a rollout that overlaps starts on them at once, with
+            the weights that it has. 0: nothing is started.
+        """
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next collected step on."""
+
+    def warnings(self) -> list[str]:
+        """What happened since the last call that a user should know: workers replaced, episodes dropped."""
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data from which `restore` goes on with the same numbers, for any number of workers."""
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from `state`; returns notes on what could not be replayed."""
+
+    def close(self) -> None:
+        """End workers and free shared memory. May be called twice."""
+
+
+class Replay(Protocol):
+    """Ring x selector x view: see `replay.Buffer`."""
+
+    def add(self, steps: Steps) -> None: ...
+
+    def sample(self, k: int, n: int) -> Batch:
+        """k batches of n, stacked: every array is [k, n, ...]."""
+
+    def update(self, batches: Batch, td_error: np.ndarray) -> None:
+        """Report errors [k, n] for priorities; ignored by selectors without them."""
+
+    def __len__(self) -> int: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+Reporter = Callable[[Event], None]

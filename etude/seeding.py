@@ -1,0 +1,43 @@
+"""Randomness without global state: every generator and every episode's seed is derived from the run's seed and the
+names of what it is for, so that neither the number of workers nor the order of calls changes a number."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+
+def _entropy(run_seed: int, purpose: str, *numbers: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence([run_seed, zlib.crc32(purpose.encode()), *numbers])
+
+
+def generator(run_seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """A generator that belongs to (run seed, purpose, numbers): `generator(1, "explore", environment)`."""
+    return np.random.Generator(np.random.PCG64(_entropy(run_seed, purpose, *numbers)))
+
+
+def episode_seed(run_seed: int, environment: int, episode: int) -> int:
+    """The seed that `reset` gets for one episode of one environment; in [0, 2**31)."""
+    return int(_entropy(run_seed, "episode", environment, episode).generate_state(1)[0] >> 1)
+
+
+def generator_state(rng: np.random.Generator) -> dict:
+    """The state of a PCG64 generator as plain numbers and strings, fit for JSON."""
+    state = rng.bit_generator.state
+    return {
+        "state": str(state["state"]["state"]),
+        "increment": str(state["state"]["inc"]),
+        "has_uint32": state["has_uint32"],
+        "uinteger": state["uinteger"],
+    }
+
+
+def restore_generator(rng: np.random.Generator, state: dict) -> None:
+    """Put a generator where `generator_state` found it."""
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": int(state["state"]), "inc": int(state["increment"])},
+        "has_uint32": int(state["has_uint32"]),
+        "uinteger": int(state["uinteger"]),
+    }

@@ -1,0 +1,125 @@
+"""Spaces, as Gymnasium defines them, and what etude needs to know of them.
+
+Agents see *canonical* spaces: Box actions in [-1, 1] (where the environment's are bounded), Discrete starting at 0, an
+action mask under the key `action_mask` of a Dict observation. `envs` makes them so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+
+from etude.errors import SpaceError
+from etude.trees import Tree
+
+ACTION_MASK = "action_mask"
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The canonical observation and action spaces of a task."""
+
+    observation: Space
+    action: Space
+
+    @property
+    def masked(self) -> bool:
+        """Whether observations carry an action mask."""
+        return isinstance(self.observation, Dict) and ACTION_MASK in self.observation.spaces
+
+
+def parts(space: Space) -> list[tuple[Any, Space]]:
+    """The (key, space) pairs of a Dict (sorted by key) or Tuple space, in the order of `trees`; [] for others."""
+    if isinstance(space, Dict):
+        return sorted(space.spaces.items())
+    if isinstance(space, Tuple):
+        return list(enumerate(space.spaces))
+    return []
+
+
+def is_image(space: Space) -> bool:
+    """Whether a space holds images: uint8, three dimensions (height, width, channels or stacked frames)."""
+    return isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3
+
+
+def zeros(space: Space, *batch: int) -> Tree:
+    """A tree of zero arrays of shape `[*batch, ...]` that can hold values of `space`."""
+    if isinstance(space, Dict):
+        return {key: zeros(part, *batch) for key, part in parts(space)}
+    if isinstance(space, Tuple):
+        return tuple(zeros(part, *batch) for _, part in parts(space))
+    return np.zeros((*batch, *(space.shape or ())), storage_dtype(space))
+
+
+def storage_dtype(space: Space) -> np.dtype:
+    """The dtype in which values of a space are kept: float64 becomes float32, other dtypes stay."""
+    if space.dtype == np.float64:
+        return np.dtype(np.float32)
+    return np.dtype(space.dtype)
+
+
+def describe(space: Space) -> str:
+    """A space in a few words for messages: `Box(3,) float32`, `Discrete(4)`, `Dict(position: Box(2,) float32)`."""
+    if isinstance(space, Box):
+        return f"Box{space.shape} {space.dtype}"
+    if isinstance(space, Discrete):
+        return f"Discrete({space.n})" if space.start == 0 else f"Discrete({space.n}, start={space.start})"
+    if isinstance(space, MultiDiscrete):
+        return f"MultiDiscrete({space.nvec.tolist()})"
+    if isinstance(space, MultiBinary):
+        return f"MultiBinary({space.n})"
+    if isinstance(space, Dict):
+        return "Dict(" + ", ".join(f"{key}: {describe(part)}" for key, part in parts(space)) + ")"
+    if isinstance(space, Tuple):
+        return "Tuple(" + ", ".join(describe(part) for _, part in parts(space)) + ")"
+    return type(space).__name__
+
+
+def to_json(space: Space) -> dict:
+    """A space as plain data, fit for JSON."""
+    if isinstance(space, Box):
+        same = bool(np.all(space.low == space.low.flat[0]) and np.all(space.high == space.high.flat[0]))
+        low, high = (float(space.low.flat[0]), float(space.high.flat[0])) if same else (space.low.tolist(), space.high.tolist())
+        return {"box": {"low": low, "high": high, "shape": list(space.shape), "dtype": str(space.dtype)}}
+    if isinstance(space, Discrete):
+        return {"discrete": {"n": int(space.n), "start": int(space.start)}}
+    if isinstance(space, MultiDiscrete):
+        return {"multi_discrete": {"nvec": space.nvec.tolist()}}
+    if isinstance(space, MultiBinary):
+        return {"multi_binary": {"n": space.n if isinstance(space.n, int) else [int(n) for n in space.n]}}
+    if isinstance(space, Dict):
+        return {"dict": {key: to_json(part) for key, part in parts(space)}}
+    if isinstance(space, Tuple):
+        return {"tuple": [to_json(part) for _, part in parts(space)]}
+    raise SpaceError(
+        f"etude cannot use a {type(space).__name__} space; expected Box, Discrete, MultiDiscrete, MultiBinary, or Dict and "
+        "Tuple of these. Convert it with a gymnasium wrapper."
+    )
+
+
+def from_json(data: dict) -> Space:
+    """The space that `to_json` described."""
+    kind, value = next(iter(data.items()))
+    if kind == "box":
+        dtype = np.dtype(value["dtype"])
+        low, high = np.asarray(value["low"], dtype), np.asarray(value["high"], dtype)
+        shape = tuple(value["shape"])
+        return Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)
+    if kind == "discrete":
+        return Discrete(value["n"], start=value["start"])
+    if kind == "multi_discrete":
+        return MultiDiscrete(value["nvec"])
+    if kind == "multi_binary":
+        return MultiBinary(value["n"])
+    if kind == "dict":
+        return Dict({key: from_json(part) for key, part in value.items()})
+    return Tuple([from_json(part) for part in value])
+
+
+__all__ = [
+    "ACTION_MASK", "Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Spaces", "Tuple",
+    "describe", "from_json", "is_image", "parts", "storage_dtype", "to_json", "zeros",
+]  # fmt: skip
