@@ -1,4 +1,5 @@
-"""Optimizers as data. Engines read these; the learning rate and every other float may change while a run goes on."""
+"""Optimizers as data. Engines read these. The learning rate is not here: it is a field of the
+algorithm's config, because it may change while a run goes on."""
 
 from __future__ import annotations
 
@@ -10,11 +11,9 @@ class Adam:
     """Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1: `w -= rate * m / (1 - b1**t) / (sqrt(v / (1 - b2**t)) + epsilon)`.
 
     The same on every engine. (Keras' own Adam adds epsilon before the bias correction, torch's after it; for
-    epsilon = 1e-5 and early steps the two differ by tens of per cent.) `clip` bounds the global norm of the gradient
-    of each named loss; 0 leaves it alone.
+    epsilon = 1e-5 and early steps the two differ by tens of per cent.)
     """
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
-    clip: float = 0.0

@@ -1,0 +1,61 @@
+"""What an agent is: networks, what it would do, and what it minimises. Nothing else.
+
+An agent never saves, plots, steps an environment or holds replay.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from etude.data import Batch
+from etude.networks import Maker
+from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
+from etude.trees import Tree
+
+
+class Loss:
+    """One scalar to minimise, and what is worth telling about it.
+
+    value: scalar. td_error: [B], for priorities. metrics: scalars by name.
+    """
+
+    def __init__(self, value: Any, td_error: Any = None, **metrics: Any):
+        self.value, self.td_error, self.metrics = value, td_error, metrics
+
+
+class Losses(dict[str, Loss]):
+    """Losses by name. Each trains the part of the agent that has its name (an attribute that holds a network, or a dict of
+    networks) and nothing else; all gradients are taken at the same parameters."""
+
+
+class Agent:
+    """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a critic).
+
+    config: a frozen dataclass. Its float fields, and those that `lagged` names, may change while a run goes on: inside
+        `loss` they are scalars of the engine's framework.
+    noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
+    """
+
+    on_policy: ClassVar[bool] = False  # learns only from what its present policy has just done
+    actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
+    noise: dict[str, tuple[int, ...]]
+
+    def __init__(self, config: Any):
+        self.config = config
+        self.noise = {}
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        """Make the networks for these spaces, as attributes."""
+        raise NotImplementedError
+
+    def act(self, observation: Tree) -> Any:
+        """What the explorer turns into actions, for [N, ...] observations: action values [N, n], a distribution, or actions."""
+        raise NotImplementedError
+
+    def value(self, observation: Tree) -> Any:
+        """State values [N] for [N, ...] observations; agents with a critic of states write it."""
+        raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""
+        raise NotImplementedError

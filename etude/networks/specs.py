@@ -1,0 +1,50 @@
+"""Networks as data: frozen descriptions that engines build, checkpoints store and evolution mutates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etude.errors import ConfigError
+
+ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
+INITIALIZERS = ("fan_in", "orthogonal")
+
+
+def _check(spec: Mlp | Conv) -> None:
+    for name, allowed in (("activation", ACTIVATIONS), ("initializer", INITIALIZERS)):
+        if getattr(spec, name) not in allowed:
+            raise ConfigError(
+                f"{type(spec).__name__}: unknown {name} {getattr(spec, name)!r}; expected one of {', '.join(allowed)}."
+            )
+    if any(int(width) < 1 for width in spec.widths):
+        raise ConfigError(f"{type(spec).__name__}: every layer needs at least one unit; got widths {spec.widths}.")
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """Dense layers. Everything that is observed is flattened, joined and passed through them."""
+
+    widths: tuple[int, ...] = (64, 64)  # units of each hidden layer
+    activation: str = "relu"  # relu, tanh, elu, gelu or silu
+    initializer: str = "fan_in"  # fan_in: uniform in +-1/sqrt(inputs), biases too; orthogonal: gain sqrt(2), biases 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True)
+class Conv:
+    """Convolutions over every image (uint8, height x width x channels, scaled to [0, 1] in the network), then dense
+    layers over their features joined with everything else that is observed. The default is the network of
+    Mnih et al. 2015, doi:10.1038/nature14236."""
+
+    filters: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride)
+    widths: tuple[int, ...] = (512,)
+    activation: str = "relu"
+    initializer: str = "orthogonal"
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+Spec = Mlp | Conv
