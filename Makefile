@@ -1,0 +1,67 @@
+# Needs Python 3.11 or newer, make and pip; everything else is installed into $(VENV), once.
+PYTHON ?= python3
+VENV ?= .venv
+ENGINES ?= jax tensorflow torch
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+FLOORS_0_TO_2 := $(wildcard etude/data.py etude/trees.py etude/spaces.py etude/events.py etude/protocols.py \
+  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py \
+  etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
+
+.PHONY: help train test engines check bench slow
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
+	@echo "make test    set up every engine and run all tests"
+	@echo "make check   lint, format, types, layers"
+	@echo "make bench   measure speed and memory"
+	@echo "make slow    the learning table of every algorithm, all seeds (hours)"
+
+train: $(VENV)/.ready-train
+	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
+
+test: $(VENV)/.ready-test
+	@failed=0; \
+	$(PY) -m pytest tests --ignore tests/engines || failed=1; \
+	$(MAKE) --no-print-directory engines || failed=1; \
+	exit $$failed
+
+# One process per engine, two at a time; each prints its report when it is whole.
+engines: $(VENV)/.ready-test
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(ENGINES:%=engine-%)
+
+engine-%:
+	@log=$$(mktemp); \
+	$(PY) -m pytest tests/engines --engine $* >$$log 2>&1; status=$$?; \
+	echo "== tests/engines on $* =="; cat $$log; rm -f $$log; exit $$status
+
+check: $(VENV)/.ready-test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy $(FLOORS_0_TO_2)
+	$(PY) -m pytest tests/layers
+
+bench: $(VENV)/.ready-test
+	$(PY) -m benchmarks
+
+slow: $(VENV)/.ready-test
+	$(PY) benchmarks/learning.py
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "etude needs Python 3.11 or newer, got " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'
+	@echo "Making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready-train: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing etude with the jax engine into $(VENV) (once)"
+	@$(PIP) -e ".[jax]"
+	@touch $@
+
+# torch comes first and alone: the versions of what torch and TensorFlow share follow it.
+$(VENV)/.ready-test: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing etude with every engine into $(VENV) (once)"
+	@$(PIP) torch==2.13.0
+	@$(PIP) -e ".[jax,tensorflow,envs,dev]"
+	@touch $@ $(VENV)/.ready-train

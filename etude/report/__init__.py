@@ -1,0 +1,1 @@
+"""Reporters: what listens to the events of a run."""

@@ -1,0 +1,17 @@
+"""Keras fixes its backend per process: tests of engines run once per engine, `pytest tests/engines --engine torch`."""
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--engine",
+        choices=("jax", "tensorflow", "torch"),
+        default="jax",
+        help="the engine that tests/engines runs on",
+    )
+
+
+@pytest.fixture(scope="session")
+def engine_name(request) -> str:
+    return request.config.getoption("--engine")
