@@ -3,12 +3,13 @@ and import no framework."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from etude.agent import Agent
-from etude.engines.structure import Structure, check_weights
+from etude.engines.structure import Structure, parts_of
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
 from etude.protocols import Weights
@@ -27,43 +28,45 @@ class NumpyEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self.spaces = spaces
-        make = Maker(lambda value, trainable: value, _no_modules, np.random.default_rng(0))
-        self.structure = Structure(agent, spaces, make)
-        self.agent = self.structure.agent
-        self._shapes = {name: value.shape for name, value in self.structure.variables.items()}
-        self.act = self.agent.act
-        self.value = self.agent.value
+        self.structure = Structure(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
+        self._values: dict[str, np.ndarray] = dict(self.structure.initial)
+        self._bound = self.structure.bind(self._values)
+
+    def act(self, observation: Tree) -> Any:
+        """What `agent.act` returns for observations [N, ...]."""
+        return self._bound.act(observation)
+
+    def value(self, observation: Tree) -> np.ndarray:
+        """What `agent.value` returns for observations [M, ...]: [M] float32."""
+        return self._bound.value(observation)
 
     def load(self, weights: Weights) -> None:
-        """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
-        check_weights(weights, self._shapes)
-        for part_name, part in self.structure.parts.items():
-            for name in part.variables:
-                value = weights.get(f"{part_name}.{name}")
-                if value is not None:
-                    part.variables[name] = value
+        """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
+        self.structure.check_weights(weights)
+        self._values |= weights
+        self._bound = self.structure.bind(self._values)
 
     def weights(self) -> Weights:
         """The weights by name."""
-        parts = self.structure.parts
-        return {f"{p}.{v}": value for p, part in parts.items() for v, value in part.variables.items()}
+        return dict(self._values)
+
+    def read_by_acting(self, observation: Tree) -> tuple[str, ...]:
+        """The names of the weights that `act` reads, found by acting once on observations [N, ...]."""
+        read: set[str] = set()
+        agent = self.structure.bind(self._values)
+        for name, part in parts_of(agent).items():
+            part.variables = _Recorder(part.variables, name, read)
+        agent.act(observation)
+        return tuple(sorted(read))
 
 
-def read_by_acting(agent: Agent, spaces: Spaces, observation: Tree) -> tuple[str, ...]:
-    """The names of the weights that `agent.act` reads, found by acting once on observations [1, ...]."""
-    engine = NumpyEngine(agent, spaces)
-    read: list[str] = []
-    for part_name, part in engine.structure.parts.items():
-        part.variables = _Recording(part.variables, part_name, read)
-    engine.act(observation)
-    return tuple(sorted(set(read)))
+class _Recorder(dict):
+    """Variables of a part that note which of them are looked up."""
 
-
-class _Recording(dict):
-    def __init__(self, values: dict, prefix: str, read: list[str]):
-        super().__init__(values)
-        self._prefix, self._read = prefix, read
+    def __init__(self, variables: Mapping[str, Any], part: str, read: set[str]):
+        super().__init__(variables)
+        self._part, self._read = part, read
 
     def __getitem__(self, name: str) -> Any:
-        self._read.append(f"{self._prefix}.{name}")
+        self._read.add(f"{self._part}.{name}")
         return super().__getitem__(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,38 +33,39 @@ class Structure:
         self.agent = copy.copy(agent)
         self.agent.noise = {}
         self.agent.build(make, spaces)
-        self.parts = dict(_parts(self.agent))
-        names = {id(part): name for name, part in self.parts.items()}
-        self.variables = {f"{p}.{v}": value for p, part in self.parts.items() for v, value in part.variables.items()}
-        self.groups: dict[str, tuple[str, ...]] = {}
-        self.following: list[Following] = []
+        self.parts = parts_of(self.agent)
+        self.initial: Weights = {
+            f"{p}.{v}": np.asarray(value) for p, part in self.parts.items() for v, value in part.variables.items()
+        }
+        self.groups: dict[str, tuple[str, ...]] = {}  # loss name -> the variables that it trains
         for name, part in self.parts.items():
-            if part.trainable:
+            trained = tuple(f"{name}.{v}" for v in part.variables if v not in part.frozen)
+            if trained:
                 group = name.split(".")[0]
-                self.groups[group] = self.groups.get(group, ()) + tuple(f"{name}.{v}" for v in part.variables)
-            if part.lag is not None:
-                source = names[id(part.lag.source)]
-                for v in part.variables:
-                    self.following.append(Following(f"{name}.{v}", f"{source}.{v}", part.lag.every, part.lag.tau))
+                self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
+        self.following = self._following()
         self.hyper = self._hyper_names()
+        self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
         self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.on), None)
         self.portable = all(part.portable for part in self.parts.values())
-        self.acting = tuple(f"{p}.{v}" for p, part in self.parts.items() if part.lag is None for v in part.variables)
 
-    def _hyper_names(self) -> tuple[str, ...]:
-        followed = {name for f in self.following for name in (f.every, f.tau) if name is not None}
-        fields = dataclasses.fields(self.agent.config)
-        floats = {f.name for f in fields if isinstance(getattr(self.agent.config, f.name), float | Linear)}
-        missing = followed - {f.name for f in fields}
-        if missing:
-            raise ConfigError(f"lagged names the config field {sorted(missing)}, which {type(self.agent.config).__name__} lacks.")
-        return tuple(sorted(floats | followed))
-
-    def learning_rate(self, group: str) -> str:
-        """The config field with the learning rate of a loss: `critic_learning_rate` where there is one, or `learning_rate`."""
-        own = f"{group}_learning_rate"
-        return own if own in self.hyper else "learning_rate"
+    def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Agent:
+        """The agent as a function of these variables, with these (traced) scalars in its config."""
+        agent = copy.copy(self.agent)
+        for name, part in self.parts.items():
+            bound = part.bound({v: values[f"{name}.{v}"] for v in part.variables})
+            attribute, _, key = name.partition(".")
+            if key:
+                setattr(agent, attribute, {**getattr(agent, attribute), key: bound})
+            else:
+                setattr(agent, attribute, bound)
+        if hyper:
+            # A shallow copy instead of dataclasses.replace: the config's own checks are for numbers, not for tracers.
+            agent.config = copy.copy(agent.config)
+            for field, value in hyper.items():
+                object.__setattr__(agent.config, field, value)
+        return agent
 
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where losses and trained parts do not go by the same names."""
@@ -74,37 +75,50 @@ class Structure:
                 f"{sorted(self.groups)}. Each loss trains the part of its name: give both the same names."
             )
 
+    def check_weights(self, weights: Weights) -> None:
+        """Raise NetworkError where a weight's name or shape does not fit."""
+        for name, value in weights.items():
+            own = self.initial.get(name)
+            if own is None:
+                raise NetworkError(f"There is no weight named {name!r}; the agent has {', '.join(sorted(self.initial))}.")
+            if np.shape(value) != own.shape:
+                raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the agent's has {own.shape}.")
 
-def _parts(agent: Agent) -> Iterator[tuple[str, Part]]:
+    def draw_noise(self, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
+        """The standard normal arrays [k, n, ...] that the losses of k batches of n need."""
+        shapes = sorted(self.agent.noise.items())
+        return {name: rng.standard_normal((k, n, *shape), np.float32) for name, shape in shapes}
+
+    def _following(self) -> tuple[Following, ...]:
+        names = {id(part): name for name, part in self.parts.items()}
+        return tuple(
+            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.every, part.lag.tau)
+            for name, part in self.parts.items()
+            if part.lag is not None
+            for v in part.variables
+        )
+
+    def _hyper_names(self) -> tuple[str, ...]:
+        fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
+        followed = {name for f in self.following for name in (f.every, f.tau) if name is not None}
+        if followed - fields.keys():
+            raise ConfigError(
+                f"lagged names the config fields {sorted(followed - fields.keys())}, which "
+                f"{type(self.agent.config).__name__} lacks."
+            )
+        return tuple(sorted(followed | {name for name, value in fields.items() if isinstance(value, float | Linear)}))
+
+    def _rate(self, group: str) -> str:
+        own = f"{group}_learning_rate"
+        return own if own in self.hyper else "learning_rate"
+
+
+def parts_of(agent: Agent) -> dict[str, Part]:
+    """The parts of a built agent by attribute, or `attribute.key` for a dict of parts."""
+    found: dict[str, Part] = {}
     for name, value in vars(agent).items():
         if isinstance(value, Part):
-            yield name, value
+            found[name] = value
         elif isinstance(value, dict):
-            for key, inner in value.items():
-                if isinstance(inner, Part):
-                    yield f"{name}.{key}", inner
-
-
-def with_hyper(agent: Agent, hyper: dict[str, Any]) -> Agent:
-    """The agent with config fields replaced by (traced) scalars; its parts are shared. Skips the config's own checks, which
-    are for numbers."""
-    config = copy.copy(agent.config)
-    for name, value in hyper.items():
-        object.__setattr__(config, name, value)
-    bound = copy.copy(agent)
-    bound.config = config
-    return bound
-
-
-def draw_noise(agent: Agent, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
-    """The standard normal arrays [k, n, ...] that a learn call of k batches of n needs."""
-    return {name: rng.standard_normal((k, n, *shape), np.float32) for name, shape in sorted(agent.noise.items())}
-
-
-def check_weights(weights: Weights, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Raise NetworkError where a weight's name or shape does not fit."""
-    for name, value in weights.items():
-        if name not in shapes:
-            raise NetworkError(f"There is no weight named {name!r}; the agent has {', '.join(sorted(shapes))}.")
-        if tuple(value.shape) != tuple(shapes[name]):
-            raise NetworkError(f"Weight {name!r} has shape {tuple(value.shape)}; the agent's has {tuple(shapes[name])}.")
+            found |= {f"{name}.{key}": part for key, part in value.items() if isinstance(part, Part)}
+    return found

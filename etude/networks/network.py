@@ -1,12 +1,13 @@
-"""Networks with variables in them: what `make` gives to an agent's `build`.
+"""Networks with values in them: what `make` gives to an agent's `build`.
 
-An engine brings two functions, one that turns an array into a variable of its framework and one that wraps a module that
-a user wrote; everything else about networks is the same on every engine.
+A part is a function of named arrays. What `build` makes holds their initial values, in NumPy; an engine binds the same part to
+arrays of its framework (`Part.bound`), so that nothing here knows which one it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,11 @@ from etude.networks.specs import Conv, Mlp, Spec
 from etude.spaces import Space
 from etude.trees import Tree
 
-MakeVariable = Callable[[np.ndarray, bool], Any]  # (initial value, trainable) -> the framework's variable
 ModuleFactory = Callable[[], Any]  # returns a torch.nn.Module or a keras.Model
 
 
 class Lag(NamedTuple):
-    """How a lagged copy follows its source: exactly one of the two is set."""
+    """How a lagged copy follows its source: exactly one of `every` and `tau` is set."""
 
     source: Part
     every: str | None  # the config field that holds how many gradient steps lie between two copies
@@ -32,88 +32,73 @@ class Lag(NamedTuple):
 
 
 class Part:
-    """A component of an agent that has variables."""
+    """A component of an agent: a function of observations and of the named arrays in `variables`."""
 
-    variables: dict[str, Any]
-    trainable: bool = True
+    variables: Mapping[str, Any]
+    frozen: frozenset[str] = frozenset()  # variables that no loss trains
+    moved: Mapping[str, Any] = {}  # variables that calling the part changed, such as running statistics of a module
     portable: bool = True  # whether NumPy can compute it quickly enough to act
     lag: Lag | None = None
 
     def __call__(self, observation: Tree) -> Any:
         raise NotImplementedError
 
-    def twin(self) -> Part:
-        """The same function with variables of its own, which start equal and are not trained."""
-        raise NotImplementedError
+    def bound(self, variables: Mapping[str, Any]) -> Part:
+        """The same function of other arrays."""
+        part = copy.copy(self)
+        part.variables = variables
+        return part
 
 
 class Network(Part):
     """An architecture and its variables."""
 
-    def __init__(self, architecture: Architecture, initial: dict[str, np.ndarray], make_variable: MakeVariable):
-        self.architecture, self._initial, self._make_variable = architecture, initial, make_variable
-        self.variables = {name: make_variable(value, True) for name, value in initial.items()}
+    def __init__(self, architecture: Architecture, rng: np.random.Generator):
+        self.architecture = architecture
+        self.variables = architecture.initial(rng)
         self.portable = not isinstance(architecture.spec, Conv)
 
     def __call__(self, observation: Tree) -> Any:
         return self.architecture(self.variables, observation)
 
-    def twin(self) -> Network:
-        copy = Network(self.architecture, self._initial, lambda value, _: self._make_variable(value, False))
-        copy.trainable = False
-        return copy
 
+class Free(Part):
+    """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
-class Scalar(Part):
-    """One trained number, such as the logarithm of a temperature."""
-
-    def __init__(self, value: float, make_variable: MakeVariable):
-        self.variables = {"value": make_variable(np.float32(value).reshape(()), True)}
+    def __init__(self, values: np.ndarray):
+        self.variables = {"value": np.asarray(values, np.float32)}
 
     def __call__(self, observation: Tree = None) -> Any:
-        return self.variables["value"] * 1.0
-
-
-class Vector(Part):
-    """Trained numbers that do not depend on the observation, such as the log standard deviations of a policy."""
-
-    def __init__(self, values: np.ndarray, make_variable: MakeVariable):
-        self.variables = {"value": make_variable(np.asarray(values, np.float32), True)}
-
-    def __call__(self, observation: Tree = None) -> Any:
-        return self.variables["value"] * 1.0
+        return self.variables["value"]
 
 
 class Normaliser(Part):
     """Centres and scales observations by moments that the run keeps up to date (`RunningMoments.values`)."""
 
-    trainable = False
-
-    def __init__(self, space: Space, on: bool, make_variable: MakeVariable):
+    def __init__(self, space: Space, on: bool):
         self.space, self.on = space, on
         self.paths = normalised_paths(space) if on else []
-        self.variables = {}
+        variables = {}
         for name, path in self.paths:
             part = space
             for key in path:
                 part = part[key]  # type: ignore[index]
-            self.variables[f"{name}.mean"] = make_variable(np.zeros(part.shape, np.float32), False)
-            self.variables[f"{name}.scale"] = make_variable(np.ones(part.shape, np.float32), False)
+            variables[f"{name}.mean"] = np.zeros(part.shape, np.float32)
+            variables[f"{name}.scale"] = np.ones(part.shape, np.float32)
+        self.variables, self.frozen = variables, frozenset(variables)
 
     def __call__(self, observation: Tree) -> Tree:
         return normalise(self.variables, self.paths, observation) if self.on else observation
 
 
 class Maker:
-    """Makes the parts of one agent for one engine; handed to `Agent.build` as `make`."""
+    """Makes the parts of one agent; handed to `Agent.build` as `make`.
 
-    def __init__(
-        self,
-        make_variable: MakeVariable,
-        wrap_module: Callable[[ModuleFactory, Space, int], Part],
-        rng: np.random.Generator,
-    ):
-        self._make_variable, self._wrap_module, self._rng = make_variable, wrap_module, rng
+    wrap_module: how the engine wraps a module that a user wrote.
+    """
+
+    def __init__(self, rng: np.random.Generator, wrap_module: Callable[[ModuleFactory, Space, int], Part]):
+        self._rng, self._wrap_module = rng, wrap_module
 
     def __call__(
         self,
@@ -131,8 +116,7 @@ class Maker:
         """
         joined = gym_spaces.Tuple(space) if isinstance(space, tuple) else space
         if isinstance(spec, Mlp | Conv):
-            architecture = Architecture(spec, joined, outputs, members, gain)
-            return Network(architecture, architecture.initial(self._rng), self._make_variable)
+            return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
         if not callable(spec):
             raise ConfigError(
                 f"network is {spec!r}; expected a spec such as Mlp((64, 64)), or a function that returns a torch.nn.Module "
@@ -145,17 +129,13 @@ class Maker:
             )
         return self._wrap_module(spec, joined, outputs)
 
-    def scalar(self, value: float) -> Scalar:
-        """One trained number."""
-        return Scalar(value, self._make_variable)
-
-    def vector(self, values: np.ndarray) -> Vector:
-        """Trained numbers that do not depend on the observation."""
-        return Vector(values, self._make_variable)
+    def free(self, values: np.ndarray | float) -> Free:
+        """Trained numbers that depend on nothing."""
+        return Free(np.asarray(values))
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""
-        return Normaliser(space, on, self._make_variable)
+        return Normaliser(space, on)
 
 
 def lagged(part: Part, *, every: str | None = None, tau: str | None = None) -> Part:
@@ -165,6 +145,7 @@ def lagged(part: Part, *, every: str | None = None, tau: str | None = None) -> P
     """
     if (every is None) == (tau is None):
         raise ConfigError("lagged takes exactly one of every= and tau=, each the name of a config field.")
-    copy = part.twin()
-    copy.lag = Lag(part, every, tau)
-    return copy
+    follower = part.bound({name: np.copy(value) for name, value in part.variables.items()})
+    follower.frozen = frozenset(part.variables)
+    follower.lag = Lag(part, every, tau)
+    return follower

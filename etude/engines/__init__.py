@@ -1,0 +1,94 @@
+"""Engines: what evaluates and trains an agent. Frameworks are imported here and in `ops`, and only when they are used."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+from etude.agent import Agent
+from etude.errors import ConfigError, MissingExtra
+from etude.protocols import Engine
+from etude.spaces import Spaces
+
+ENGINES = ("jax", "torch", "tensorflow")  # in the order in which "auto" looks for them
+SMALL = 1_000_000  # trained numbers below which a CPU is faster than a GPU for the batches of reinforcement learning
+
+
+def installed() -> list[str]:
+    """The engines whose frameworks are installed, without importing them."""
+    needs = {"jax": ("jax", "keras"), "torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
+    return [name for name in ENGINES if all(importlib.util.find_spec(module) for module in needs[name])]
+
+
+def choose(name: str, network: Any = None) -> str:
+    """The engine that `name` means: itself, or for "auto" that of the agent's own network, or the first one installed."""
+    found = installed()
+    if name == "auto":
+        own = _framework_of(network)
+        wanted = [engine for engine in (found if own is None else own) if engine in found]
+        running = [engine for engine in wanted if engine == _keras_backend()]
+        if not wanted:
+            raise MissingExtra("An engine", "jax")
+        return (running or wanted)[0]
+    if name not in ENGINES:
+        raise ConfigError(f"Unknown engine {name!r}; expected auto, {', '.join(ENGINES)}.")
+    if name not in found:
+        raise MissingExtra(f"The engine {name!r}", name)
+    return name
+
+
+def create(name: str, agent: Agent, spaces: Spaces, *, seed: int = 0, device: str = "auto", compiled: bool = False) -> Engine:
+    """An engine for an agent.
+
+    name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch, compile the
+    learn step (slow to start, faster then); the other engines always do.
+    """
+    name = choose(name, getattr(agent.config, "network", None))
+    if name == "torch":
+        from etude.engines import torch
+
+        place = torch.pick_device(device)
+        if compiled:
+            from etude.engines.functional import FunctionalEngine
+
+            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(place, seed))
+        return torch.TorchEngine(agent, spaces, seed, place)
+    _use_keras_with(name)
+    from etude.engines.functional import FunctionalEngine
+
+    backend: Any
+    if name == "jax":
+        from etude.engines.jax import JaxBackend as backend
+    else:
+        from etude.engines.tensorflow import TensorFlowBackend as backend
+    return FunctionalEngine(agent, spaces, seed, backend(device, seed))
+
+
+def _keras_backend() -> str | None:
+    keras = sys.modules.get("keras")
+    return None if keras is None else keras.backend.backend()
+
+
+def _use_keras_with(name: str) -> None:
+    """Keras fixes its backend when it is first imported."""
+    running = _keras_backend()
+    if running is None:
+        os.environ["KERAS_BACKEND"] = name
+    elif running != name:
+        raise ConfigError(
+            f"Keras is already running on {running} in this process and cannot change to {name}. Use engine={running!r}, or set "
+            f"KERAS_BACKEND={name} before keras is imported."
+        )
+
+
+def _framework_of(network: Any) -> tuple[str, ...] | None:
+    """The engines for a network of a user's own (a class, or a function that makes one); None for specs."""
+    if not callable(network):
+        return None
+    kind = network if isinstance(network, type) else type(network())
+    origins = {base.__module__.split(".")[0] for base in kind.__mro__}
+    if "torch" in origins:
+        return ("torch",)
+    return ("jax", "tensorflow") if "keras" in origins else None

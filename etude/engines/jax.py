@@ -1,0 +1,49 @@
+"""Keras on JAX: the whole learn call is one jitted `lax.scan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from etude.engines.adam import Arrays
+from etude.networks.network import Part
+from etude.spaces import Space
+
+
+class JaxBackend:
+    """See `functional.Backend`."""
+
+    def __init__(self, device: Any, seed: int):
+        self._device, self._seed = device, seed
+        self.device = str(device)
+
+    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+        from etude.engines import keras
+
+        return keras.wrap_module(factory, space, outputs, self._seed)
+
+    def compile(self, function: Any) -> Any:
+        return jax.jit(function)
+
+    def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
+        more, gradients = None, {}
+        for group, names in groups.items():
+            # One differentiation per loss; the compiler merges the forward passes that they have in common.
+            def own(trained: Arrays, group: str = group) -> Any:
+                scalars, more = losses({**values, **trained})
+                return scalars[group], more
+
+            found, more = jax.grad(own, has_aux=True)({name: values[name] for name in names})
+            gradients |= found
+        return more, gradients
+
+    def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(lambda carry, inputs: step(carry, inputs, constant), carry, inputs)
+
+    def put(self, tree: Any) -> Any:
+        return jax.device_put(tree, self._device)
+
+    def numpy(self, tree: Any) -> Any:
+        return jax.tree_util.tree_map(np.array, tree)

@@ -1,0 +1,56 @@
+"""Modules that a user wrote in Keras, as parts of an agent."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import keras
+import numpy as np
+
+from etude import trees
+from etude.errors import NetworkError
+from etude.networks.network import Part
+from etude.spaces import Space, describe, zeros
+from etude.trees import Tree
+
+
+def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
+    """The keras.Model that `factory()` returns, as a part; its first weights come from `seed`."""
+    # Keras takes the seeds of initial weights from Python's own generator: seed it, and put it back as it was.
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        model = factory()
+        if not isinstance(model, keras.Model | keras.layers.Layer):
+            raise NetworkError(f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model.")
+        shape = tuple(model(trees.map(keras.ops.convert_to_tensor, zeros(space, 2))).shape)
+    finally:
+        random.setstate(before)
+    if shape != (2, outputs):
+        raise NetworkError(
+            f"The network {type(model).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
+            f"expected (2, {outputs}). Its last layer needs {outputs} units."
+        )
+    return KerasModule(model)
+
+
+class KerasModule(Part):
+    """A keras.Model that a user wrote, as a function of its variables."""
+
+    portable = False
+
+    def __init__(self, model: Any):
+        self.model = model
+        self._trained = [f"{i}.{v.path}" for i, v in enumerate(model.trainable_variables)]
+        self._others = [f"state{i}.{v.path}" for i, v in enumerate(model.non_trainable_variables)]
+        values = [np.array(v) for v in (*model.trainable_variables, *model.non_trainable_variables)]
+        self.variables: dict[str, Any] = dict(zip((*self._trained, *self._others), values, strict=True))
+        self.frozen = frozenset(self._others)
+
+    def __call__(self, observation: Tree) -> Any:
+        trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
+        outputs, moved = self.model.stateless_call(trained, others, observation)
+        self.moved = dict(zip(self._others, moved, strict=True))
+        self.variables = {**self.variables, **self.moved}
+        return outputs

@@ -1,0 +1,29 @@
+"""From the losses that an agent returns to the numbers that an update reports."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from etude.agent import Losses
+from etude.data import Update
+from etude.errors import NumericalError
+
+
+def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """(scalars by loss name, metrics by name, the first td_error or None)."""
+    scalars = {name: loss.value for name, loss in losses.items()}
+    metrics = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
+    td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
+    return scalars, metrics, td_error
+
+
+def check_finite(update: Update) -> None:
+    """Raise NumericalError where a loss is NaN or infinite."""
+    bad = {name: value for name, value in update.losses.items() if not math.isfinite(value)}
+    if bad:
+        raise NumericalError(
+            f"The loss became {', '.join(f'{name} = {value}' for name, value in bad.items())}. Usual causes: a learning rate "
+            "that is too large, rewards of very different size (normalise them), or gradients without a bound "
+            "(set max_gradient_norm). Go on from the last checkpoint with a smaller learning rate."
+        )

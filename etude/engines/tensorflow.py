@@ -1,0 +1,78 @@
+"""Keras on TensorFlow: the whole learn call is one function with a loop in its graph, compiled by XLA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etude.engines.adam import Arrays
+from etude.networks.network import Part
+from etude.spaces import Space
+
+
+class TensorFlowBackend:
+    """See `functional.Backend`."""
+
+    def __init__(self, device: str, seed: int):
+        self.device, self._seed = device, seed
+
+    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+        from etude.engines import keras
+
+        return keras.wrap_module(factory, space, outputs, self._seed)
+
+    def compile(self, function: Any) -> Any:
+        compiled = tf.function(function, jit_compile=True, reduce_retracing=True)
+
+        def call(*arguments: Any) -> Any:
+            with tf.device(self.device):
+                return compiled(*arguments)
+
+        return call
+
+    def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            for names in groups.values():
+                tape.watch([values[name] for name in names])
+            scalars, more = losses(values)
+        gradients = {}
+        for group, names in groups.items():
+            own = {name: values[name] for name in names}
+            gradients |= tape.gradient(scalars[group], own, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return more, gradients
+
+    def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
+        k = tf.nest.flatten(inputs)[0].shape[0]
+
+        def pick(i: Any) -> Any:
+            return tf.nest.map_structure(lambda x: x[i], inputs)
+
+        def body(i: Any, carry: Any, arrays: list) -> Any:
+            carry, outputs = step(carry, pick(i), constant)
+            return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, _present(outputs), strict=True)]
+
+        outputs = _outputs_of(lambda: step(carry, pick(0), constant)[1])
+        arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in _present(outputs)]
+        _, carry, arrays = tf.while_loop(lambda i, *_: i < k, body, (tf.constant(0), carry, arrays), maximum_iterations=k)
+        stacked = iter([array.stack() for array in arrays])
+        return carry, tuple(None if x is None else next(stacked) for x in outputs)
+
+    def put(self, tree: Any) -> Any:
+        with tf.device(self.device):
+            return tf.nest.map_structure(tf.convert_to_tensor, tree)
+
+    def numpy(self, tree: Any) -> Any:
+        return tf.nest.map_structure(lambda x: np.array(x), tree)
+
+
+def _outputs_of(function: Any) -> tuple:
+    """What a function returns, as tensors of a graph that is thrown away: their dtypes and shapes are known then."""
+    found: list = []
+    tf.function(lambda: found.append(function())).get_concrete_function()
+    return found[0]
+
+
+def _present(outputs: tuple) -> list:
+    return [x for x in outputs if x is not None]

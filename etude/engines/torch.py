@@ -1,0 +1,239 @@
+"""torch: eager steps with the fused Adam, or the functional step compiled by TorchInductor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude import seeding, trees
+from etude.agent import Agent
+from etude.data import Batch, Update
+from etude.engines.adam import Arrays
+from etude.engines.structure import Structure
+from etude.engines.summary import check_finite, read_losses
+from etude.errors import NetworkError
+from etude.networks.network import Maker, Part
+from etude.protocols import Weights
+from etude.spaces import Space, Spaces, describe, zeros
+from etude.trees import Tree
+
+
+class TorchEngine:
+    """Evaluates and trains one agent in eager torch. Every gradient step is one pass through `agent.loss`, one backward pass
+    for each loss, and one fused Adam step for each."""
+
+    def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str):
+        self.spaces, self.device = spaces, device
+        wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
+        self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
+        self.exportable = self.structure.portable
+        self._noise = seeding.generator(seed, "loss noise")
+        self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
+        for name in self.structure.trainable:
+            self._values[name].requires_grad_(True)
+        settings = self.structure.agent.config.optimizer
+        self._optimizers = {
+            group: torch.optim.Adam(
+                [self._values[name] for name in names],
+                betas=(settings.beta1, settings.beta2),
+                eps=settings.epsilon,
+                fused=True,
+            )
+            for group, names in self.structure.groups.items()
+        }
+        self._step = 0
+        self._bound = self.structure.bind(self._values)
+
+    @torch.no_grad()
+    def act(self, observation: Tree) -> Any:
+        """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
+        return to_numpy(self._bound.act(to_torch(observation, self.device)))
+
+    @torch.no_grad()
+    def value(self, observation: Tree) -> np.ndarray:
+        """What `agent.value` returns for observations [M, ...]: [M] float32."""
+        return to_numpy(self._bound.value(to_torch(observation, self.device)))
+
+    def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
+        """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
+        k, n = batches.weight.shape
+        noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
+        fields = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
+        arrays = {name: to_torch(getattr(batches, name), self.device) for name in fields}
+        agent = self.structure.bind(self._values, hyper)
+        for group, optimizer in self._optimizers.items():
+            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
+        found = []
+        for i in range(k):
+            batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
+            found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
+        scalars = torch.stack([torch.stack(numbers) for _, _, numbers, _ in found]).mean(0).tolist()
+        losses, metrics, _, td_error = found[0]
+        update = Update(
+            dict(zip(losses, scalars, strict=False)),
+            dict(zip(metrics, scalars[len(losses) :], strict=True)),
+            None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy(),
+            k,
+        )
+        check_finite(update)
+        return update
+
+    def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
+        losses = agent.loss(batch, noise)
+        self.structure.check_losses(losses)
+        scalars, metrics, td_error = read_losses(losses)
+        remaining = len(scalars)
+        for group, names in self.structure.groups.items():
+            remaining -= 1
+            own = [self._values[name] for name in names]
+            gradients = torch.autograd.grad(scalars[group], own, retain_graph=remaining > 0, allow_unused=True)
+            for value, gradient in zip(own, gradients, strict=True):
+                value.grad = gradient
+            if "max_gradient_norm" in hyper:
+                metrics[f"{group}_gradient_norm"] = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
+        for optimizer in self._optimizers.values():
+            optimizer.step()
+        self._step += 1
+        self._follow(hyper)
+        numbers = [x.detach() for x in (*scalars.values(), *metrics.values())]
+        return list(scalars), list(metrics), numbers, None if td_error is None else td_error.detach()
+
+    @torch.no_grad()
+    def _follow(self, hyper: dict[str, float]) -> None:
+        for target, source, every, tau in self.structure.following:
+            if tau is not None:
+                self._values[target].lerp_(self._values[source], hyper[tau])
+            elif self._step % int(hyper[every]) == 0:  # type: ignore[index]
+                self._values[target].copy_(self._values[source])
+
+    def weights(self) -> Weights:
+        """All weights by name, in NumPy."""
+        return to_numpy(self._values)
+
+    @torch.no_grad()
+    def load(self, weights: Weights) -> None:
+        """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
+        self.structure.check_weights(weights)
+        for name, value in weights.items():
+            self._values[name].copy_(torch.as_tensor(value))
+
+    def state(self) -> dict[str, Any]:
+        """Weights, lagged copies, optimizer moments, counter and generator."""
+        moments: dict[str, dict] = {"first": {}, "second": {}}
+        for name in self.structure.trainable:
+            held = self._moments(name)
+            moments["first"][name], moments["second"][name] = (to_numpy(held[key]) for key in ("exp_avg", "exp_avg_sq"))
+        return {"values": self.weights(), **moments, "step": np.int32(self._step), "noise": seeding.generator_state(self._noise)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self.load(state["values"])
+        seeding.restore_generator(self._noise, state["noise"])
+        self._step = int(state["step"])
+        for name in self.structure.trainable:
+            held = self._moments(name)
+            held["exp_avg"].copy_(torch.as_tensor(state["first"][name]))
+            held["exp_avg_sq"].copy_(torch.as_tensor(state["second"][name]))
+            held["step"].fill_(float(self._step))
+
+    def _moments(self, name: str) -> dict[str, torch.Tensor]:
+        """The optimizer's tensors for a variable, as torch lays them out before the first step where there was none."""
+        value = self._values[name]
+        held = self._optimizers[next(g for g, names in self.structure.groups.items() if name in names)].state[value]
+        if not held:
+            held["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
+            held["exp_avg"], held["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+        return held
+
+
+class CompiledTorchBackend:
+    """See `functional.Backend`: one gradient step is one compiled function, called k times."""
+
+    def __init__(self, device: str, seed: int):
+        self.device, self._seed = device, seed
+        self._compiled: Any = None
+
+    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+        return wrap_module(factory, space, outputs, self._seed)
+
+    def compile(self, function: Any) -> Any:
+        return torch.no_grad()(function)
+
+    def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
+        more, gradients = None, {}
+        for group, names in groups.items():
+
+            def own(trained: Arrays, group: str = group) -> Any:
+                scalars, more = losses({**values, **trained})
+                return scalars[group], more
+
+            found, more = torch.func.grad(own, has_aux=True)({name: values[name] for name in names})
+            gradients |= found
+        return more, gradients
+
+    def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
+        if self._compiled is None:
+            self._compiled = torch.compile(step, fullgraph=True)
+        batches, noise = inputs
+        outputs = []
+        for i in range(batches["weight"].shape[0]):
+            carry, output = self._compiled(carry, (_pick(batches, i), _pick(noise, i)), constant)
+            outputs.append(output)
+        summaries = torch.stack([summary for summary, _ in outputs])
+        return carry, (summaries, None if outputs[0][1] is None else torch.stack([errors for _, errors in outputs]))
+
+    def put(self, tree: Any) -> Any:
+        return to_torch(tree, self.device)
+
+    def numpy(self, tree: Any) -> Any:
+        return to_numpy(tree)
+
+
+def to_torch(tree: Any, device: str) -> Any:
+    """NumPy arrays onto a device, without a copy where it is the CPU and the array may be written to."""
+    if tree is None:
+        return None
+    return trees.map(lambda x: torch.as_tensor(x if np.ndim(x) == 0 or x.flags.writeable else x.copy(), device=device), tree)
+
+
+def to_numpy(tree: Any) -> Any:
+    """Back into NumPy arrays that nothing else writes to."""
+    return trees.map(lambda x: x.detach().cpu().numpy().copy(), tree)
+
+
+def _pick(tree: Any, i: int) -> Any:
+    return None if tree is None else trees.rows(tree, i)
+
+
+def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
+    """The torch.nn.Module that `factory()` returns, as a part; its first weights come from `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = factory()
+    if not isinstance(module, torch.nn.Module):
+        raise NetworkError(f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module.")
+    with torch.no_grad():
+        shape = tuple(module(to_torch(zeros(space, 2), "cpu")).shape)
+    if shape != (2, outputs):
+        raise NetworkError(
+            f"The network {type(module).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
+            f"expected (2, {outputs}). Its last layer needs {outputs} units."
+        )
+    return TorchModule(module)
+
+
+class TorchModule(Part):
+    """A torch.nn.Module that a user wrote, as a function of its parameters and buffers (buffers are updated in place)."""
+
+    portable = False
+
+    def __init__(self, module: torch.nn.Module):
+        self.module = module
+        named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        self.variables = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
+        self.frozen = frozenset(name for name, _ in module.named_buffers())
+
+    def __call__(self, observation: Tree) -> Any:
+        return torch.func.functional_call(self.module, dict(self.variables), (observation,))
