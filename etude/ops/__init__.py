@@ -1,0 +1,223 @@
+"""Functions over arrays: one name for NumPy, torch, TensorFlow and JAX, picked by the type of the arrays at each call.
+
+Names and arguments follow NumPy and keras.ops; arithmetic, comparison and slicing are the arrays' own operators. Python
+numbers mix with arrays of any kind, float32 stays float32, and a function of Python numbers alone is a Python number.
+Reductions go over all axes where `axis` is None. A framework is imported only when one of its arrays comes by.
+"""
+
+# ruff: noqa: A001  (the field's names for these functions are also Python's)
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from etude.ops.dispatch import IMPLEMENTATIONS as _of
+from etude.ops.dispatch import among as _among
+
+Array = Any  # of NumPy, torch, TensorFlow or JAX, a Keras variable, or a Python number where that makes sense
+Axis = int | tuple[int, ...] | None
+
+
+def matmul(x: Array, w: Array) -> Array:
+    """[..., K] @ [K, N] -> [..., N]; for stacked w [E, K, N], x [B, K] or [E, B, K] -> [E, B, N].
+
+    In NumPy the bits of a row do not depend on how many rows there are.
+    """
+    return _of[type(x)].matmul(x, w)
+
+
+def conv(x: Array, kernel: Array, stride: int) -> Array:
+    """Convolution without padding: x [B, H, W, C], kernel [h, w, C, F] -> [B, (H-h)//stride+1, (W-w)//stride+1, F]."""
+    return _of[type(x)].conv(x, kernel, stride)
+
+
+def relu(x: Array) -> Array:
+    return _of[type(x)].relu(x)
+
+
+def elu(x: Array) -> Array:
+    """x where positive, else exp(x) - 1. Clevert et al. 2016, arXiv:1511.07289."""
+    return _of[type(x)].elu(x)
+
+
+def gelu(x: Array) -> Array:
+    """The tanh approximation on every engine. Hendrycks & Gimpel 2016, arXiv:1606.08415."""
+    return _of[type(x)].gelu(x)
+
+
+def silu(x: Array) -> Array:
+    """x * sigmoid(x). Elfwing et al. 2018, arXiv:1702.03118."""
+    return _of[type(x)].silu(x)
+
+
+def tanh(x: Array) -> Array:
+    return _of[type(x)].tanh(x)
+
+
+def sigmoid(x: Array) -> Array:
+    return _of[type(x)].sigmoid(x)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)), without overflow."""
+    return _of[type(x)].softplus(x)
+
+
+def exp(x: Array) -> Array:
+    return _of[type(x)].exp(x)
+
+
+def log(x: Array) -> Array:
+    return _of[type(x)].log(x)
+
+
+def log1p(x: Array) -> Array:
+    return _of[type(x)].log1p(x)
+
+
+def sqrt(x: Array) -> Array:
+    return _of[type(x)].sqrt(x)
+
+
+def square(x: Array) -> Array:
+    return _of[type(x)].square(x)
+
+
+def abs(x: Array) -> Array:
+    return _of[type(x)].abs(x)
+
+
+def sign(x: Array) -> Array:
+    return _of[type(x)].sign(x)
+
+
+def isfinite(x: Array) -> Array:
+    return _of[type(x)].isfinite(x)
+
+
+def stop_gradient(x: Array) -> Array:
+    return _of[type(x)].stop_gradient(x)
+
+
+def zeros_like(x: Array) -> Array:
+    return _of[type(x)].zeros_like(x)
+
+
+def ones_like(x: Array) -> Array:
+    return _of[type(x)].ones_like(x)
+
+
+def cast(x: Array, dtype: str) -> Array:
+    """dtype: a name such as "float32", "int32" or "bool"."""
+    return _of[type(x)].cast(x, dtype)
+
+
+def minimum(x: Array, y: Array) -> Array:
+    return _among(x, y).minimum(x, y)
+
+
+def maximum(x: Array, y: Array) -> Array:
+    return _among(x, y).maximum(x, y)
+
+
+def clip(x: Array, low: Array, high: Array) -> Array:
+    """low, high: numbers or arrays that broadcast with x."""
+    return _among(x, low, high).clip(x, low, high)
+
+
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """x where the condition [bool] holds, else y."""
+    return _among(condition, x, y).where(condition, x, y)
+
+
+def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+    return _of[type(x)].sum(x, axis, keepdims)
+
+
+def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+    """Booleans and integers are averaged as float32."""
+    return _of[type(x)].mean(x, axis, keepdims)
+
+
+def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+    """The standard deviation of the values themselves: divided by n, not n - 1."""
+    return _of[type(x)].std(x, axis, keepdims)
+
+
+def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+    return _of[type(x)].max(x, axis, keepdims)
+
+
+def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
+    return _of[type(x)].min(x, axis, keepdims)
+
+
+def all(x: Array, axis: Axis = None) -> Array:
+    """Whether every boolean holds."""
+    return _of[type(x)].all(x, axis)
+
+
+def argmax(x: Array, axis: int = -1) -> Array:
+    """Where the largest value is; the first of several."""
+    return _of[type(x)].argmax(x, axis)
+
+
+def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
+    return _of[type(x)].logsumexp(x, axis, keepdims)
+
+
+def softmax(x: Array) -> Array:
+    """Over the last axis."""
+    return _of[type(x)].softmax(x)
+
+
+def log_softmax(x: Array) -> Array:
+    """Over the last axis."""
+    return _of[type(x)].log_softmax(x)
+
+
+def cumsum(x: Array, axis: int = -1) -> Array:
+    return _of[type(x)].cumsum(x, axis)
+
+
+def sort(x: Array, axis: int = -1) -> Array:
+    return _of[type(x)].sort(x, axis)
+
+
+def one_hot(index: Array, n: int) -> Array:
+    """[...] integers -> [..., n] float32; an index outside 0..n-1 gives zeros."""
+    return _of[type(index)].one_hot(index, n)
+
+
+def take_last(x: Array, index: Array) -> Array:
+    """x[..., index]: x [..., n] and integers [...] -> [...]."""
+    return _of[type(x)].take_last(x, index)
+
+
+def linear_recurrence(x: Array, decay: Array, last: Array) -> Array:
+    """y[t] = x[t] + decay[t] * y[t + 1], backwards from y[T] = last [...]; x and decay [T, ...] -> y [T, ...]."""
+    return _of[type(x)].linear_recurrence(x, decay, last)
+
+
+def concatenate(arrays: Sequence[Array], axis: int = -1) -> Array:
+    return _of[type(arrays[0])].concatenate(arrays, axis)
+
+
+def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
+    return _of[type(arrays[0])].stack(arrays, axis)
+
+
+def reshape(x: Array, shape: tuple[int, ...]) -> Array:
+    return _of[type(x)].reshape(x, shape)
+
+
+def expand_dims(x: Array, axis: int) -> Array:
+    return _of[type(x)].expand_dims(x, axis)
+
+
+def squeeze(x: Array, axis: int) -> Array:
+    return _of[type(x)].squeeze(x, axis)
+
+
+def swapaxes(x: Array, axis1: int, axis2: int) -> Array:
+    return _of[type(x)].swapaxes(x, axis1, axis2)

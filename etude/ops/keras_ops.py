@@ -1,0 +1,81 @@
+"""`ops` for TensorFlow and JAX through keras.ops: eager arrays, tracers, graph tensors and Keras variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from keras import ops
+
+PRECEDENCE = 2
+
+matmul = ops.matmul
+relu = ops.relu
+elu = ops.elu
+silu = ops.silu
+tanh = ops.tanh
+sigmoid = ops.sigmoid
+softplus = ops.softplus
+exp = ops.exp
+log = ops.log
+log1p = ops.log1p
+sqrt = ops.sqrt
+square = ops.square
+abs = ops.abs
+sign = ops.sign
+isfinite = ops.isfinite
+zeros_like = ops.zeros_like
+ones_like = ops.ones_like
+stop_gradient = ops.stop_gradient
+cast = ops.cast
+minimum = ops.minimum
+maximum = ops.maximum
+where = ops.where
+sum = ops.sum
+mean = ops.mean
+std = ops.std
+max = ops.max
+min = ops.min
+all = ops.all
+argmax = ops.argmax
+logsumexp = ops.logsumexp
+softmax = ops.softmax
+log_softmax = ops.log_softmax
+cumsum = ops.cumsum
+sort = ops.sort
+concatenate = ops.concatenate
+stack = ops.stack
+reshape = ops.reshape
+expand_dims = ops.expand_dims
+squeeze = ops.squeeze
+swapaxes = ops.swapaxes
+
+
+def conv(x: Any, kernel: Any, stride: int) -> Any:
+    return ops.conv(x, kernel, strides=stride, padding="valid", data_format="channels_last")
+
+
+def gelu(x: Any) -> Any:
+    return ops.gelu(x, approximate=True)
+
+
+def clip(x: Any, low: Any, high: Any) -> Any:
+    return ops.minimum(ops.maximum(x, low), high)
+
+
+def one_hot(index: Any, n: int) -> Any:
+    return ops.one_hot(ops.cast(index, "int32"), n, dtype="float32")
+
+
+def take_last(x: Any, index: Any) -> Any:
+    # A comparison fuses with what is around it under XLA, where the gradient of a gather is a slow scatter.
+    n = x.shape[-1]
+    chosen = ops.expand_dims(ops.cast(index, "int32"), -1) == ops.arange(n, dtype="int32")
+    return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), -1)
+
+
+def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
+    def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
+        y = now[0] + now[1] * following
+        return y, y
+
+    return ops.scan(step, last, (x, decay), reverse=True)[1]

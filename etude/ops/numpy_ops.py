@@ -1,0 +1,182 @@
+"""`ops` in NumPy. Acting runs on these, so they avoid NumPy's slower calls: np.clip, np.max, take_along_axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+PRECEDENCE = 1
+
+_BLOCK = 8  # rows per matrix product
+_ZERO = np.zeros((), np.float32)  # an array, which NumPy takes up faster than a Python number
+
+tanh = np.tanh
+exp = np.exp
+log = np.log
+log1p = np.log1p
+sqrt = np.sqrt
+square = np.square
+abs = np.abs
+sign = np.sign
+isfinite = np.isfinite
+zeros_like = np.zeros_like
+ones_like = np.ones_like
+minimum = np.minimum
+maximum = np.maximum
+sort = np.sort
+cumsum = np.cumsum
+concatenate = np.concatenate
+stack = np.stack
+reshape = np.reshape
+expand_dims = np.expand_dims
+squeeze = np.squeeze
+swapaxes = np.swapaxes
+
+
+def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """BLAS picks its kernel by the number of rows, and kernels differ in the last bits. Rows are therefore multiplied
+    in blocks of eight: what one environment does then does not depend on how many others share its worker."""
+    if w.ndim > 2:
+        return _matmul_stacked(x, w)
+    if x.ndim != 2:
+        return matmul(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
+    rows = len(x)
+    if rows == _BLOCK and x.flags.c_contiguous:
+        return np.dot(x, w)
+    padded = _pad(x)
+    if len(padded) == _BLOCK:
+        return np.dot(padded, w)[:rows]
+    return np.matmul(padded.reshape(-1, _BLOCK, x.shape[1]), w).reshape(-1, w.shape[1])[:rows]
+
+
+def _pad(x: np.ndarray) -> np.ndarray:
+    """[..., M, K] -> [..., M rounded up to whole blocks, K], in C order."""
+    rows = x.shape[-2]
+    missing = -rows % _BLOCK
+    if not missing and rows:
+        return np.ascontiguousarray(x)
+    padded = np.zeros((*x.shape[:-2], rows + missing, x.shape[-1]), x.dtype)
+    padded[..., :rows, :] = x
+    return padded
+
+
+def _matmul_stacked(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """x [..., M, K], w [..., K, N] -> [..., M, N]."""
+    padded = _pad(x)
+    blocks = padded.reshape(*x.shape[:-2], -1, _BLOCK, x.shape[-1])
+    product = np.matmul(blocks, w[..., None, :, :])
+    return product.reshape(*product.shape[:-3], padded.shape[-2], w.shape[-1])[..., : x.shape[-2], :]
+
+
+def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
+    height, width, channels, filters = kernel.shape
+    windows = np.lib.stride_tricks.sliding_window_view(x, (height, width), (1, 2))[:, ::stride, ::stride]
+    patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], height * width * channels)
+    return matmul(patches, kernel.reshape(-1, filters))
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, _ZERO)
+
+
+def elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO)))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x * sigmoid(x)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * x))  # as exp would overflow
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x)))
+
+
+def stop_gradient(x: np.ndarray) -> np.ndarray:
+    return x
+
+
+def cast(x: np.ndarray, dtype: str) -> np.ndarray:
+    return np.asarray(x).astype(dtype, copy=False)
+
+
+def clip(x: Any, low: Any, high: Any) -> np.ndarray:
+    return np.minimum(np.maximum(x, low), high)
+
+
+def where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    if isinstance(x, float) and isinstance(y, float):
+        x = np.float32(x)  # two Python floats would make float64
+        y = np.float32(y)
+    return np.where(condition, x, y)
+
+
+def sum(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
+    return np.add.reduce(x, axis, keepdims=keepdims)
+
+
+def mean(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
+    dtype = None if np.issubdtype(x.dtype, np.floating) else np.float32
+    return np.mean(x, axis, dtype, keepdims=keepdims)
+
+
+def std(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
+    return np.std(x, axis, keepdims=keepdims)
+
+
+def max(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
+    return np.maximum.reduce(x, axis, keepdims=keepdims)
+
+
+def min(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
+    return np.minimum.reduce(x, axis, keepdims=keepdims)
+
+
+def all(x: np.ndarray, axis: Any = None) -> np.ndarray:
+    return np.logical_and.reduce(x, axis)
+
+
+def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    return x.argmax(axis)
+
+
+def logsumexp(x: np.ndarray, axis: int = -1, keepdims: Any = False) -> np.ndarray:
+    largest = np.maximum.reduce(x, axis, keepdims=True)
+    result = np.log(np.add.reduce(np.exp(x - largest), axis, keepdims=True)) + largest
+    return result if keepdims else result.squeeze(axis)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - np.maximum.reduce(x, -1, keepdims=True))
+    return e / np.add.reduce(e, -1, keepdims=True)
+
+
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - np.maximum.reduce(x, -1, keepdims=True)
+    return shifted - np.log(np.add.reduce(np.exp(shifted), -1, keepdims=True))
+
+
+def one_hot(index: np.ndarray, n: int) -> np.ndarray:
+    return (np.asarray(index)[..., None] == np.arange(n)).astype(np.float32)
+
+
+def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    n = x.shape[-1]
+    flat = x.reshape(-1, n)
+    return flat[np.arange(len(flat)), np.reshape(index, -1)].reshape(x.shape[:-1])
+
+
+def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.ndarray:
+    y = np.empty_like(x)
+    for t in range(len(x) - 1, -1, -1):
+        last = x[t] + decay[t] * last
+        y[t] = last
+    return y

@@ -1,0 +1,153 @@
+"""`ops` in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+PRECEDENCE = 2
+
+matmul = torch.matmul
+relu = torch.relu
+elu = functional.elu
+silu = functional.silu
+tanh = torch.tanh
+sigmoid = torch.sigmoid
+softplus = functional.softplus
+exp = torch.exp
+log = torch.log
+log1p = torch.log1p
+sqrt = torch.sqrt
+square = torch.square
+abs = torch.abs
+sign = torch.sign
+isfinite = torch.isfinite
+zeros_like = torch.zeros_like
+ones_like = torch.ones_like
+stop_gradient = Tensor.detach
+cumsum = torch.cumsum
+reshape = torch.reshape
+expand_dims = torch.unsqueeze
+squeeze = torch.squeeze
+swapaxes = torch.swapaxes
+
+
+def conv(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    return functional.conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), stride=stride).permute(0, 2, 3, 1)
+
+
+def gelu(x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate="tanh")
+
+
+def cast(x: Tensor, dtype: str) -> Tensor:
+    return x.to(getattr(torch, dtype))
+
+
+def _tensor(x: Any, like: Tensor) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=like.dtype, device=like.device)
+
+
+def minimum(x: Any, y: Any) -> Tensor:
+    if isinstance(y, float | int):
+        return torch.clamp(x, max=y)
+    if isinstance(x, float | int):
+        return torch.clamp(y, max=x)
+    return torch.minimum(_tensor(x, y), _tensor(y, x))
+
+
+def maximum(x: Any, y: Any) -> Tensor:
+    if isinstance(y, float | int):
+        return torch.clamp(x, min=y)
+    if isinstance(x, float | int):
+        return torch.clamp(y, min=x)
+    return torch.maximum(_tensor(x, y), _tensor(y, x))
+
+
+def clip(x: Any, low: Any, high: Any) -> Tensor:
+    if isinstance(low, float | int) and isinstance(high, float | int):
+        return torch.clamp(x, low, high)
+    return minimum(maximum(x, low), high)
+
+
+def where(condition: Any, x: Any, y: Any) -> Tensor:
+    if not isinstance(condition, Tensor):
+        like = x if isinstance(x, Tensor) else y
+        condition = torch.as_tensor(condition, device=like.device)
+    return torch.where(condition, _operand(x, condition), _operand(y, condition))
+
+
+def _operand(x: Any, condition: Tensor) -> Any:
+    return x if isinstance(x, Tensor | float | int) else torch.as_tensor(x, device=condition.device)
+
+
+def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return torch.sum(x, axis, keepdims)
+
+
+def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return torch.mean(x if x.is_floating_point() else x.float(), axis, keepdims)
+
+
+def std(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return torch.std(x, axis, correction=0, keepdim=keepdims)
+
+
+def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return torch.amax(x, () if axis is None else axis, keepdims)
+
+
+def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
+    return torch.amin(x, () if axis is None else axis, keepdims)
+
+
+def all(x: Tensor, axis: Any = None) -> Tensor:
+    return torch.all(x) if axis is None else torch.all(x, axis)
+
+
+def argmax(x: Tensor, axis: int = -1) -> Tensor:
+    return torch.argmax(x, axis)
+
+
+def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
+    return torch.logsumexp(x, axis, keepdims)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def log_softmax(x: Tensor) -> Tensor:
+    return torch.log_softmax(x, -1)
+
+
+def sort(x: Tensor, axis: int = -1) -> Tensor:
+    return torch.sort(x, axis).values
+
+
+def one_hot(index: Tensor, n: int) -> Tensor:
+    return (index.unsqueeze(-1) == torch.arange(n, device=index.device)).to(torch.float32)
+
+
+def take_last(x: Tensor, index: Tensor) -> Tensor:
+    return torch.gather(x, -1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
+
+
+def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
+    rows = []
+    for x_t, decay_t in zip(reversed(x.unbind()), reversed(decay.unbind()), strict=True):
+        last = x_t + decay_t * last
+        rows.append(last)
+    return torch.stack(rows[::-1])
+
+
+def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor:
+    return torch.cat(tuple(arrays), axis)
+
+
+def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor:
+    return torch.stack(tuple(arrays), axis)
