@@ -1,1 +1,16 @@
-"""Reporters: what listens to the events of a run."""
+"""Reporters: what listens to the events of a run. Give them to `run.train(steps, report=[...])`.
+
+Those that hold files or the terminal have `close()`. What draws or prints is imported when a reporter is made.
+"""
+
+from etude.report.charts import TensorBoard, WandB
+from etude.report.curve import Curve
+from etude.report.json_lines import JsonLines, read_records
+from etude.report.plots import draw_run, draw_runs, read_run
+from etude.report.terminal import Progress, Table
+from etude.report.video import write_video
+
+__all__ = [
+    "Curve", "JsonLines", "Progress", "Table", "TensorBoard", "WandB",
+    "draw_run", "draw_runs", "read_records", "read_run", "write_video",
+]  # fmt: skip

@@ -1,0 +1,71 @@
+"""Charts of a run for TensorBoard and for Weights & Biases, under the tags that their users know."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from etude.errors import MissingExtra
+from etude.events import Event, Started
+from etude.report.records import Recorder, scalars
+
+
+class TensorBoard:
+    """Writes event files to `directory`: see them with `tensorboard --logdir DIRECTORY`.
+
+    every: environment steps per point of training.
+    """
+
+    def __init__(self, directory: str | Path, every: int = 1000):
+        self.directory = Path(directory)
+        self._recorder = Recorder(every)
+        self._writer: Any = None
+
+    def __call__(self, event: Event) -> None:
+        if self._writer is None or isinstance(event, Started):
+            self._open(event.step)
+        for record in self._recorder(event):
+            for tag, value in scalars(record).items():
+                self._writer.add_scalar(tag, value, record["step"])
+
+    def _open(self, step: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.close()
+        # TensorBoard hides what an interrupted session wrote after the checkpoint that this one goes on from.
+        self._writer = SummaryWriter(str(self.directory), purge_step=step + 1 if step else None, flush_secs=10)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class WandB:
+    """Logs a run to Weights & Biases. `options` go to `wandb.init` (project, name, mode="offline", ...).
+
+    Raises MissingExtra where wandb is not installed, before anything is trained.
+    """
+
+    def __init__(self, every: int = 1000, **options: Any):
+        try:
+            self._wandb = importlib.import_module("wandb")
+        except ImportError as error:
+            raise MissingExtra("The Weights & Biases reporter", "wandb") from error
+        self._recorder = Recorder(every)
+        self._options = options
+        self._run: Any = None
+
+    def __call__(self, event: Event) -> None:
+        for record in self._recorder(event):
+            if self._run is None:
+                self._run = self._wandb.init(**{"config": record.get("started"), **self._options})
+            values = scalars(record)
+            if values:
+                self._run.log(values, step=record["step"])
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+            self._run = None

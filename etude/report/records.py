@@ -1,0 +1,106 @@
+"""Events as flat records: what JSON lines, TensorBoard, Weights & Biases, tables and curves all write.
+
+Names are those that the field's tools show: `rollout/ep_rew_mean`, `eval/mean_reward`, `train/<loss>`, `time/fps`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Started, Warned
+
+Record = dict[str, Any]
+
+
+class Recorder:
+    """Turns each event into the records it completes.
+
+    Training is summed up over intervals of `every` environment steps; the means in a record are over the episodes and
+    learn calls that ended in its interval. A save ends the interval early: nothing that a checkpoint does not know is
+    carried over it, so a resumed run writes the records of the uninterrupted one.
+    """
+
+    def __init__(self, every: int = 1000, clock: Callable[[], float] = time.perf_counter):
+        self.every = every
+        self._clock = clock
+        self._step = 0
+        self._clear()
+
+    def __call__(self, event: Event) -> list[Record]:
+        if isinstance(event, Collected):
+            return self._collected(event)
+        if isinstance(event, Learned):
+            self._step = event.step
+            self._updates = event.updates
+            self._learned.append({**event.losses, **event.metrics})
+            return []
+        if isinstance(event, Started):
+            self._step = event.step
+            self._clear()
+            return [{"step": event.step, "started": event.description}]
+        record = {"step": event.step, **_described(event)}
+        return [*self._flush(), record] if isinstance(event, Saved | Finished) else [record]
+
+    def _collected(self, event: Collected) -> list[Record]:
+        self._episodes += event.episodes
+        due = event.step // self.every > self._step // self.every
+        self._step = event.step
+        return self._flush() if due else []
+
+    def _clear(self) -> None:
+        self._start = (self._step, self._clock())
+        self._episodes: tuple = ()
+        self._learned: list[dict[str, float]] = []
+        self._updates = 0
+
+    def _flush(self) -> list[Record]:
+        steps, seconds = self._step - self._start[0], self._clock() - self._start[1]
+        if steps == 0 and not self._learned:
+            return []
+        record: Record = {"step": self._step}
+        if self._episodes:
+            returns = [episode.total for episode in self._episodes]
+            record |= {
+                "rollout/ep_rew_mean": _mean(returns),
+                "rollout/ep_rew_min": min(returns),
+                "rollout/ep_rew_max": max(returns),
+                "rollout/ep_len_mean": _mean([episode.length for episode in self._episodes]),
+                "rollout/episodes": len(returns),
+            }
+        if self._learned:
+            names = dict.fromkeys(name for call in self._learned for name in call)
+            record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
+            record["train/updates"] = self._updates
+        if steps:
+            record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
+        self._clear()
+        return [record]
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """The numbers of a record that belong on a chart, by tag."""
+    return {tag: value for tag, value in record.items() if "/" in tag and isinstance(value, int | float)}
+
+
+def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Record:
+    if isinstance(event, Evaluated):
+        return {
+            "eval/mean_reward": event.mean,
+            "eval/mean_ep_length": _mean(event.lengths),
+            "eval/returns": list(event.returns),
+            "best": event.best,
+        }
+    if isinstance(event, Adjusted):
+        change = {"adjusted": event.name, "before": event.before, "after": event.after, "reason": event.reason}
+        return change | {f"train/{event.name}": event.after}
+    if isinstance(event, Warned):
+        return {"warning": event.message}
+    if isinstance(event, Saved):
+        return {"saved": event.path, "kind": event.kind}
+    return {"finished": event.reason, "seconds": round(event.seconds, 3), "totals": event.totals}
+
+
+def _mean(values: Any) -> float:
+    return float(sum(values) / len(values))

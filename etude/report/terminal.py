@@ -1,0 +1,187 @@
+"""What a person at a terminal sees of a run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
+from etude.report.records import Recorder, scalars
+
+RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
+REDRAW_SECONDS = 0.1
+LINE_SECONDS = 10.0
+
+
+class Progress:
+    """A progress bar over environment steps, with recent returns, evaluations, losses, steps/s and the time left.
+
+    Where the output is not a terminal it prints a line every ten seconds and at each evaluation instead.
+
+    console: a `rich.console.Console`; by default one on the standard error stream.
+    """
+
+    def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
+        from rich.console import Console
+
+        self._console = console or Console(stderr=True, highlight=False)
+        self._clock = clock
+        self._live: Any = None
+        self._bar: Any = None
+        self._state = _State()
+        self._next = 0.0
+
+    def __call__(self, event: Event) -> None:
+        now = self._clock()
+        self._state.take(event, now)
+        if isinstance(event, Started):
+            self._start(event)
+        elif isinstance(event, Warned):
+            self._console.print(f"[yellow]step {event.step:,}: {_escape(event.message)}[/]")
+        elif isinstance(event, Adjusted):
+            self._console.print(
+                f"step {event.step:,}: {event.name} {event.before:.4g} -> {event.after:.4g} ({_escape(event.reason)})"
+            )
+        elif isinstance(event, Finished):
+            self._draw(now)
+            self.close()
+        elif now >= self._next or isinstance(event, Evaluated):
+            self._draw(now)
+
+    def _start(self, event: Started) -> None:
+        words = [str(event.description[key]) for key in ("algorithm", "environment") if key in event.description]
+        rest = ", ".join(f"{k} {event.description[k]}" for k in ("engine", "device", "seed") if k in event.description)
+        self._console.print(f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else ""))
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            # Redrawn by events and not by a thread: training never shares its cores with the bar.
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+        else:
+            self._next = self._clock() + LINE_SECONDS
+
+    def _draw(self, now: float) -> None:
+        if self._live is None:
+            self._next = now + LINE_SECONDS
+            self._console.print("  ".join(f"{name} {value}" for name, value in self._state.facts(now)), soft_wrap=True)
+        else:
+            self._next = now + REDRAW_SECONDS
+            self._live.update(_panel(self._state, now), refresh=True)
+
+    def close(self) -> None:
+        """Give the terminal back. May be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Table:
+    """Prints a table of all numbers every `every` environment steps, and each evaluation.
+
+    console: a `rich.console.Console`; by default one on the standard output.
+    """
+
+    def __init__(self, every: int = 10_000, console: Any = None):
+        from rich.console import Console
+
+        self._console = console or Console(highlight=False)
+        self._recorder = Recorder(every)
+
+    def __call__(self, event: Event) -> None:
+        from rich.table import Table as Grid
+
+        for record in self._recorder(event):
+            values = scalars(record)
+            if not values:
+                continue
+            grid = Grid("metric", title=f"step {record['step']:,}", title_justify="left")
+            grid.add_column("value", justify="right")
+            for tag, value in values.items():
+                grid.add_row(tag, _number(value))
+            self._console.print(grid)
+
+
+class _State:
+    """What the progress bar shows, kept up to date event by event."""
+
+    def __init__(self) -> None:
+        self.step, self.first_step, self.total = 0, 0, 0
+        self.began = 0.0
+        self.returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self.losses: dict[str, float] = {}
+        self.evaluation: Evaluated | None = None
+        self.best: float | None = None
+
+    def take(self, event: Event, now: float) -> None:
+        self.step = event.step
+        if isinstance(event, Started):
+            self.first_step, self.began = event.step, now
+            self.total = int(event.description.get("total") or 0)
+        elif isinstance(event, Collected):
+            self.returns.extend(episode.total for episode in event.episodes)
+        elif isinstance(event, Learned):
+            self.losses = event.losses
+        elif isinstance(event, Evaluated):
+            self.evaluation = event
+            self.best = event.mean if event.best else self.best
+
+    def rate(self, now: float) -> float:
+        """Environment steps per second since this session started."""
+        return (self.step - self.first_step) / max(now - self.began, 1e-9)
+
+    def facts(self, now: float) -> list[tuple[str, str]]:
+        """What is known, as (name, text)."""
+        rate = self.rate(now)
+        facts = [("step", f"{self.step:,}" + (f"/{self.total:,}" if self.total else ""))]
+        if self.returns:
+            mean = sum(self.returns) / len(self.returns)
+            facts.append(("return", f"{_number(mean)} (last {len(self.returns)} episodes)"))
+        if self.evaluation is not None:
+            best = "" if self.best is None else f", best {_number(self.best)}"
+            facts.append(("evaluated", f"{_number(self.evaluation.mean)} at step {self.evaluation.step:,}{best}"))
+        if self.losses:
+            facts.append(("losses", ", ".join(f"{name} {_number(value)}" for name, value in self.losses.items())))
+        facts.append(("steps/s", f"{rate:,.0f}"))
+        if self.total > self.step and rate > 0:
+            facts.append(("left", _duration((self.total - self.step) / rate)))
+        else:
+            facts.append(("took", _duration(now - self.began)))
+        return facts
+
+
+def _panel(state: _State, now: float) -> Any:
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    share = state.step / state.total if state.total else 0.0
+    bar = Grid.grid(padding=(0, 1), expand=False)
+    bar.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=40), Text(f"{share:4.0%}", style="bold"))
+    grid = Grid.grid(padding=(0, 2))
+    for name, text in state.facts(now):
+        grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
+    return Group(bar, grid) if state.total else grid
+
+
+def _number(value: float) -> str:
+    if value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    if value == int(value) and abs(value) >= 1000:
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,62 @@
+"""Frames to an mp4 file, without a display and without a system-wide ffmpeg."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from etude.errors import ConfigError
+
+
+def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
+    """Write RGB frames [H, W, 3] uint8 to an H.264 mp4 at `path`; returns how many there were.
+
+    fps: frames per second; environments tell theirs as `metadata["render_fps"]`.
+    Raises ConfigError where there is no frame, or one is no RGB picture; `path` is then left as it was.
+    """
+    from imageio_ffmpeg import write_frames
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial.mp4")
+    writer, count, shape = None, 0, None
+    try:
+        for frame in frames:
+            picture = _checked(frame, count, shape)
+            if writer is None:
+                shape = picture.shape
+                size = (shape[1], shape[0])
+                writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, ffmpeg_log_level="error")
+                writer.send(None)
+            writer.send(picture)
+            count += 1
+    except BaseException:
+        _stop(writer)
+        partial.unlink(missing_ok=True)
+        raise
+    _stop(writer)
+    if not count:
+        raise ConfigError("There is no frame to make a video of. Does the environment render with 'rgb_array'?")
+    os.replace(partial, path)
+    return count
+
+
+def _stop(writer: Generator | None) -> None:
+    if writer is not None:
+        writer.close()
+
+
+def _checked(frame: np.ndarray, count: int, shape: tuple | None) -> np.ndarray:
+    """A frame with even height and width (H.264 needs that), or a message that says what is wrong with it."""
+    given = f"{type(frame).__name__} {getattr(frame, 'shape', '')} {getattr(frame, 'dtype', '')}".strip()
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+        raise ConfigError(
+            f"Frame {count} is {given}; a video needs RGB arrays of shape [height, width, 3] and dtype uint8."
+        )
+    even = np.ascontiguousarray(frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2])
+    if shape is not None and even.shape != shape:
+        raise ConfigError(f"Frame {count} is {given}, the first was {shape}; all frames of a video have one size.")
+    return even
