@@ -1,0 +1,130 @@
+"""The arrays that a chunk of steps is written into, in memory of one's own or in memory that processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude import trees
+from etude.data import Choice, EpisodeEnd, Steps
+from etude.trees import Tree
+
+_ALIGNMENT = 64  # bytes: a cache line
+
+Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
+
+
+class Template(NamedTuple):
+    """What one row of one environment looks like: arrays of shape [0, ...]."""
+
+    observation: Tree
+    action: np.ndarray
+    extras: dict[str, np.ndarray]
+
+    @staticmethod
+    def of(observation: Tree, choice: Choice) -> Template:
+        """The template of observations [N, ...] and what an explorer made of them."""
+        extras = {name: value[:0].copy() for name, value in choice.extras.items()}
+        return Template(trees.map(lambda leaf: leaf[:0].copy(), observation), choice.action[:0].copy(), extras)
+
+
+class Ends(NamedTuple):
+    """The episodes that ended in a chunk: rows (t, n), true last observations, and what is reported of them."""
+
+    index: list[tuple[int, int]]
+    observations: list[Tree]
+    episodes: list[EpisodeEnd]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Room for T time steps of N environments, and for the observation after the last."""
+
+    observation: Tree  # [T + 1, N, ...]
+    action: np.ndarray  # [T, N, ...]
+    reward: np.ndarray  # [T, N] float32
+    terminated: np.ndarray  # [T, N] bool
+    truncated: np.ndarray  # [T, N] bool
+    extras: dict[str, np.ndarray]  # [T, N, ...]
+
+    @staticmethod
+    def allocate(template: Template, steps: int, environments: int, new: Allocate = np.empty) -> Rows:
+        """Rows for `steps` time steps; `new(shape, dtype)` gives the memory."""
+
+        def room(leaf: np.ndarray, more: int = 0) -> np.ndarray:
+            return new((steps + more, environments, *leaf.shape[1:]), leaf.dtype)
+
+        flat = steps, environments
+        return Rows(
+            trees.map(lambda leaf: room(leaf, 1), template.observation),
+            room(template.action),
+            new(flat, np.dtype(np.float32)),
+            new(flat, np.dtype(bool)),
+            new(flat, np.dtype(bool)),
+            {name: room(value) for name, value in template.extras.items()},
+        )
+
+    @staticmethod
+    def over(buffer: Any, template: Template, steps: int, environments: int) -> Rows:
+        """Rows in a buffer. The same arguments give the same places in every process."""
+        offset = 0
+
+        def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+            nonlocal offset
+            array = np.ndarray(shape, dtype, buffer, offset)
+            offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+            return array
+
+        return Rows.allocate(template, steps, environments, carve)
+
+    def place(self, other: Rows, steps: slice, columns: slice) -> None:
+        """Copy all time steps of `other` to these time steps and columns."""
+        here, there = (steps, columns), slice(0, steps.stop - steps.start)
+        observations = slice(steps.start, steps.stop + 1)
+        trees.put(self.observation, (observations, columns), trees.rows(other.observation, slice(0, there.stop + 1)))
+        self.action[here] = other.action[there]
+        self.reward[here] = other.reward[there]
+        self.terminated[here] = other.terminated[there]
+        self.truncated[here] = other.truncated[there]
+        for name, value in self.extras.items():
+            value[here] = other.extras[name][there]
+
+    def to_steps(self, ends: Ends, columns: np.ndarray, restarted: np.ndarray) -> Steps:
+        """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied."""
+        n, steps = len(columns), len(self.reward)
+        kept = sorted((i for i, (_, column) in enumerate(ends.index) if column < n), key=ends.index.__getitem__)
+        final = trees.stack([ends.observations[i] for i in kept]) if kept else _none(self.observation)
+        here = slice(0, steps), slice(0, n)
+        return Steps(
+            observation=trees.rows(self.observation, here),
+            action=self.action[here],
+            reward=self.reward[here],
+            terminated=self.terminated[here],
+            truncated=self.truncated[here],
+            next_observation=trees.rows(self.observation, (steps, here[1])),
+            final_observation=final,
+            final_index=np.array([ends.index[i] for i in kept], np.int64).reshape(-1, 2),
+            columns=columns,
+            restarted=restarted,
+            extras={name: value[here] for name, value in self.extras.items()},
+            episodes=tuple(ends.episodes[i] for i in kept),
+        )
+
+
+def row_bytes(template: Template) -> int:
+    """Bytes of one time step of one environment."""
+    leaves = [*trees.leaves(template.observation), template.action, *template.extras.values()]
+    return sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=int)) for leaf in leaves) + 6
+
+
+def capacity(template: Template, environments: int, size: int) -> int:
+    """How many time steps fit in a buffer of `size` bytes; may be 0."""
+    arrays = len(trees.leaves(template.observation)) + len(template.extras) + 4
+    return (size - arrays * _ALIGNMENT) // (row_bytes(template) * environments) - 1
+
+
+def _none(observation: Tree) -> Tree:
+    return trees.map(lambda leaf: np.empty((0, *leaf.shape[2:]), leaf.dtype), observation)

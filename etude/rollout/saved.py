@@ -1,0 +1,65 @@
+"""The state of a rollout as plain data, by environment number: the same whatever the number of workers was."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from etude import trees
+from etude.data import EpisodeEnd, Steps
+from etude.errors import CheckpointError
+from etude.spaces import Spaces, zeros
+from etude.trees import Tree
+
+_TREES = ("observation", "next_observation", "final_observation")
+
+
+def pack(columns: list[dict[str, Any]], ahead: Steps | None = None) -> dict[str, Any]:
+    """The state of all environments, in the order of their numbers, and the chunk that was collected ahead."""
+    return {
+        "environments": {str(i): column for i, column in enumerate(columns)},
+        "ahead": None if ahead is None else _plain(ahead),
+    }
+
+
+def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[list[dict[str, Any]], Steps | None]:
+    """What `pack` was given; raises CheckpointError where it is of another number of environments."""
+    columns = state["environments"]
+    if len(columns) != environments:
+        raise CheckpointError(
+            f"The saved rollout has {len(columns)} environments, this one {environments}. Resume with the same number."
+        )
+    ahead = state["ahead"]
+    return [columns[str(i)] for i in range(environments)], None if ahead is None else _steps(ahead, spaces)
+
+
+def notes(lost: list[int]) -> list[str]:
+    """What to tell about environments whose open episode could not be replayed."""
+    if not lost:
+        return []
+    numbers = ", ".join(str(number) for number in sorted(lost))
+    return [f"The open episode of environment {numbers} could not be replayed; it starts a new episode."]
+
+
+def _plain(steps: Steps) -> dict[str, Any]:
+    plain = {field.name: getattr(steps, field.name) for field in fields(steps)}
+    for name in _TREES:
+        plain[name] = dict(trees.items(plain[name]))
+    plain["episodes"] = [list(end) for end in steps.episodes]
+    return plain
+
+
+def _steps(plain: dict[str, Any], spaces: Spaces) -> Steps:
+    values = dict(plain)
+    for name in _TREES:
+        values[name] = _tree(values[name], spaces)
+    values["episodes"] = tuple(EpisodeEnd(*end) for end in plain["episodes"])
+    return Steps(**values)
+
+
+def _tree(leaves: dict[str, np.ndarray], spaces: Spaces) -> Tree:
+    structure = zeros(spaces.observation)
+    found = iter([leaves[path] for path, _ in trees.items(structure)])
+    return trees.map(lambda _: next(found), structure)

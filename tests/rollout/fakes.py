@@ -1,0 +1,98 @@
+"""Small environments, actors and explorers whose numbers can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etude.data import Choice
+from etude.seeding import episode_seed
+from etude.spaces import Box, Discrete, Spaces
+
+SPACES = Spaces(Box(-np.inf, np.inf, (3,), np.float32), Discrete(1000))
+
+
+class Labelled:
+    """Environments whose observation is (environment, episode, t) and whose reward is the action.
+
+    The episode of environment c and number e has 2 + (c + e) % 3 steps; every other one terminates.
+    """
+
+    native = False
+    spaces = SPACES
+
+    def __init__(self, columns: list[int], run_seed: int = 0):
+        self.columns = np.asarray(columns, np.int64)
+        self.episode = np.full(len(columns), -1)
+        self.t = np.zeros(len(columns), int)
+        self.actions: list[list[int]] = [[] for _ in columns]
+        self.run_seed, self.closed = run_seed, False
+
+    def label(self, i: int) -> np.ndarray:
+        return np.array([self.columns[i], self.episode[i], self.t[i]], np.float32)
+
+    def observe(self, n: int) -> np.ndarray:
+        return np.stack([self.label(i) for i in range(n)])
+
+    def begin(self, i: int) -> None:
+        self.episode[i], self.t[i], self.actions[i] = self.episode[i] + 1, 0, []
+
+    def reset(self) -> np.ndarray:
+        for i in range(len(self.columns)):
+            self.begin(i)
+        return self.observe(len(self.columns))
+
+    def step(self, action: np.ndarray):
+        n, final = len(action), {}
+        terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
+        for i in range(n):
+            self.t[i] += 1
+            self.actions[i].append(int(action[i]))
+            kind = int(self.columns[i] + self.episode[i])
+            if self.t[i] == 2 + kind % 3:
+                terminated[i], truncated[i] = kind % 2 == 0, kind % 2 == 1
+                final[i] = self.label(i)
+                self.begin(i)
+        return self.observe(n), action.astype(np.float32), terminated, truncated, final
+
+    def state(self) -> list[dict]:
+        return [
+            {
+                "episode": int(e),
+                "seed": episode_seed(self.run_seed, int(c), int(e)),
+                "actions": np.array(actions, np.int64),
+            }
+            for c, e, actions in zip(self.columns, self.episode, self.actions, strict=True)
+        ]
+
+    def restore(self, state: list[dict]):
+        for i, saved in enumerate(state):
+            self.episode[i], self.t[i] = saved["episode"], len(saved["actions"])
+            self.actions[i] = [int(action) for action in saved["actions"]]
+        return self.observe(len(self.columns)), []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Adder:
+    """Acts with one weight: preferences are the observation's sum plus that weight."""
+
+    def __init__(self, weight: float = 0.0):
+        self.weight = np.float32(weight)
+
+    def act(self, observation: np.ndarray) -> np.ndarray:
+        return observation.sum(-1) + self.weight
+
+    def load(self, weights: dict[str, np.ndarray]) -> None:
+        self.weight = weights["weight"]
+
+
+class Noisy:
+    """Actions are integers that encode the preference, the noise and the schedule's step."""
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space) -> np.ndarray:
+        return rng.random((steps, 1), np.float32)
+
+    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int) -> Choice:
+        action = (output + 100 * noise[:, 0] + step).astype(np.int64) % 1000
+        return Choice(action, {"log_prob": noise[:, 0].copy(), "at": np.full(len(output), step, np.int64)})
