@@ -1,0 +1,74 @@
+"""Actions of an agent, turned into those that n environments expect."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from etude.envs.observations import from_zero
+from etude.errors import NumericalError, SpaceError
+from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe
+
+
+class _BoxActions:
+    """Box actions: bounded elements from [-1, 1] to [low, high], others as they are."""
+
+    def __init__(self, space: Box):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        self._low, self._high, self._dtype = space.low, space.high, space.dtype
+        self._half = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
+        self._middle = np.where(bounded, np.where(bounded, low, -1) + self._half, 0.0)
+        self._least, self._most = np.where(bounded, -1.0, low), np.where(bounded, 1.0, high)
+        with np.errstate(over="ignore"):
+            self.space = Box(self._least.astype(np.float32), self._most.astype(np.float32), space.shape, np.float32)
+
+    def convert(self, action: np.ndarray) -> np.ndarray:
+        flat = action.ravel()
+        if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+            position = int(np.flatnonzero(~np.isfinite(action.reshape(len(action), -1)).all(1))[0])
+            raise NumericalError(
+                f"The agent chose the action {action[position]} for environment {position}: not finite."
+            )
+        scaled = self._middle + self._half * np.clip(action, self._least, self._most)
+        if self._dtype.kind != "f":
+            scaled = np.rint(scaled)
+        return np.clip(scaled.astype(self._dtype), self._low, self._high)  # rounding must not leave the bounds
+
+
+class _IntegerActions:
+    """Discrete, MultiDiscrete and MultiBinary actions: counted from `start`, in the dtype of the space."""
+
+    def __init__(self, space: Discrete | MultiDiscrete | MultiBinary):
+        self._start = 0 if isinstance(space, MultiBinary) else space.start
+        self._dtype = space.dtype
+        self.space = from_zero(space)
+
+    def convert(self, action: np.ndarray) -> np.ndarray:
+        return (action + self._start).astype(self._dtype)
+
+
+class Actions:
+    """Turns the actions of an agent into those of n environments."""
+
+    def __init__(self, space: Space):
+        if isinstance(space, Box):
+            self._kind: _BoxActions | _IntegerActions = _BoxActions(space)
+        elif isinstance(space, Discrete | MultiDiscrete | MultiBinary):
+            self._kind = _IntegerActions(space)
+        else:
+            raise SpaceError(
+                f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete or MultiBinary. "
+                "Flatten it into one of these with a gymnasium.ActionWrapper."
+            )
+        self.space = self._kind.space
+        self._shape = tuple(self.space.shape or ())
+
+    def convert(self, action: np.ndarray) -> np.ndarray:
+        """Legal actions [n, ...] in a new array. Raises SpaceError for a wrong shape, NumericalError for NaN."""
+        if action.shape[1:] != self._shape:
+            raise SpaceError(
+                f"Actions have shape {action.shape[1:]} for one environment; {describe(self.space)} expects {self._shape}."
+            )
+        return self._kind.convert(action)

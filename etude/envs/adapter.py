@@ -1,0 +1,130 @@
+"""One environment as agents see it: canonical spaces, copied observations, and faults that say where they happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from etude import trees
+from etude.envs.actions import Actions
+from etude.envs.observations import Mismatch, Observations
+from etude.errors import EnvironmentFault
+from etude.spaces import Space, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the observations and actions of one kind of environment are translated."""
+
+    observations: Observations
+    actions: Actions
+
+    @classmethod
+    def of(cls, observation: Space, action: Space, info: dict[str, Any]) -> Layout:
+        """`info`: what the first reset returned, where an action mask shows."""
+        return cls(Observations(observation, info), Actions(action))
+
+    @property
+    def spaces(self) -> Spaces:
+        return Spaces(self.observations.space, self.actions.space)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place of a fault. Step 0 is the reset; episodes count from 0."""
+
+    name: str
+    environment: int
+    episode: int
+    step: int
+
+    def fault(self, what: str) -> EnvironmentFault:
+        at = f"step {self.step}" if self.step else "reset"
+        return EnvironmentFault(f"{self.name}, environment {self.environment}, episode {self.episode}, {at}: {what}.")
+
+    def mismatch(self, problem: Mismatch) -> EnvironmentFault:
+        key = f" {problem.key!r}" if problem.key else ""
+        return self.fault(f"the observation{key} {problem.message}")
+
+
+def check_reset(result: Any, where: Where) -> tuple[Any, dict[str, Any]]:
+    """What `reset` returned, as (observation, info)."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result
+    got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a bare {type(result).__name__}"
+    raise where.fault(f"reset returned {got}; expected (observation, info). End it with `return observation, {{}}`")
+
+
+def explain_step(result: Any) -> str:
+    """Why a result of `step` that is not a five-tuple cannot be used."""
+    if isinstance(result, tuple) and len(result) == 4:
+        return (
+            "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, info). "
+            "Split `done`: terminated where the task ended, truncated where time ran out"
+        )
+    got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+    return f"step returned {got}; expected (observation, reward, terminated, truncated, info)"
+
+
+def explain_error(problem: BaseException) -> str:
+    return f"the environment raised {type(problem).__name__}: {problem}"
+
+
+class AdaptedEnvironment:
+    """One environment that does not reset itself, for evaluation by eye and rendering."""
+
+    def __init__(self, env: gym.Env, name: str):
+        self.env, self.name = env, name
+        self._where = Where(name, 0, -1, 0)
+        _, info = self._raw_reset(None)
+        self._layout = Layout.of(env.observation_space, env.action_space, info)
+        self.spaces = self._layout.spaces
+
+    def reset(self, seed: int | None = None) -> Tree:
+        """Start an episode; returns its first observation, without a batch axis."""
+        self._where = Where(self.name, 0, self._where.episode + 1, 0)
+        return self._observe(*self._raw_reset(seed))
+
+    def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
+        """One step with a canonical action, without a batch axis."""
+        where = self._where = Where(self.name, 0, self._where.episode, self._where.step + 1)
+        try:
+            result = self.env.step(self._layout.actions.convert(np.asarray(action)[None])[0])
+        except Exception as problem:
+            raise where.fault(explain_error(problem)) from problem
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise where.fault(explain_step(result))
+        observation, reward, terminated, truncated, info = result
+        ended = bool(terminated or truncated)
+        seen = self._observe_final(observation, info) if ended else self._observe(observation, info)
+        return seen, float(reward), bool(terminated), bool(truncated), info
+
+    def render(self) -> Any:
+        """What the environment renders, in the `render_mode` that it was made with."""
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _raw_reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        try:
+            result = self.env.reset(seed=seed)
+        except Exception as problem:
+            raise self._where.fault(explain_error(problem)) from problem
+        return check_reset(result, self._where)
+
+    def _observe(self, observation: Any, info: dict[str, Any]) -> Tree:
+        try:
+            return trees.rows(self._layout.observations.gather([observation], [info]), 0)
+        except Mismatch as problem:
+            raise self._where.mismatch(problem) from None
+
+    def _observe_final(self, observation: Any, info: dict[str, Any]) -> Tree:
+        try:
+            return self._layout.observations.gather_final(observation, info)
+        except Mismatch as problem:
+            raise self._where.mismatch(problem) from None

@@ -1,0 +1,211 @@
+"""Observations as agents see them.
+
+Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete
+that starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict. Every value is checked
+against its space for shape, kind of dtype and finiteness, once per leaf and vector step and not once per environment.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from etude import trees
+from etude.errors import SpaceError
+from etude.spaces import (
+    ACTION_MASK,
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Tuple,
+    describe,
+    parts,
+    storage_dtype,
+)
+from etude.trees import Tree
+
+
+class Mismatch(Exception):
+    """One environment returned what does not belong to its space."""
+
+    def __init__(self, position: int, key: str, message: str):
+        super().__init__(message)
+        self.position, self.key, self.message = position, key, message
+
+
+class _Leaf:
+    """One array of an observation."""
+
+    def __init__(self, space: Space, key: str):
+        self.source, self.key = space, key
+        self.shape = tuple(space.shape or ())
+        self.dtype = storage_dtype(space)
+        self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
+        self.space = from_zero(space)
+
+    def gather(self, values: list[Any]) -> np.ndarray:
+        try:
+            array = np.array(values)
+        except (ValueError, TypeError):  # shapes differ
+            array = np.empty(0)
+        if array.shape != (len(values), *self.shape) or array.dtype is not self.dtype:
+            array = self._cast(array, values)
+        if self.dtype.kind == "f":
+            flat = array.ravel()
+            # One pass without a temporary: the sum of squares is finite only if every value is (unless it overflows).
+            if not math.isfinite(flat.dot(flat)):
+                self._check_finite(array)
+        return array if self.start is None else (array - self.start).astype(self.dtype)
+
+    def _cast(self, array: np.ndarray, values: list[Any]) -> np.ndarray:
+        if array.shape == (len(values), *self.shape) and np.can_cast(array.dtype, self.dtype, "same_kind"):
+            return array.astype(self.dtype)
+        for position, value in enumerate(values):
+            try:
+                given = np.array(value)
+            except (ValueError, TypeError):
+                given = np.array(None)
+            if given.shape != self.shape or not np.can_cast(given.dtype, self.dtype, "same_kind"):
+                raise Mismatch(position, self.key, self._explain(value, given))
+        raise Mismatch(0, self.key, f"expected {describe(self.source)}, got values that cannot be put in one array")
+
+    def _explain(self, value: Any, given: np.ndarray) -> str:
+        if given.dtype == object:
+            return f"expected {describe(self.source)}, got {type(value).__name__}: {str(value)[:80]}"
+        got = f"got shape {given.shape}, {given.dtype}"
+        if given.shape != self.shape:
+            return f"expected {describe(self.source)}, {got}. Make the shape and observation_space agree"
+        return f"expected {describe(self.source)}, {got}. Return it with .astype(np.{self.source.dtype})"
+
+    def _check_finite(self, array: np.ndarray) -> None:
+        finite = np.isfinite(array).reshape(len(array), -1)
+        if not finite.all():
+            position = int(np.flatnonzero(~finite.all(1))[0])
+            index = int(np.flatnonzero(~finite[position])[0])
+            value = array.reshape(len(array), -1)[position, index]
+            raise Mismatch(position, self.key, f"is {value} at flat index {index}; every value must be finite")
+
+
+class _Dict:
+    """A Dict observation: a plain dict of what its parts gather."""
+
+    def __init__(self, space: Dict, key: str):
+        self.key = key
+        self.parts = {name: _gatherer(part, f"{key}.{name}" if key else name) for name, part in parts(space)}
+        self.space = Dict({name: part.space for name, part in self.parts.items()})
+
+    def gather(self, values: list[Any]) -> Tree:
+        try:
+            columns = {name: [value[name] for value in values] for name in self.parts}
+        except (KeyError, TypeError, IndexError):
+            self._explain(values)
+            raise
+        return {name: part.gather(columns[name]) for name, part in self.parts.items()}
+
+    def _explain(self, values: list[Any]) -> None:
+        for position, value in enumerate(values):
+            if not isinstance(value, dict):
+                raise Mismatch(position, self.key, f"expected a dict, got {type(value).__name__}") from None
+            missing = sorted(set(self.parts) - set(value))
+            if missing:
+                raise Mismatch(position, self.key, f"lacks the key {missing[0]!r}; it has {sorted(value)}") from None
+
+
+class _Tuple:
+    """A Tuple observation: a plain tuple of what its parts gather."""
+
+    def __init__(self, space: Tuple, key: str):
+        self.key = key
+        self.parts = [_gatherer(part, f"{key}.{i}" if key else str(i)) for i, part in parts(space)]
+        self.space = Tuple([part.space for part in self.parts])
+
+    def gather(self, values: list[Any]) -> Tree:
+        for position, value in enumerate(values):
+            if not isinstance(value, tuple | list) or len(value) != len(self.parts):
+                raise Mismatch(position, self.key, f"expected a tuple of {len(self.parts)}, got {str(value)[:80]}")
+        return tuple(part.gather([value[i] for value in values]) for i, part in enumerate(self.parts))
+
+
+_Gatherer = _Leaf | _Dict | _Tuple
+
+
+def _gatherer(space: Space, key: str = "") -> _Gatherer:
+    if isinstance(space, Dict):
+        return _Dict(space, key)
+    if isinstance(space, Tuple):
+        return _Tuple(space, key)
+    if isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
+        return _Leaf(space, key)
+    raise SpaceError(
+        f"etude cannot use the observation space {type(space).__name__}; expected Box, Discrete, MultiDiscrete, MultiBinary, "
+        "or Dict and Tuple of these. Convert it with a gymnasium wrapper."
+    )
+
+
+def from_zero(space: Space) -> Space:
+    """The same space as agents see it: counted from 0, and without float64."""
+    if isinstance(space, Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.nvec, dtype=space.dtype.type)
+    if isinstance(space, Box) and space.dtype == np.float64:
+        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
+            return Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+    return space
+
+
+def flat_mask(mask: Any) -> Any:
+    """Gymnasium masks a MultiDiscrete with a tuple of masks; agents see them joined."""
+    return np.concatenate([np.asarray(part) for part in mask]) if isinstance(mask, tuple) else mask
+
+
+class Observations:
+    """Gathers observations of one space, as the environments return them."""
+
+    def __init__(self, space: Space, info: dict[str, Any]):
+        """`info` as the first reset returned it: with an action mask there, every observation gets one."""
+        self._root = _gatherer(space)
+        self._mask = None
+        if ACTION_MASK in info and not (isinstance(space, Dict) and ACTION_MASK in space.spaces):
+            self._mask = _Leaf(MultiBinary(len(flat_mask(info[ACTION_MASK]))), ACTION_MASK)
+        self.space = self._root.space
+        self._wrapped = self._mask is not None and not isinstance(space, Dict)
+        if self._mask is not None:
+            inner = {"observation": self.space} if self._wrapped else dict(self.space.spaces)  # type: ignore[attr-defined]
+            self.space = Dict({**inner, ACTION_MASK: self._mask.space})
+        self.masked = isinstance(self.space, Dict) and ACTION_MASK in self.space.spaces
+
+    def gather(self, values: list[Any], infos: list[dict[str, Any]]) -> Tree:
+        """Observations [n, ...] from those of n environments, in new arrays. Raises Mismatch."""
+        tree = self._gather(values, infos)
+        if self.masked:
+            legal = tree[ACTION_MASK].reshape(len(values), -1).any(1)
+            if not legal.all():
+                message = "allows no action at all; end the episode with terminated=True when there is none left"
+                raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
+        return tree
+
+    def gather_final(self, value: Any, info: dict[str, Any]) -> Tree:
+        """The last observation of an episode. No action follows, so a mask that is missing or empty becomes all ones."""
+        if self._mask is not None and ACTION_MASK not in info:
+            info = {ACTION_MASK: np.ones(self._mask.shape, np.int8)}
+        tree = self._gather([value], [info])
+        if self.masked and not tree[ACTION_MASK].any():
+            tree[ACTION_MASK][:] = 1
+        return trees.rows(tree, 0)
+
+    def _gather(self, values: list[Any], infos: list[dict[str, Any]]) -> Tree:
+        tree = self._root.gather(values)
+        if self._mask is None:
+            return tree
+        for position, info in enumerate(infos):
+            if ACTION_MASK not in info:
+                raise Mismatch(position, ACTION_MASK, "was in the info of the first reset and is not in this one")
+        if self._wrapped:
+            tree = {"observation": tree}
+        return {ACTION_MASK: self._mask.gather([flat_mask(info[ACTION_MASK]) for info in infos]), **tree}

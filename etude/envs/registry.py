@@ -1,0 +1,154 @@
+"""From what a user names to what makes it: a Gymnasium id, `module:callable`, `file.py:callable`, a class or a callable."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import error
+from gymnasium.vector import VectorEnv
+
+from etude.errors import ConfigError, MissingExtra
+
+EnvironmentSpec = str | Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an environment is made with. At least one of the two is there."""
+
+    name: str
+    single: Callable[..., Any] | None  # (**kwargs) -> gymnasium.Env
+    vector: Callable[..., Any] | None  # (num_envs, **kwargs) -> gymnasium.vector.VectorEnv
+
+
+def resolve(env: EnvironmentSpec) -> Source:
+    """What makes the environments that `env` names.
+
+    A callable with a parameter `num_envs`, and a subclass of VectorEnv, make a vectorised simulator.
+    Raises ConfigError for what is unknown and MissingExtra for what is not installed.
+    """
+    if isinstance(env, str):
+        return _resolve_name(env)
+    if callable(env):
+        return _resolve_callable(env, name_of(env))
+    hint = f"pass a callable that makes it: lambda: {type(env).__name__}(...)" if isinstance(env, gym.Env) else ""
+    raise ConfigError(
+        f"An environment is a Gymnasium id, 'module:callable', a gymnasium.Env class or a callable; got {env!r}. {hint}"
+    )
+
+
+def name_of(env: EnvironmentSpec) -> str:
+    """A short name for messages and run directories."""
+    return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def _resolve_name(name: str) -> Source:
+    if name in gym.registry or ":" not in name:
+        return _resolve_id(name)
+    where, _, what = name.rpartition(":")
+    module = _load_file(where, name) if where.endswith(".py") else _load_module(where, name)
+    if name.count(":") == 1 and what in vars(module):
+        return _resolve_callable(vars(module)[what], name)
+    if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
+        near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
+        raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
+    return _resolve_id(name)
+
+
+def _load_module(where: str, name: str) -> ModuleType:
+    if os.getcwd() not in sys.path:  # a console script does not look in the folder it was started in; `python -m` does
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as problem:
+        if problem.name is None or not where.startswith(problem.name):
+            raise  # the module is there; what it imports is not
+        raise ConfigError(
+            f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that Python "
+            "finds from here, or 'path/to/file.py:callable'."
+        ) from problem
+
+
+def _load_file(where: str, name: str) -> ModuleType:
+    path = Path(where).resolve()
+    if not path.is_file():
+        raise ConfigError(f"There is no file {where!r} for the environment {name!r}.")
+    key = f"etude_environment_{path.stem}_{abs(hash(str(path))):x}"
+    if key in sys.modules:
+        return sys.modules[key]
+    spec = importlib.util.spec_from_file_location(key, path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[key] = module  # dataclasses and pickling look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[key]
+        raise
+    return module
+
+
+def _resolve_callable(make: Any, name: str) -> Source:
+    if not callable(make):
+        raise ConfigError(f"{name} is a {type(make).__name__}; expected a callable that makes a gymnasium.Env.")
+    if isinstance(make, type):
+        vectorised = issubclass(make, VectorEnv)
+    else:
+        vectorised = "num_envs" in inspect.signature(make).parameters
+    return Source(name, None, make) if vectorised else Source(name, make, None)
+
+
+def _resolve_id(name: str) -> Source:
+    try:
+        spec = gym.spec(name)
+    except error.Error as problem:
+        raise ConfigError(_unknown_id(name, problem)) from problem
+    single = partial(gym.make, name, disable_env_checker=True) if spec.entry_point is not None else None
+    vector = None
+    if spec.vector_entry_point is not None:
+        vector = partial(gym.make_vec, name, vectorization_mode="vector_entry_point")
+    return Source(name, single, vector)
+
+
+def _unknown_id(name: str, problem: Exception) -> str:
+    if name.startswith(("ALE/", "ale_py:")):
+        return f"There is no environment {name!r} yet: pip install ale-py, then use 'ale_py:{name.split(':')[-1]}'."
+    if isinstance(problem, error.DeprecatedEnv):
+        return f"{problem}"
+    near = difflib.get_close_matches(name, gym.registry, n=3)
+    lower = {key.lower(): key for key in gym.registry}
+    near = near or [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
+    return f"There is no Gymnasium environment {name!r}. {_did_you_mean(near)} Your own: 'module:callable'."
+
+
+def _did_you_mean(near: list[str]) -> str:
+    return f"Did you mean {', '.join(near)}?" if near else ""
+
+
+_EXTRAS = {"Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"}
+
+
+def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> Any:
+    """Call what makes an environment; an optional dependency that is missing becomes MissingExtra."""
+    try:
+        return make(**kwargs)
+    except error.DependencyNotInstalled as problem:
+        raise MissingExtra(f"The environment {name!r}", "envs") from problem
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.split(".")[0] not in _EXTRAS:
+            raise
+        raise MissingExtra(f"The environment {name!r}", "envs") from problem
+    except error.Error as problem:
+        raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem

@@ -1,0 +1,240 @@
+"""N environments stepped in a Python loop, the hot path of collecting.
+
+Every episode starts from a seed of its own (`seeding.episode_seed`), and the actions since then are kept, so that an open
+episode can be replayed after a resume without pickling an environment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from etude import trees
+from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_step
+from etude.envs.observations import Mismatch
+from etude.errors import EnvironmentFault, SpaceError
+from etude.seeding import episode_seed
+from etude.trees import Tree
+
+_TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
+
+
+class LoopEnvironments:
+    """Environments that are stepped one after the other and reset at once where an episode ends.
+
+    Implements `protocols.Environments`. The arrays that `step` and `reset` return are new at every call; do not write to
+    the observations.
+    """
+
+    native = False
+
+    def __init__(self, factory: Callable[[], gym.Env], columns: np.ndarray, run_seed: int, name: str = "environment"):
+        """`factory` makes one environment; `columns` are their numbers in the run, which with `run_seed` seed episodes."""
+        self.columns = np.asarray(columns, np.int64)
+        self.name, self._run_seed = name, run_seed
+        count = len(self.columns)
+        self._envs = [factory() for _ in range(count)]
+        self._step_functions = [env.step for env in self._envs]
+        self._episode = [-1] * count
+        self._log: list[
+            np.ndarray
+        ] = []  # the actions of every step, those of ended episodes too until they are trimmed
+        self._start = [0] * count  # where in the log the open episode begins
+        self._skipped = [0] * count  # steps since then that did not step this environment
+        self._trim_at = _TRIM
+        first = self._envs[0]
+        _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
+        self._layout = Layout.of(first.observation_space, first.action_space, info)
+        self.spaces = self._layout.spaces
+        self._replayed = [self._no_actions()] * count  # actions of the open episode from before a resume
+        self._observation: Tree = None
+        self._check_alike()
+
+    def reset(self) -> Tree:
+        """Start a new episode everywhere; observations [N, ...]."""
+        begun = [self._begin(i) for i in range(len(self._envs))]
+        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun])
+        return self._observation
+
+    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step the first len(action) environments. See `protocols.Environments`."""
+        n = len(action)
+        raws: list[Any] = [None] * n
+        infos: list[Any] = [None] * n
+        rewards: list[Any] = [0.0] * n
+        terminated: list[Any] = [False] * n
+        truncated: list[Any] = [False] * n
+        final: dict[int, Tree] = {}
+        legal = self._layout.actions.convert(action)
+        self._record(action, n)
+        i, result = 0, None
+        try:
+            for i, (step, act) in enumerate(zip(self._step_functions, legal)):  # noqa: B905 (a part may be stepped)
+                result = None
+                result = step(act)
+                raws[i], rewards[i], terminated[i], truncated[i], infos[i] = result
+                if terminated[i] or truncated[i]:
+                    final[i] = self._end(i, raws[i], rewards[i], infos[i])
+                    raws[i], infos[i] = self._begin(i)
+        except EnvironmentFault:
+            raise
+        except Exception as problem:
+            raise self._explain(i, result, problem) from problem
+        observation = self._gather(raws, infos)
+        numbers = self._numbers(rewards)
+        self._observation = observation if n == len(self._envs) else self._joined(observation, n)
+        return observation, numbers, self._flags(terminated), self._flags(truncated), final
+
+    def state(self) -> list[dict]:
+        """For each environment its episode, seed and actions so far, and the leaves of the observation to compare."""
+        return [
+            {
+                "episode": self._episode[i],
+                "seed": episode_seed(self._run_seed, int(self.columns[i]), max(0, self._episode[i])),
+                "actions": self._actions_of(i),
+                "observation": [np.array(leaf[i]) for leaf in trees.leaves(self._observation)],
+            }
+            for i in range(len(self._envs))
+        ]
+
+    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+        """Replay the open episodes; where a replay differs, start the episode after it. See `protocols.Environments`."""
+        self._log.clear()
+        begun, differs = [], []
+        for i, saved in enumerate(state):
+            self._episode[i] = saved["episode"]
+            replayed = self._replay(i, saved)
+            if replayed is None:
+                differs.append(i)
+                replayed = self._begin(i)
+            begun.append(replayed)
+        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun])
+        return self._observation, differs
+
+    def close(self) -> None:
+        """Close every environment. May be called twice."""
+        while self._envs:
+            self._envs.pop().close()
+
+    def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
+        self._episode[i] += 1
+        self._replayed[i] = self._no_actions()
+        self._start[i], self._skipped[i] = len(self._log), 0
+        return self._raw_reset(i, episode_seed(self._run_seed, int(self.columns[i]), self._episode[i]))
+
+    def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        where = Where(self.name, int(self.columns[i]), self._episode[i], 0)
+        try:
+            result = self._envs[i].reset(seed=seed)
+        except Exception as problem:
+            raise where.fault(explain_error(problem)) from problem
+        return check_reset(result, where)
+
+    def _end(self, i: int, raw: Any, reward: Any, info: dict[str, Any]) -> Tree:
+        self._check_reward(i, reward)  # now: once the next episode has begun, the step of a fault would be unknown
+        try:
+            return self._layout.observations.gather_final(raw, info)
+        except Mismatch as problem:
+            raise self._where(i).mismatch(problem) from None
+
+    def _gather(self, raws: list[Any], infos: list[dict[str, Any]]) -> Tree:
+        try:
+            return self._layout.observations.gather(raws, infos)
+        except Mismatch as problem:
+            raise self._where(problem.position).mismatch(problem) from None
+
+    def _numbers(self, rewards: list[Any]) -> np.ndarray:
+        try:
+            numbers = np.array(rewards, np.float32)
+        except (TypeError, ValueError):
+            numbers = np.empty(0)
+        if numbers.shape != (len(rewards),) or not math.isfinite(numbers.dot(numbers)):
+            for i, reward in enumerate(rewards):
+                self._check_reward(i, reward)
+        return numbers
+
+    def _check_reward(self, i: int, reward: Any) -> None:
+        try:
+            number = np.array(reward, np.float32)
+        except (TypeError, ValueError):
+            number = np.empty(0)
+        if number.shape != () or reward is None:
+            kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
+            raise self._where(i).fault(f"the reward is {str(reward)[:80]} ({kind}); expected one number: float(reward)")
+        if not np.isfinite(number):
+            raise self._where(i).fault(f"the reward is {reward}; expected a finite float32 number")
+
+    def _flags(self, values: list[Any]) -> np.ndarray:
+        try:
+            flags = np.array(values, bool)
+        except (TypeError, ValueError):
+            flags = np.empty(0)
+        if flags.shape == (len(values),):
+            return flags
+        i = next(i for i, value in enumerate(values) if np.shape(value) != ())
+        raise self._where(i).fault(f"terminated or truncated is {str(values[i])[:80]}; expected one bool")
+
+    def _explain(self, i: int, result: Any, problem: Exception) -> EnvironmentFault:
+        if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:
+            return self._where(i).fault(explain_error(problem))
+        if isinstance(result, tuple) and len(result) == 5:
+            return self._where(i).fault(f"step returned flags or an observation that cannot be used: {problem}")
+        return self._where(i).fault(explain_step(result))
+
+    def _where(self, i: int) -> Where:
+        return Where(self.name, int(self.columns[i]), self._episode[i], self._length(i))
+
+    def _length(self, i: int) -> int:
+        return len(self._replayed[i]) + len(self._log) - self._start[i] - self._skipped[i]
+
+    def _record(self, action: np.ndarray, n: int) -> None:
+        self._log.append(action.copy())
+        for i in range(n, len(self._envs)):
+            self._skipped[i] += 1
+        if len(self._log) > self._trim_at:
+            oldest = min(self._start)
+            del self._log[:oldest]
+            self._start = [start - oldest for start in self._start]
+            self._trim_at = max(_TRIM, 2 * len(self._log))
+
+    def _actions_of(self, i: int) -> np.ndarray:
+        rows = [row[i] for row in self._log[self._start[i] :] if len(row) > i]
+        return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
+
+    def _no_actions(self) -> np.ndarray:
+        space = self.spaces.action
+        return np.empty((0, *(space.shape or ())), space.dtype)
+
+    def _joined(self, observation: Tree, n: int) -> Tree:
+        rest = trees.rows(self._observation, slice(n, None))
+        return trees.concatenate([observation, rest])
+
+    def _replay(self, i: int, saved: dict) -> tuple[Any, dict[str, Any]] | None:
+        """The observation and info that the saved actions lead to; None where they lead elsewhere."""
+        if saved["episode"] < 0:
+            return None
+        self._start[i], self._skipped[i] = 0, 0
+        self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
+        raw, info = self._raw_reset(i, int(saved["seed"]))
+        try:
+            for action in self._layout.actions.convert(self._replayed[i]) if len(self._replayed[i]) else ():
+                raw, _, terminated, truncated, info = self._step_functions[i](action)
+                if terminated or truncated:
+                    return None
+            leaves = trees.leaves(self._layout.observations.gather([raw], [info]))
+        except Exception:  # it differs, whatever it raised; a fault of the environment shows again in the next episode
+            return None
+        same = all(np.array_equal(leaf[0], before) for leaf, before in zip(leaves, saved["observation"], strict=True))
+        return (raw, info) if same else None
+
+    def _check_alike(self) -> None:
+        first = self._envs[0]
+        for env in self._envs[1:]:
+            if env.observation_space != first.observation_space or env.action_space != first.action_space:
+                raise SpaceError(
+                    f"{self.name} makes environments with different spaces; all of a run must have the same."
+                )
