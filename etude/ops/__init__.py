@@ -26,6 +26,11 @@ def matmul(x: Array, w: Array) -> Array:
     return _of[type(x)].matmul(x, w)
 
 
+def affine(x: Array, w: Array, bias: Array) -> Array:
+    """matmul(x, w) + bias, in one operation where the framework has one; bias [N], or [E, 1, N] for stacked w."""
+    return _of[type(x)].affine(x, w, bias)
+
+
 def conv(x: Array, kernel: Array, stride: int) -> Array:
     """Convolution without padding: x [B, H, W, C], kernel [h, w, C, F] -> [B, (H-h)//stride+1, (W-w)//stride+1, F]."""
     return _of[type(x)].conv(x, kernel, stride)

@@ -50,6 +50,10 @@ squeeze = ops.squeeze
 swapaxes = ops.swapaxes
 
 
+def affine(x: Any, w: Any, bias: Any) -> Any:
+    return ops.matmul(x, w) + bias
+
+
 def conv(x: Any, kernel: Any, stride: int) -> Any:
     return ops.conv(x, kernel, strides=stride, padding="valid", data_format="channels_last")
 

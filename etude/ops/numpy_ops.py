@@ -9,6 +9,7 @@ import numpy as np
 PRECEDENCE = 1
 
 _BLOCK = 8  # rows per matrix product
+_ONE_BLOCK = np.arange(_BLOCK)
 _ZERO = np.zeros((), np.float32)  # an array, which NumPy takes up faster than a Python number
 
 tanh = np.tanh
@@ -42,31 +43,30 @@ def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     if x.ndim != 2:
         return matmul(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
     rows = len(x)
-    if rows == _BLOCK and x.flags.c_contiguous:
-        return np.dot(x, w)
-    padded = _pad(x)
-    if len(padded) == _BLOCK:
-        return np.dot(padded, w)[:rows]
-    return np.matmul(padded.reshape(-1, _BLOCK, x.shape[1]), w).reshape(-1, w.shape[1])[:rows]
+    if rows == _BLOCK:
+        return np.dot(np.ascontiguousarray(x), w)
+    if 0 < rows < _BLOCK:
+        return np.dot(x.take(_ONE_BLOCK, 0, None, "clip"), w)[:rows]
+    return np.matmul(_in_blocks(x), w).reshape(-1, w.shape[1])[:rows]
 
 
-def _pad(x: np.ndarray) -> np.ndarray:
-    """[..., M, K] -> [..., M rounded up to whole blocks, K], in C order."""
+def affine(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    return matmul(x, w) + bias
+
+
+def _in_blocks(x: np.ndarray) -> np.ndarray:
+    """[..., M, K] -> [..., blocks, 8, K] in C order; the last row fills the last block."""
     rows = x.shape[-2]
-    missing = -rows % _BLOCK
-    if not missing and rows:
-        return np.ascontiguousarray(x)
-    padded = np.zeros((*x.shape[:-2], rows + missing, x.shape[-1]), x.dtype)
-    padded[..., :rows, :] = x
-    return padded
+    if rows % _BLOCK:
+        x = x.take(np.arange(rows + -rows % _BLOCK), -2, None, "clip")
+    return np.ascontiguousarray(x).reshape(*x.shape[:-2], x.shape[-2] // _BLOCK, _BLOCK, x.shape[-1])
 
 
 def _matmul_stacked(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """x [..., M, K], w [..., K, N] -> [..., M, N]."""
-    padded = _pad(x)
-    blocks = padded.reshape(*x.shape[:-2], -1, _BLOCK, x.shape[-1])
-    product = np.matmul(blocks, w[..., None, :, :])
-    return product.reshape(*product.shape[:-3], padded.shape[-2], w.shape[-1])[..., : x.shape[-2], :]
+    product = np.matmul(_in_blocks(x), w[..., None, :, :])
+    rows = product.shape[-3] * _BLOCK
+    return product.reshape(*product.shape[:-3], rows, w.shape[-1])[..., : x.shape[-2], :]
 
 
 def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:

@@ -36,6 +36,12 @@ squeeze = torch.squeeze
 swapaxes = torch.swapaxes
 
 
+def affine(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    if w.ndim == 3:
+        return torch.baddbmm(bias, x.expand(len(w), *x.shape[-2:]), w)
+    return torch.addmm(bias, x, w) if x.ndim == 2 else torch.matmul(x, w) + bias
+
+
 def conv(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return functional.conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), stride=stride).permute(0, 2, 3, 1)
 
