@@ -1,0 +1,14 @@
+"""Checkpoints: one file that holds a whole run and nothing that could run.
+
+    write("run.etude", {"engine": engine.state(), "replay": buffer.state(), "counters": {"step": 50_000}})
+    state = read("run.etude", expect={"engine", "replay", "counters"})
+
+A state is a dict of components; a component is dicts, lists and tuples of NumPy arrays, numbers, strings, booleans and
+None. It comes back as it was given, bit for bit. The file format is described in `container`.
+"""
+
+from etude.checkpoint.container import Manifest, inspect, verify
+from etude.checkpoint.files import TEMPORARY, replacing
+from etude.checkpoint.state import read, write
+
+__all__ = ["TEMPORARY", "Manifest", "inspect", "read", "replacing", "verify", "write"]
