@@ -7,8 +7,12 @@ A state is a dict of components; a component is dicts, lists and tuples of NumPy
 None. It comes back as it was given, bit for bit. The file format is described in `container`.
 """
 
-from etude.checkpoint.container import Manifest, inspect, verify
+from etude.checkpoint.container import Damaged, Manifest, inspect, verify
 from etude.checkpoint.files import TEMPORARY, replacing
-from etude.checkpoint.state import read, write
+from etude.checkpoint.lock import Lock, Locked
+from etude.checkpoint.state import read, read_only, write
 
-__all__ = ["TEMPORARY", "Manifest", "inspect", "read", "replacing", "verify", "write"]
+__all__ = [
+    "TEMPORARY", "Damaged", "Lock", "Locked", "Manifest",
+    "inspect", "read", "read_only", "replacing", "verify", "write",
+]  # fmt: skip

@@ -40,7 +40,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Damaged(CheckpointError):
-    """A file is not what was written."""
+    """A file is not what was written, or can no longer be read."""
 
 
 class Member(NamedTuple):
@@ -130,7 +130,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Manifest]]:
         with path.open("rb") as file:
             yield file, _read_manifest(file, path)
     except OSError as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read: {error.strerror or error}.") from error
+        raise Damaged(f"The checkpoint {path} cannot be read: {error.strerror or error}.") from error
 
 
 @contextmanager

@@ -98,10 +98,18 @@ def read(path: Path | str, expect: Collection[str] = (), skip: Collection[str] =
     expect: components that must be there.
     skip: components that are verified and not kept in memory (the replay, where an agent is only evaluated).
 
-    Needs memory for the state once, and runs nothing from the file. CheckpointError where the file is missing,
-    incomplete or damaged (the message names the member and a complete checkpoint beside it), or where components are missing.
+    Needs memory for the state once, and runs nothing from the file. CheckpointError where components are missing, or
+    where the file is missing, incomplete or damaged: the message names the member, and a complete checkpoint beside it.
     """
     path = Path(path)
+    try:
+        return read_only(path, expect, skip)
+    except Damaged as error:
+        raise Damaged(f"{error} {_alternative(path)}") from error
+
+
+def read_only(path: Path, expect: Collection[str], skip: Collection[str]) -> dict[str, Any]:
+    """`read`, without a look at other files where this one is damaged."""
     try:
         with opened(path) as (file, manifest):
             missing = sorted(set(expect) - set(manifest.components))
@@ -111,13 +119,9 @@ def read(path: Path | str, expect: Collection[str] = (), skip: Collection[str] =
                     "cannot continue this run; load one that was saved by the same kind of run."
                 )
             return _read_components(path, file, manifest, skip)
-    except Damaged as error:
-        raise Damaged(f"{error} Nothing was loaded from it. {_alternative(path)}") from error
     except MemoryError as error:
-        size = path.stat().st_size
-        raise CheckpointError(
-            f"The checkpoint {path} needs {size / 1e6:,.0f} MB of memory, more than is free."
-        ) from error
+        size = path.stat().st_size / 1e6
+        raise CheckpointError(f"The checkpoint {path} needs {size:,.0f} MB of memory, more than is free.") from error
 
 
 def _read_components(path: Path, file: BinaryIO, manifest: Manifest, skip: Collection[str]) -> dict[str, Any]:

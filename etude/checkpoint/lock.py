@@ -1,0 +1,42 @@
+"""A lock that belongs to a process and ends with it, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import weakref
+from pathlib import Path
+
+
+class Locked(Exception):
+    """Somebody else holds the lock; the message says who."""
+
+
+class Lock:
+    """An exclusive lock on a file, held until `release`, or until this object or the process is gone.
+
+    The kernel keeps it (flock), so that a killed process leaves no stale lock; the file stays and means nothing alone.
+    `held` is False on file systems without locks. Raises Locked, and OSError where the file cannot be opened.
+    """
+
+    def __init__(self, path: Path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.held = True
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace")
+            os.close(descriptor)
+            raise Locked(holder or "another process") from None
+        except OSError:
+            self.held = False
+        self.release = weakref.finalize(self, _release, descriptor, self.held)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+
+
+def _release(descriptor: int, held: bool) -> None:
+    if held:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a forked child still has the file open
+    os.close(descriptor)
