@@ -41,12 +41,12 @@ class _IntegerActions:
     """Discrete, MultiDiscrete and MultiBinary actions: counted from `start`, in the dtype of the space."""
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary):
-        self._start = 0 if isinstance(space, MultiBinary) else space.start
+        self._start = None if isinstance(space, MultiBinary) or np.all(space.start == 0) else space.start
         self._dtype = space.dtype
         self.space = from_zero(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        return (action + self._start).astype(self._dtype)
+        return action.astype(self._dtype) if self._start is None else (action + self._start).astype(self._dtype)
 
 
 class Actions:

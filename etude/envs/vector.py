@@ -87,6 +87,8 @@ class LoopEnvironments:
         observation = self._gather(raws, infos)
         numbers = self._numbers(rewards)
         self._observation = observation if n == len(self._envs) else self._joined(observation, n)
+        if not final:  # so every flag is false, whatever its type
+            return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
         return observation, numbers, self._flags(terminated), self._flags(truncated), final
 
     def state(self) -> list[dict]:
@@ -193,8 +195,8 @@ class LoopEnvironments:
 
     def _record(self, action: np.ndarray, n: int) -> None:
         self._log.append(action.copy())
-        for i in range(n, len(self._envs)):
-            self._skipped[i] += 1
+        if n < len(self._envs):
+            self._skipped[n:] = [skipped + 1 for skipped in self._skipped[n:]]
         if len(self._log) > self._trim_at:
             oldest = min(self._start)
             del self._log[:oldest]
