@@ -93,7 +93,8 @@ def silu(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * x))  # as exp would overflow
+    e = np.exp(-np.abs(x))  # which does not overflow
+    return np.where(x < 0, e, 1) / (1 + e)
 
 
 def softplus(x: np.ndarray) -> np.ndarray:

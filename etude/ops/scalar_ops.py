@@ -23,7 +23,8 @@ def relu(x: float) -> float:
 
 
 def sigmoid(x: float) -> float:
-    return 0.5 * (1 + math.tanh(0.5 * x))
+    e = math.exp(-abs(x))
+    return (e if x < 0 else 1) / (1 + e)
 
 
 def softplus(x: float) -> float:

@@ -1,0 +1,1 @@
+"""Losses: one published equation per function, over `ops`, batched and unreduced; and the distributions of policies."""

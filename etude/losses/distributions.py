@@ -1,0 +1,193 @@
+"""Policies as distributions: named tuples of arrays, so that every framework takes them for trees.
+
+The last axis of the parameters belongs to the action; all others are batch axes, `[B]` for short. Randomness is an
+argument: standard normal numbers for continuous actions, uniform ones in [0, 1) for choices, one per choice. A logit of
+-1e8 or less marks an action that a mask forbids: its probability is 0 and it is never sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+from etude import ops
+from etude.ops import Array
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_LOG_2 = math.log(2)
+
+
+class Distribution(Protocol):
+    """What agents and explorers need of a distribution over actions."""
+
+    def sample(self, noise: Array) -> Array:
+        """One action [B, ...] per row of noise."""
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        """One action per row of noise, and its log probability (density) [B]."""
+
+    def log_prob(self, action: Array) -> Array:
+        """The log probability (density) [B] of actions."""
+
+    def mode(self) -> Array:
+        """The action that is taken where nothing is explored."""
+
+
+class Categorical(NamedTuple):
+    """One choice out of n, action [B] integers; noise [B, 1] uniform."""
+
+    logits: Array  # [B, n]
+
+    def sample(self, noise: Array) -> Array:
+        return self.sample_with_log_prob(noise)[0]
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        """The cumulative distribution, inverted. It is not normalised: then `noise * total < total` holds in float32 too,
+        and no rounding leads to an action of probability 0."""
+        shifted = self.logits - ops.max(self.logits, -1, keepdims=True)
+        cumulated = ops.cumsum(ops.exp(shifted))
+        total = cumulated[..., -1:]
+        action = ops.sum(ops.cast(cumulated <= noise * total, "int32"), -1)
+        return action, ops.take_last(shifted, action) - ops.log(total[..., 0])
+
+    def log_prob(self, action: Array) -> Array:
+        return ops.take_last(ops.log_softmax(self.logits), action)
+
+    def entropy(self) -> Array:
+        """[B], in nats."""
+        return -ops.sum(ops.softmax(self.logits) * ops.log_softmax(self.logits), -1)
+
+    def mode(self) -> Array:
+        return ops.argmax(self.logits)
+
+    def kl(self, other: Categorical) -> Array:
+        """KL(self || other) [B], in nats."""
+        difference = ops.log_softmax(self.logits) - ops.log_softmax(other.logits)
+        return ops.sum(ops.softmax(self.logits) * difference, -1)
+
+
+class MultiCategorical(NamedTuple):
+    """m independent choices, action [B, m] integers; noise [B, m] uniform."""
+
+    logits: tuple[Array, ...]  # m of [B, n_i]
+
+    def _parts(self) -> list[Categorical]:
+        return [Categorical(logits) for logits in self.logits]
+
+    def sample(self, noise: Array) -> Array:
+        return self.sample_with_log_prob(noise)[0]
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        drawn = [part.sample_with_log_prob(noise[..., i : i + 1]) for i, part in enumerate(self._parts())]
+        return ops.stack([action for action, _ in drawn], -1), sum(log_prob for _, log_prob in drawn)
+
+    def log_prob(self, action: Array) -> Array:
+        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self._parts()))
+
+    def entropy(self) -> Array:
+        return sum(part.entropy() for part in self._parts())
+
+    def mode(self) -> Array:
+        return ops.stack([part.mode() for part in self._parts()], -1)
+
+    def kl(self, other: MultiCategorical) -> Array:
+        return sum(mine.kl(theirs) for mine, theirs in zip(self._parts(), other._parts(), strict=True))
+
+
+class Bernoullis(NamedTuple):
+    """n independent choices of 0 or 1, action [B, n] integers; noise [B, n] uniform."""
+
+    logits: Array  # [B, n]: of 1
+
+    def sample(self, noise: Array) -> Array:
+        return ops.cast(noise < ops.sigmoid(self.logits), "int32")
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        action = self.sample(noise)
+        return action, self.log_prob(action)
+
+    def log_prob(self, action: Array) -> Array:
+        return ops.sum(ops.cast(action, "float32") * self.logits - ops.softplus(self.logits), -1)
+
+    def entropy(self) -> Array:
+        return ops.sum(ops.softplus(self.logits) - ops.sigmoid(self.logits) * self.logits, -1)
+
+    def mode(self) -> Array:
+        return ops.cast(self.logits > 0, "int32")
+
+    def kl(self, other: Bernoullis) -> Array:
+        one = ops.sigmoid(self.logits) * (self.logits - other.logits)
+        return ops.sum(one + ops.softplus(other.logits) - ops.softplus(self.logits), -1)
+
+
+class Gaussian(NamedTuple):
+    """Independent normal distributions, action [B, A]; noise [B, A] normal. Samples are differentiable."""
+
+    mean: Array  # [B, A]
+    log_std: Array  # [B, A]
+
+    def sample(self, noise: Array) -> Array:
+        return self.mean + ops.exp(self.log_std) * noise
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        return self.sample(noise), ops.sum(-0.5 * ops.square(noise) - self.log_std - _HALF_LOG_2PI, -1)
+
+    def log_prob(self, action: Array) -> Array:
+        scaled = (action - self.mean) * ops.exp(-self.log_std)
+        return ops.sum(-0.5 * ops.square(scaled) - self.log_std - _HALF_LOG_2PI, -1)
+
+    def entropy(self) -> Array:
+        return ops.sum(self.log_std + (0.5 + _HALF_LOG_2PI), -1)
+
+    def mode(self) -> Array:
+        return self.mean
+
+    def kl(self, other: Gaussian) -> Array:
+        log_ratio = self.log_std - other.log_std
+        distance = ops.square((self.mean - other.mean) * ops.exp(-other.log_std))
+        return 0.5 * ops.sum(ops.exp(2 * log_ratio) + distance - 1 - 2 * log_ratio, -1)
+
+
+class TanhGaussian(NamedTuple):
+    """tanh of a `Gaussian`, action [B, A] in [-1, 1]; noise [B, A] normal. Samples are differentiable.
+
+    Haarnoja et al. 2018, arXiv:1812.05905, appendix C. Its entropy has no closed form; -log_prob of a sample estimates it.
+    """
+
+    mean: Array  # [B, A], before tanh
+    log_std: Array  # [B, A]
+
+    def sample(self, noise: Array) -> Array:
+        return ops.tanh(self.mean + ops.exp(self.log_std) * noise)
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        x, log_prob = Gaussian(self.mean, self.log_std).sample_with_log_prob(noise)
+        return ops.tanh(x), log_prob - _log_slope(x)
+
+    def log_prob(self, action: Array) -> Array:
+        """Actions at the very bounds, where the density has no inverse in float32, are taken for +-(1 - 1e-6)."""
+        inside = ops.clip(action, -1 + 1e-6, 1 - 1e-6)
+        x = 0.5 * (ops.log1p(inside) - ops.log1p(-inside))
+        return Gaussian(self.mean, self.log_std).log_prob(x) - _log_slope(x)
+
+    def mode(self) -> Array:
+        """tanh of the mean: the median of the actions."""
+        return ops.tanh(self.mean)
+
+    def kl(self, other: TanhGaussian) -> Array:
+        """That of the Gaussians: a one-to-one map leaves it as it is."""
+        return Gaussian(*self).kl(Gaussian(*other))
+
+
+def _log_slope(x: Array) -> Array:
+    """sum of log(1 - tanh(x)**2) over the last axis, in a form that does not lose digits where tanh saturates."""
+    return ops.sum(2 * (_LOG_2 - x - ops.softplus(-2 * x)), -1)
+
+
+class Deterministic(NamedTuple):
+    """The one action that a policy without randomness takes, action [B, A]."""
+
+    action: Array  # [B, A]
+
+    def mode(self) -> Array:
+        return self.action

@@ -1,0 +1,35 @@
+"""Losses of policies. Advantages and log probabilities of the past carry no gradient. B is the batch."""
+
+from __future__ import annotations
+
+from etude import ops
+from etude.ops import Array
+
+
+def policy_gradient(log_prob: Array, advantage: Array) -> Array:
+    """`-log_prob * advantage`, all [B]. Williams 1992, doi:10.1007/BF00992696."""
+    return -log_prob * ops.stop_gradient(advantage)
+
+
+def ppo_clip(log_ratio: Array, advantage: Array, clip: Array | float) -> Array:
+    """`-min(ratio * advantage, clip(ratio, 1 - clip, 1 + clip) * advantage)`, all [B].
+
+    Schulman et al. 2017, arXiv:1707.06347, equation 7. log_ratio: log_prob now minus that when the action was taken.
+    """
+    ratio, advantage = ops.exp(log_ratio), ops.stop_gradient(advantage)
+    return -ops.minimum(ratio * advantage, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+
+
+def value_clip(value: Array, old_value: Array, target: Array, clip: Array | float) -> Array:
+    """The larger squared error, halved, of the value and of the value held within `clip` of what it was; all [B].
+
+    From the OpenAI baselines; Engstrom et al. 2020, arXiv:2005.12729, section 2. No gradient into old_value and target.
+    """
+    old_value, target = ops.stop_gradient(old_value), ops.stop_gradient(target)
+    near = old_value + ops.clip(value - old_value, -clip, clip)
+    return 0.5 * ops.maximum(ops.square(value - target), ops.square(near - target))
+
+
+def standardise(x: Array) -> Array:
+    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal."""
+    return (x - ops.mean(x)) / (ops.std(x) + 1e-8)

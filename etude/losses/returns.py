@@ -1,0 +1,46 @@
+"""Returns and advantages along trajectories, time first: all arrays [T, B], T time steps of B trajectories.
+
+`discount[t]` applies to what follows step t: gamma, or 0 where the episode terminated there. `next_value[t]` is the
+value of the observation that follows step t. A trajectory ends where its rows do: rows of two episodes that were
+truncated do not belong in one column. No gradient is stopped here.
+"""
+
+from __future__ import annotations
+
+from etude import ops
+from etude.ops import Array
+
+
+def lambda_returns(reward: Array, discount: Array, next_value: Array, lambda_: Array | float) -> Array:
+    """`G[t] = reward[t] + discount[t] * ((1 - lambda_) * next_value[t] + lambda_ * G[t + 1])`.
+
+    Sutton & Barto 2018, equation 12.18; G[T] = next_value[T - 1]. lambda_: a number, or [T, B].
+    """
+    one_step = reward + discount * (1.0 - lambda_) * next_value
+    return ops.linear_recurrence(one_step, discount * lambda_, next_value[-1])
+
+
+def discounted_returns(reward: Array, discount: Array, last_value: Array) -> Array:
+    """`G[t] = reward[t] + discount[t] * G[t + 1]`, G[T] = last_value [B]. Sutton & Barto 2018, equation 3.9."""
+    return ops.linear_recurrence(reward, discount, last_value)
+
+
+def n_step_returns(reward: Array, discount: Array, next_value: Array, n: int) -> Array:
+    """n discounted rewards and the value that follows; fewer near the end. Sutton & Barto 2018, equation 7.1."""
+    length = reward.shape[0]
+    n = min(n, length)
+    bootstrap = ops.concatenate([next_value[n - 1 :]] + [next_value[-1:]] * (n - 1), 0)
+    padding = ops.zeros_like(reward[: n - 1])
+    rewards = ops.concatenate([reward, padding], 0)
+    discounts = ops.concatenate([discount, padding + 1.0], 0)
+    returns = bootstrap
+    for i in reversed(range(n)):
+        returns = rewards[i : i + length] + discounts[i : i + length] * returns
+    return returns
+
+
+def advantages(reward: Array, discount: Array, value: Array, next_value: Array, lambda_: Array | float) -> Array:
+    """Generalised advantage estimates: `A[t] = error[t] + discount[t] * lambda_ * A[t + 1]`, A[T] = 0, with the errors
+    `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16."""
+    error = reward + discount * next_value - value
+    return ops.linear_recurrence(error, discount * lambda_, ops.zeros_like(error[-1]))

@@ -1,0 +1,44 @@
+"""Temporal-difference errors of values and action values, `target - prediction`. No gradient flows into a target.
+
+B is the batch; discount is 0 where an episode terminated.
+"""
+
+from __future__ import annotations
+
+from etude import ops
+from etude.ops import Array
+
+
+def td(value: Array, reward: Array, discount: Array, next_value: Array) -> Array:
+    """`reward + discount * next_value - value`, all [B]. Sutton 1988, doi:10.1007/BF00115009."""
+    return ops.stop_gradient(reward + discount * next_value) - value
+
+
+def q_learning(q: Array, action: Array, reward: Array, discount: Array, next_q: Array) -> Array:
+    """`reward + discount * max next_q - q[action]`. Watkins & Dayan 1992, doi:10.1007/BF00992698.
+
+    q, next_q: [B, n]; action: [B] integers; reward, discount: [B] -> [B].
+    """
+    return td(ops.take_last(q, action), reward, discount, ops.max(next_q, -1))
+
+
+def double_q(q: Array, action: Array, reward: Array, discount: Array, next_q: Array, chooser: Array) -> Array:
+    """`reward + discount * next_q[argmax chooser] - q[action]`. van Hasselt et al. 2016, arXiv:1509.06461.
+
+    q, next_q, chooser: [B, n], the last two of the next observation, by the lagged and the online network;
+    action: [B] integers; reward, discount: [B] -> [B].
+    """
+    return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, ops.argmax(chooser)))
+
+
+def squared(error: Array) -> Array:
+    """`error**2 / 2`, any shape."""
+    return 0.5 * ops.square(error)
+
+
+def huber(error: Array, width: float = 1.0) -> Array:
+    """`error**2 / 2` up to |error| = width, then a straight line with the same slope, any shape. Huber 1964,
+    doi:10.1214/aoms/1177703732."""
+    size = ops.abs(error)
+    inner = ops.minimum(size, width)
+    return inner * (size - 0.5 * inner)
