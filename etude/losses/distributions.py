@@ -42,8 +42,8 @@ class Categorical(NamedTuple):
         return self.sample_with_log_prob(noise)[0]
 
     def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
-        """The cumulative distribution, inverted. It is not normalised: then `noise * total < total` holds in float32 too,
-        and no rounding leads to an action of probability 0."""
+        """The cumulative distribution, inverted. It is not normalised: then `noise * total < total` holds in float32
+        too, and no rounding leads to an action of probability 0."""
         shifted = self.logits - ops.max(self.logits, -1, keepdims=True)
         cumulated = ops.cumsum(ops.exp(shifted))
         total = cumulated[..., -1:]
@@ -151,7 +151,8 @@ class Gaussian(NamedTuple):
 class TanhGaussian(NamedTuple):
     """tanh of a `Gaussian`, action [B, A] in [-1, 1]; noise [B, A] normal. Samples are differentiable.
 
-    Haarnoja et al. 2018, arXiv:1812.05905, appendix C. Its entropy has no closed form; -log_prob of a sample estimates it.
+    Haarnoja et al. 2018, arXiv:1812.05905, appendix C. Its entropy has no closed form; `-log_prob` of a
+    sample estimates it.
     """
 
     mean: Array  # [B, A], before tanh
