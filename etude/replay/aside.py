@@ -1,0 +1,69 @@
+"""Observations that do not fit into the ring's row order: ends of episodes, older frames of first stacks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etude import trees
+from etude.replay import memory
+from etude.trees import Tree
+
+
+class Aside:
+    """A compact store of rows that are given numbers on arrival and freed one by one. It doubles, up to `limit`.
+
+    template: a tree of arrays, one row. limit: the most rows that can be held at a time.
+    """
+
+    def __init__(self, template: Tree, limit: int):
+        self.limit = limit
+        self.used = 0  # numbers below this have been given out since the last `clear`
+        self.free: list[int] = []
+        self.rows = trees.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), template)
+
+    def __len__(self) -> int:
+        return self.used - len(self.free)
+
+    @property
+    def size(self) -> int:
+        """How many rows there is room for."""
+        return len(trees.leaves(self.rows)[0])
+
+    def put(self, values: Tree, count: int) -> np.ndarray:
+        """Store `count` rows; returns their numbers [count]."""
+        recycled = [self.free.pop() for _ in range(min(count, len(self.free)))]
+        fresh = count - len(recycled)
+        if self.used + fresh > self.size:
+            self._grow(self.used + fresh)
+        numbers = np.array(recycled + list(range(self.used, self.used + fresh)), np.int64)
+        self.used += fresh
+        trees.put(self.rows, numbers, values)
+        return numbers
+
+    def release(self, numbers: np.ndarray) -> None:
+        """Free rows for others."""
+        self.free.extend(numbers.tolist())
+
+    def clear(self) -> None:
+        self.used = 0
+        self.free = []
+
+    def _grow(self, needed: int) -> None:
+        size = min(self.limit, max(16, 2 * self.size, needed))
+        row_bytes = sum(leaf.itemsize * int(np.prod(leaf.shape[1:])) for leaf in trees.leaves(self.rows))
+        memory.require(row_bytes * size, "Room for the ends of episodes in the replay", "Lower the replay's capacity.")
+        self.rows = trees.map(
+            lambda leaf: np.concatenate([leaf, np.zeros((size - len(leaf), *leaf.shape[1:]), leaf.dtype)]), self.rows
+        )
+
+    def state(self) -> dict:
+        rows = {path: leaf[: self.used] for path, leaf in trees.items(self.rows, "rows")}
+        return {"used": self.used, "free": np.array(self.free, np.int64), **rows}
+
+    def restore(self, state: dict) -> None:
+        self.clear()
+        if state["used"] > self.size:
+            self._grow(state["used"])
+        for path, leaf in trees.items(self.rows, "rows"):
+            leaf[: state["used"]] = state[path]
+        self.used, self.free = int(state["used"]), np.asarray(state["free"]).tolist()

@@ -1,0 +1,75 @@
+"""The only composition: a ring of rows, a selector that picks some, a view that makes a batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.data import Batch, Steps
+from etude.errors import ConfigError
+from etude.replay.observations import Where
+from etude.replay.ring import Ring
+from etude.replay.selectors import Selection
+from etude.seeding import generator_state, restore_generator
+
+View = Callable[[Ring, np.ndarray, np.ndarray], Batch]
+
+
+class Selector(Protocol):
+    """See `selectors`."""
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Buffer:
+    """Ring x selector x view. `rng` is the buffer's own and part of its state."""
+
+    def __init__(self, ring: Ring, selector: Selector, view: View, rng: np.random.Generator):
+        self.ring, self.selector, self.view, self.rng = ring, selector, view, rng
+
+    def __len__(self) -> int:
+        """How many rows can be sampled."""
+        return len(self.ring)
+
+    @property
+    def full(self) -> bool:
+        """Whether every column is: a rollout is complete, or old rows are being overwritten."""
+        return self.ring.full
+
+    def add(self, steps: Steps) -> None:
+        self.selector.added(self.ring, self.ring.add(steps))
+
+    def sample(self, k: int, n: int) -> Batch:
+        """k batches of n, stacked: every array is [k, n, ...]. ConfigError where there is nothing to sample from."""
+        if not len(self.ring):
+            raise ConfigError("The replay is empty; add steps before sampling from it.")
+        rows, weight = self.selector.select(self.ring, k, n, self.rng)
+        return self.view(self.ring, rows, weight)
+
+    def update(self, batches: Batch, td_error: np.ndarray) -> None:
+        """Report the errors [k, n] of sampled batches; selectors without priorities ignore them."""
+        self.selector.update(batches.index, td_error)
+
+    def clear(self) -> None:
+        """Forget all rows, as on-policy learning does after each phase."""
+        self.ring.clear()
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data for `restore`. The arrays are views of the ring: write them before the next `add`."""
+        return {"ring": self.ring.state(), "selector": self.selector.state(), "generator": generator_state(self.rng)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`; CheckpointError where it is that of a ring that was built otherwise."""
+        self.ring.restore(state["ring"])
+        self.selector.restore(state["selector"])
+        restore_generator(self.rng, state["generator"])

@@ -1,0 +1,174 @@
+"""Image stacks stored once: the stack of row t + 1 shares all frames but one with that of row t.
+
+Each slot keeps the newest frame; a stack is put together from the slots before it when it is read. The older frames of
+an episode's first stack (repeated, black, or whatever the environment's wrapper made them) are kept beside the ring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from etude import trees
+from etude.data import Steps
+from etude.errors import ConfigError
+from etude.replay.aside import Aside
+from etude.replay.observations import Where, Whole, flat, numbers
+from etude.trees import Tree
+
+
+class FrameStacks:
+    """Observations whose uint8 leaves [height, width, stack] are stacks, the newest frame last; others as in `Whole`.
+
+    kind: [rows] the ring's own array, 0 where the next slot continues the episode. stack: frames in a stack.
+    """
+
+    def __init__(self, template: Tree, kind: np.ndarray, environments: int, stack: int):
+        self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
+        if not any(is_stack(leaf, stack) for leaf in trees.leaves(template)):
+            raise ConfigError(
+                f"frame_stack = {stack}, but no observation is a stack of {stack} images: uint8 of shape "
+                f"(height, width, {stack}); got {[(str(leaf.dtype), leaf.shape) for leaf in trees.leaves(template)]}. "
+                "Leave frame_stack at 1, or stack the frames along the last axis."
+            )
+        self._one = trees.map(lambda leaf: leaf[None], template)
+        self.inner = Whole(newest_frames(template, stack), len(kind))
+        self.starts = Aside(trees.rows(self._older(self._one), 0), len(kind))
+        self.start = np.full(len(kind), -1, np.int32)  # numbers in `starts` of rows that begin an episode
+
+    def write(self, where: Where, pending: Where, steps: Steps) -> None:
+        """Store the observations of `steps` at `where` and those that follow at `pending`; reads `kind` at `where`."""
+        self._verify(steps)
+        rows = numbers(where)
+        for touched in (self.start[rows], self.start[pending]):
+            self.starts.release(touched[touched >= 0])
+        self.start[rows] = self.start[pending] = -1
+        observation = flat(self._one, steps.observation, "observation")
+        self.inner.put(where, self._newest(observation))
+        self.inner.put(pending, self._newest(steps.next_observation))
+        begins = np.flatnonzero(self.kind[self._before(rows, 1)])
+        self.start[rows[begins]] = self.starts.put(self._older(trees.rows(observation, begins)), len(begins))
+
+    def end(self, rows: np.ndarray, finals: Tree) -> None:
+        """Keep the observations that rows [E] ended with."""
+        self.inner.end(rows, self._newest(finals))
+
+    def cut(self, rows: np.ndarray, pending: np.ndarray) -> None:
+        """Let rows [E] end with what is stored at `pending` [E]."""
+        self.inner.cut(rows, pending)
+
+    def release(self, rows: np.ndarray) -> None:
+        """Forget what rows [E], which ended episodes, ended with."""
+        self.inner.release(rows)
+
+    def at(self, rows: np.ndarray) -> Tree:
+        """Observations [*rows.shape, ...]."""
+        age = self._age(rows)
+        number = self.start[self._before(rows, age)]
+
+        def read(template: np.ndarray, kept: np.ndarray, older: np.ndarray) -> np.ndarray:
+            if not is_stack(template, self.stack):
+                return kept.take(rows, 0)
+            stacks = np.empty((*rows.shape, *template.shape), template.dtype)
+            for back in range(self.stack):
+                position = self.stack - 1 - back
+                stacks[..., position] = kept.take(self._before(rows, back), 0)
+                young = (age < back).nonzero()
+                if len(young[0]):
+                    stacks[..., position][young] = older[number[young], position + age[young]]
+            return stacks
+
+        return trees.map(read, self.template, self.inner.kept, self.starts.rows)
+
+    def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
+        """The observations that followed [*rows.shape, ...]."""
+        return self._shift(self.at(rows), self.inner.after(rows, successors, kind))
+
+    def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
+        """`at` and `after` together: each frame is read once."""
+        observation = self.at(rows)
+        return observation, self._shift(observation, self.inner.after(rows, successors, kind))
+
+    def clear(self) -> None:
+        self.inner.clear()
+        self.starts.clear()
+        self.start[:] = -1
+
+    def nbytes(self) -> int:
+        return self.inner.nbytes() + trees.count_bytes(self.starts.rows) + self.start.nbytes
+
+    def check(self, ended: np.ndarray) -> list[str]:
+        """What is wrong, in words; `ended` [E] are all rows that ended an episode."""
+        faults = self.inner.check(ended)
+        numbers = self.start[self.start >= 0]
+        if len(np.unique(numbers)) != len(numbers) or len(numbers) != len(self.starts):
+            faults.append(f"{len(numbers)} rows begin episodes, but {len(self.starts)} first stacks are kept")
+        return faults
+
+    def state(self, rows: int) -> dict:
+        return {"inner": self.inner.state(rows), "start": self.start[:rows], "starts": self.starts.state()}
+
+    def restore(self, state: dict, rows: int) -> None:
+        self.inner.restore(state["inner"], rows)
+        self.start[:rows] = state["start"]
+        self.starts.restore(state["starts"])
+
+    def _map(self, function: Any, *others: Tree) -> Tree:
+        """`function(stacked, *leaves)` for corresponding leaves."""
+        return trees.map(lambda leaf, *parts: function(is_stack(leaf, self.stack), *parts), self.template, *others)
+
+    def _newest(self, observation: Tree) -> Tree:
+        return self._map(lambda stacked, leaf: leaf[..., -1] if stacked else leaf, observation)
+
+    def _older(self, observation: Tree) -> Tree:
+        """The older frames of observations [E, ...]: [E, stack - 1, height, width]; [E, 0] of other leaves."""
+
+        def older(stacked: bool, leaf: np.ndarray) -> np.ndarray:
+            return np.moveaxis(leaf[..., :-1], -1, 1) if stacked else np.zeros((len(leaf), 0), leaf.dtype)
+
+        return self._map(older, observation)
+
+    def _shift(self, observation: Tree, newest: Tree) -> Tree:
+        return self._map(
+            lambda stacked, leaf, new: np.concatenate([leaf[..., 1:], new[..., None]], -1) if stacked else new,
+            observation,
+            newest,
+        )
+
+    def _before(self, rows: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+        """The rows `count` slots earlier in the same columns."""
+        return (rows - count * self.environments) % len(self.kind)
+
+    def _age(self, rows: np.ndarray) -> np.ndarray:
+        """How many rows of the same episode come before each row; those that a stack does not reach are not counted."""
+        age = np.zeros(rows.shape, np.int64)
+        together = np.ones(rows.shape, bool)
+        for back in range(1, self.stack):
+            together &= self.kind.take(self._before(rows, back)) == 0
+            age += together
+        return age
+
+    def _verify(self, steps: Steps) -> None:
+        """The first row and what follows it must share frames, or other images would be read than were added."""
+        goes_on = ~(steps.terminated[0] | steps.truncated[0])
+        following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
+
+        def compare(stacked: bool, now: np.ndarray, then: np.ndarray) -> None:
+            if stacked and not np.array_equal(now[goes_on][..., 1:], then[goes_on][..., :-1]):
+                raise ConfigError(
+                    f"frame_stack = {self.stack}, but consecutive observations do not share {self.stack - 1} frames, "
+                    "the newest one last. Leave frame_stack at 1 for observations that are not such stacks."
+                )
+
+        self._map(compare, trees.rows(steps.observation, 0), following)
+
+
+def is_stack(leaf: np.ndarray, stack: int) -> bool:
+    """Whether a leaf of one observation is a stack of images."""
+    return leaf.dtype == np.uint8 and leaf.ndim == 3 and leaf.shape[-1] == stack
+
+
+def newest_frames(template: Tree, stack: int) -> Tree:
+    """What is kept in a slot for one observation: the newest frame of stacks, all of other leaves."""
+    return trees.map(lambda leaf: leaf[..., -1] if is_stack(leaf, stack) else leaf, template)

@@ -1,0 +1,112 @@
+"""How a ring keeps observations: each one once, in the slot of the row that starts from it.
+
+The observation after a row is in the next slot, unless the row ended its episode: then it is kept beside the ring.
+`Whole` and `FrameStacks` (see `frames`) have the same methods; the ring is given one of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etude import trees
+from etude.data import Steps
+from etude.errors import SpaceError
+from etude.replay.aside import Aside
+from etude.trees import Tree
+
+Where = slice | np.ndarray  # flat rows of the ring, slot * environments + column
+
+
+class Whole:
+    """Observations as they are. template: a tree of arrays, one observation. rows: slots * environments."""
+
+    def __init__(self, template: Tree, rows: int):
+        self.kept = trees.map(lambda leaf: np.zeros((rows, *leaf.shape), leaf.dtype), template)
+        self.finals = Aside(template, rows)
+        self.final = np.zeros(rows, np.int32)  # numbers in `finals`; means nothing for rows that did not end an episode
+
+    def write(self, where: Where, pending: Where, steps: Steps) -> None:
+        """Store the observations of `steps` at `where` and those that follow at `pending`."""
+        self.put(where, flat(self.kept, steps.observation, "observation"))
+        self.put(pending, steps.next_observation)
+
+    def put(self, where: Where, values: Tree) -> None:
+        trees.put(self.kept, where, values)
+
+    def end(self, rows: np.ndarray, finals: Tree) -> None:
+        """Keep the observations that rows [E] ended with."""
+        self.final[rows] = self.finals.put(finals, len(rows))
+
+    def cut(self, rows: np.ndarray, pending: np.ndarray) -> None:
+        """Let rows [E] end with what is stored at `pending` [E]."""
+        self.end(rows, trees.rows(self.kept, pending))
+
+    def release(self, rows: np.ndarray) -> None:
+        """Forget what rows [E], which ended episodes, ended with."""
+        self.finals.release(self.final[rows])
+
+    def at(self, rows: np.ndarray) -> Tree:
+        """Observations [*rows.shape, ...]."""
+        return take(self.kept, rows)
+
+    def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
+        """The observations that followed [*rows.shape, ...]: in `successors`, or beside where `kind` is not 0."""
+        following = take(self.kept, successors)
+        if np.count_nonzero(kind):
+            ended = kind.nonzero()
+            trees.put(following, ended, take(self.finals.rows, self.final.take(rows[ended])))
+        return following
+
+    def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
+        """`at` and `after` together."""
+        return take(self.kept, rows), self.after(rows, successors, kind)
+
+    def clear(self) -> None:
+        self.finals.clear()
+
+    def nbytes(self) -> int:
+        return trees.count_bytes(self.kept) + trees.count_bytes(self.finals.rows) + self.final.nbytes
+
+    def check(self, ended: np.ndarray) -> list[str]:
+        """What is wrong, in words; `ended` [E] are all rows that ended an episode."""
+        numbers = self.final[ended]
+        faults = []
+        if len(np.unique(numbers)) != len(numbers) or len(numbers) != len(self.finals):
+            faults.append(f"{len(numbers)} rows ended episodes, but {len(self.finals)} final observations are kept")
+        if set(numbers.tolist()) & set(self.finals.free):
+            faults.append("a final observation that is needed is marked as free")
+        return faults
+
+    def state(self, rows: int) -> dict:
+        kept = {path: leaf[:rows] for path, leaf in trees.items(self.kept, "kept")}
+        return {"final": self.final[:rows], "finals": self.finals.state(), **kept}
+
+    def restore(self, state: dict, rows: int) -> None:
+        for path, leaf in trees.items(self.kept, "kept"):
+            leaf[:rows] = state[path]
+        self.final[:rows] = state["final"]
+        self.finals.restore(state["finals"])
+
+
+def take(tree: Tree, rows: np.ndarray) -> Tree:
+    """`leaf[rows]` for every leaf: [*rows.shape, ...]. `take` is several times as fast as indexing for short rows."""
+    if isinstance(tree, np.ndarray):
+        return tree.take(rows, 0)
+    return trees.map(lambda leaf: leaf.take(rows, 0), tree)
+
+
+def flat(stored: Tree, values: Tree, name: str) -> Tree:
+    """`values` [T, N, ...] as [T * N, ...]; SpaceError where the shape is not that of what is stored, [rows, ...]."""
+    if isinstance(stored, np.ndarray):
+        if values.shape[2:] != stored.shape[1:]:
+            raise SpaceError(
+                f"The {name} handed to the replay has shape {values.shape[2:]}; expected {stored.shape[1:]}, as in "
+                "the spaces that the ring was built for."
+            )
+        return values.reshape(-1, *stored.shape[1:])
+    return trees.map(lambda leaf, value: flat(leaf, value, name), stored, values)
+
+
+def numbers(where: Where) -> np.ndarray:
+    """Flat rows as an array [rows]."""
+    return np.arange(where.start, where.stop) if isinstance(where, slice) else where

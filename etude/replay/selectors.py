@@ -1,0 +1,81 @@
+"""Which rows of a ring make up the batches.
+
+A selector's methods leave room for one with priorities: `select(ring, k, n, rng)` returns flat rows [k, n] and
+importance weights [k, n]; `added(ring, rows)` is told the rows just written (over what they held before); `update(rows,
+errors)` is told the errors [k, n] of sampled rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from etude.errors import ConfigError
+from etude.replay.observations import Where
+from etude.replay.ring import Ring
+
+Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] float32
+
+
+class Uniform:
+    """Every stored row with the same probability, with replacement."""
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Recent:
+    """The newest `window` rows, counted over all columns, with the same probability, with replacement."""
+
+    def __init__(self, window: int):
+        if window < 1:
+            raise ConfigError(f"Recent: window = {window}; expected at least 1 environment step.")
+        self.window = window
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        newest = np.minimum(ring.filled, max(1, self.window // ring.environments))
+        return ring.locate(rng.integers(0, newest.sum(), (k, n)), newest), np.ones((k, n), np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Epochs:
+    """Shuffled passes over all rows, for on-policy learning. Each pass is a new permutation, cut into `len(ring) // n`
+    batches; the few rows that would make a smaller last one sit out that pass. ConfigError if there are fewer."""
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        per_pass = len(ring) // n
+        if per_pass == 0:
+            raise ConfigError(
+                f"A batch of {n} was asked for, but the rollout holds {len(ring)} steps; expected a batch that is "
+                "no larger. Lower the minibatch size or collect more steps."
+            )
+        passes = [rng.permutation(len(ring))[: per_pass * n] for _ in range(-(-k // per_pass))]
+        positions = np.concatenate(passes)[: k * n].reshape(k, n)
+        return ring.locate(positions), np.ones((k, n), np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,165 @@
+"""How rows of a ring become a batch. A view is called with (ring, rows [k, n], weight [k, n]) and returns a `Batch`.
+
+Everywhere: `discount` is 0 where the episode terminated; where it was truncated, or goes on, the value of the true next
+observation counts. `gamma`, `lambda_` and `reward_scale` are plain attributes that may be changed at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from etude import trees
+from etude.data import Batch
+from etude.errors import ConfigError
+from etude.replay.ring import TERMINATED, TRUNCATED, Ring
+from etude.trees import Tree
+
+
+class OneStep:
+    """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
+
+    def __init__(self, gamma: float, reward_scale: float = 1.0):
+        self.gamma, self.reward_scale = gamma, reward_scale
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        kind = ring.kind.take(rows)
+        observation, following = ring.observations.pair(rows, ring.ahead(rows), kind)
+        return Batch(
+            observation=observation,
+            action=ring.action.take(rows, 0),
+            reward=_scaled(ring.reward.take(rows), self.reward_scale),
+            discount=_discounts(self.gamma).take(kind),
+            next_observation=following,
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows),
+        )
+
+
+class NStep:
+    """Transitions over up to n steps: the discounted sum of m rewards, the observation m steps later, and gamma**m.
+
+    m is n, or less where the episode ends or the stored steps do (the head acts as a truncation).
+    Sutton & Barto 2018, section 7.1. reward_scale multiplies rewards.
+    """
+
+    def __init__(self, gamma: float, n: int, reward_scale: float = 1.0):
+        if n < 1:
+            raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
+        self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        steps = np.arange(self.n).reshape(-1, *[1] * rows.ndim)
+        path = ring.ahead(rows, steps)  # [n, *rows.shape]
+        taken = steps < ring.until_head(rows)
+        taken[1:] &= np.logical_and.accumulate(ring.kind.take(path[:-1]) == 0)
+        count = taken.sum(0)
+        powers = np.power(self.gamma, np.arange(self.n + 1)).astype(np.float32)
+        reward = np.tensordot(powers[:-1], np.where(taken, ring.reward.take(path), np.float32(0)), 1)
+        last = ring.ahead(rows, count - 1)
+        return Batch(
+            observation=ring.observation(rows),
+            action=ring.action.take(rows, 0),
+            reward=_scaled(reward, self.reward_scale),
+            discount=powers.take(count) * _discounts(1.0).take(ring.kind.take(last)),
+            next_observation=ring.following(last),
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows),
+        )
+
+
+class Advantages:
+    """Rows with the extras `advantage`, `value` and `return` (advantage + value), by generalised advantage estimation
+    over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
+
+    value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
+        observations that are bootstrapped from. It is called again only after the ring or a setting has changed, so that
+        the advantages of one learning phase stay those of the policy that collected it.
+    """
+
+    def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
+        self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
+        self._basis: tuple = ()
+        self._estimates: dict[str, np.ndarray] = {}
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
+        if basis != self._basis:
+            self._estimates, self._basis = self._estimate(ring), basis
+        return Batch(
+            observation=ring.observation(rows),
+            action=ring.action.take(rows, 0),
+            reward=_scaled(ring.reward.take(rows), self.reward_scale),
+            discount=_discounts(self.gamma).take(ring.kind.take(rows)),
+            next_observation=None,
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows) | {name: array.take(rows) for name, array in self._estimates.items()},
+        )
+
+    def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
+        """Estimates for every flat row of the ring; those of rows that are not stored mean nothing."""
+        # Columns end together at their heads; the shorter ones have places at the start that hold no row.
+        times = np.arange(int(ring.filled.max()))[:, None] - int(ring.filled.max())
+        rows = ring.ahead(ring.head * ring.environments + np.arange(ring.environments), times)
+        stored = times >= -ring.filled
+        kind = ring.kind.take(rows)
+        bootstrapped = stored & (kind == TRUNCATED)
+        bootstrapped[-1] |= stored[-1] & (kind[-1] == 0)
+        values = self._values(ring, rows[stored], rows[bootstrapped])
+        value = np.zeros(rows.shape)
+        value[stored] = values[: stored.sum()]
+        following = np.zeros(rows.shape)
+        following[:-1] = value[1:]
+        following[kind != 0] = 0.0
+        following[bootstrapped] = values[stored.sum() :]
+        error = self.reward_scale * ring.reward.take(rows) + self.gamma * following - value
+        advantage = reverse_sums(error, self.gamma * self.lambda_ * (kind == 0))
+        return {
+            name: _scatter(ring.rows, rows, estimate)
+            for name, estimate in (("advantage", advantage), ("value", value), ("return", advantage + value))
+        }
+
+    def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
+        observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
+        values = np.asarray(self.value(observations), np.float64)
+        if values.shape != (len(rows) + len(bootstrapped),):
+            raise ConfigError(
+                f"`value` returned shape {values.shape} for {len(rows) + len(bootstrapped)} observations; expected one "
+                "number for each."
+            )
+        return values
+
+
+def reverse_sums(terms: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """y[t] = terms[t] + factors[t] * y[t + 1] along the first axis, and 0 beyond the end.
+
+    By doubling (Hillis & Steele 1986, doi:10.1145/7902.7903): log2(T) passes over whole arrays, not T small steps.
+    """
+    sums, factors = terms.copy(), factors.copy()
+    reach = 1
+    while reach < len(sums):
+        sums[:-reach] += factors[:-reach] * sums[reach:]
+        factors[:-reach] *= factors[reach:]
+        reach *= 2
+    return sums
+
+
+def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    array = np.zeros(size, np.float32)
+    array[rows] = values
+    return array
+
+
+def _scaled(reward: np.ndarray, scale: float) -> np.ndarray:
+    return reward if scale == 1.0 else reward * np.float32(scale)
+
+
+def _discounts(gamma: float) -> np.ndarray:
+    """The discount for each value of `Ring.kind`."""
+    table = np.full(4, gamma, np.float32)
+    table[TERMINATED] = table[TERMINATED | TRUNCATED] = 0.0
+    return table
