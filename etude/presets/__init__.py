@@ -1,0 +1,18 @@
+"""Hyperparameters by algorithm and environment, as plain data with their sources."""
+
+from __future__ import annotations
+
+from etude.presets.dqn import DQN
+from etude.presets.ppo import PPO
+from etude.presets.preset import Preset
+from etude.presets.sac import SAC
+
+PRESETS: dict[str, dict[str, Preset]] = {"dqn": DQN, "ppo": PPO, "sac": SAC}
+
+
+def lookup(algorithm: str, env_id: str) -> Preset | None:
+    """The preset of an algorithm for a Gymnasium id, or None."""
+    return PRESETS.get(algorithm, {}).get(env_id)
+
+
+__all__ = ["PRESETS", "Preset", "lookup"]

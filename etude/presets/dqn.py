@@ -1,0 +1,90 @@
+"""Presets of DQN.
+
+The zoo counts the interval between two copies into the target network in environment steps; etude counts gradient steps.
+The zoo copies only between learning phases, so an interval shorter than a phase means one copy a phase.
+The zoo's DQN does not estimate double, and acts at random until `warmup`; etude follows `epsilon` from the first step.
+"""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+from etude.schedules import Linear
+
+DQN = {
+    "CartPole-v1": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 2.3e-3,
+            "gamma": 0.99,
+            "double": False,
+            "target_every": 128,
+            "epsilon": Linear(1.0, 0.04, 0.16),
+            "batch_size": 64,
+            "replay_size": 100_000,
+            "warmup": 1_000,
+            "learn_every": 256,
+            "updates": 128,
+        },
+        steps=50_000,
+        environments=1,
+        source=ZOO.format("dqn", "CartPole-v1") + ". A copy every 128 gradient steps, one learning phase (zoo: every "
+        "10 environment steps, of which only the last before a phase counts).",
+    ),
+    "MountainCar-v0": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 4e-3,
+            "gamma": 0.98,
+            "double": False,
+            "target_every": 300,
+            "epsilon": Linear(1.0, 0.07, 0.2),
+            "batch_size": 128,
+            "replay_size": 10_000,
+            "warmup": 1_000,
+            "learn_every": 16,
+            "updates": 8,
+        },
+        steps=120_000,
+        environments=1,
+        source=ZOO.format("dqn", "MountainCar-v0")
+        + ". A copy every 300 gradient steps (zoo: every 600 environment steps).",
+    ),
+    "LunarLander-v3": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 6.3e-4,
+            "gamma": 0.99,
+            "double": False,
+            "target_every": 250,
+            "epsilon": Linear(1.0, 0.1, 0.12),
+            "batch_size": 128,
+            "replay_size": 50_000,
+            "warmup": 0,
+            "learn_every": 4,
+            "updates": 4,
+        },
+        steps=100_000,
+        environments=1,
+        source=ZOO.format("dqn", "LunarLander-v3")
+        + ". gradient_steps -1 is 4 for 4 environment steps; a copy every 250.",
+    ),
+    "Acrobot-v1": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 6.3e-4,
+            "gamma": 0.99,
+            "double": False,
+            "target_every": 250,
+            "epsilon": Linear(1.0, 0.1, 0.12),
+            "batch_size": 128,
+            "replay_size": 50_000,
+            "warmup": 0,
+            "learn_every": 4,
+            "updates": 4,
+        },
+        steps=100_000,
+        environments=1,
+        source=ZOO.format("dqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps; a copy every 250.",
+    ),
+}

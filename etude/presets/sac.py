@@ -1,0 +1,63 @@
+"""Presets of SAC.
+
+The zoo acts uniformly at random until `warmup`; etude samples its first, broad, policy.
+"""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+from etude.schedules import Linear
+
+SAC = {
+    "Pendulum-v1": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 1e-3,
+            "gamma": 0.99,
+            "tau": 0.005,
+            "batch_size": 256,
+            "replay_size": 1_000_000,
+            "warmup": 100,
+            "learn_every": 1,
+            "updates": 1,
+        },
+        steps=20_000,
+        environments=1,
+        source=ZOO.format("sac", "Pendulum-v1") + ".",
+    ),
+    "MountainCarContinuous-v0": Preset(
+        config={
+            "network": Mlp((64, 64)),
+            "learning_rate": 3e-4,
+            "gamma": 0.9999,
+            "tau": 0.01,
+            "temperature": 0.1,
+            "learn_temperature": False,
+            "batch_size": 512,
+            "replay_size": 50_000,
+            "warmup": 0,
+            "learn_every": 32,
+            "updates": 32,
+        },
+        steps=50_000,
+        environments=1,
+        source=ZOO.format("sac", "MountainCarContinuous-v0") + ". Without gSDE.",
+    ),
+    "LunarLanderContinuous-v3": Preset(
+        config={
+            "network": Mlp((400, 300)),
+            "learning_rate": Linear(7.3e-4, 0.0),
+            "gamma": 0.99,
+            "tau": 0.01,
+            "batch_size": 256,
+            "replay_size": 1_000_000,
+            "warmup": 10_000,
+            "learn_every": 1,
+            "updates": 1,
+        },
+        steps=500_000,
+        environments=1,
+        source=ZOO.format("sac", "LunarLanderContinuous-v3") + ".",
+    ),
+}

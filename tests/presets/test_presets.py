@@ -1,0 +1,62 @@
+"""Presets are data: what they hold must fit the configs and environments that they are for."""
+
+import dataclasses
+
+import gymnasium
+import pytest
+
+from etude import presets
+from etude.algorithms import find
+
+CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
+IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]
+PROMISED = {
+    "CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "LunarLander-v3",
+    "LunarLanderContinuous-v3",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
+def test_every_preset_is_a_valid_config_of_its_algorithm(algorithm, env, preset):
+    config = find(algorithm)[1](**preset.config)
+    for name, value in preset.config.items():
+        assert getattr(config, name) == value
+
+
+@pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
+def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algorithm_takes(algorithm, env, preset):
+    assert gymnasium.spec(env).id == env
+    made = gymnasium.make(env)
+    assert isinstance(made.action_space, find(algorithm)[0].actions)
+    made.close()
+
+
+@pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
+def test_cadences_divide_the_run_and_the_rollout(algorithm, env, preset):
+    config = find(algorithm)[1](**preset.config)
+    if algorithm == "ppo":
+        assert config.rollout * preset.environments % config.minibatch == 0
+    else:
+        assert config.learn_every % preset.environments == 0
+        assert config.warmup < preset.steps
+
+
+def test_every_environment_promised_has_a_preset_of_every_algorithm_that_fits_and_is_tuned():
+    found = {env for _, env, _ in CASES}
+    assert found == PROMISED
+
+
+def test_every_preset_names_its_source():
+    for _, env, preset in CASES:
+        assert env in preset.source
+
+
+def test_looking_up_an_unknown_pair_gives_none():
+    assert presets.lookup("dqn", "CartPole-v1") is presets.PRESETS["dqn"]["CartPole-v1"]
+    assert presets.lookup("dqn", "Pendulum-v1") is None
+    assert presets.lookup("a3c", "CartPole-v1") is None
+
+
+def test_presets_cannot_be_changed_by_accident():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        presets.PRESETS["dqn"]["CartPole-v1"].steps = 1
