@@ -1,8 +1,18 @@
 """Environments as agents see them: made from a name or a callable, adapted, stepped together, checked."""
 
 from etude.envs.adapter import AdaptedEnvironment
-from etude.envs.make import make_environment, make_environments
-from etude.envs.registry import EnvironmentSpec
+from etude.envs.make import choose_vectorization, make_environment, make_environments
+from etude.envs.native import NativeEnvironments
+from etude.envs.registry import EnvironmentSpec, name_of
 from etude.envs.vector import LoopEnvironments
 
-__all__ = ["AdaptedEnvironment", "EnvironmentSpec", "LoopEnvironments", "make_environment", "make_environments"]
+__all__ = [
+    "AdaptedEnvironment",
+    "EnvironmentSpec",
+    "LoopEnvironments",
+    "NativeEnvironments",
+    "choose_vectorization",
+    "make_environment",
+    "make_environments",
+    "name_of",
+]

@@ -59,8 +59,8 @@ class Actions:
             self._kind = _IntegerActions(space)
         else:
             raise SpaceError(
-                f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete or MultiBinary. "
-                "Flatten it into one of these with a gymnasium.ActionWrapper."
+                f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete or "
+                "MultiBinary. Flatten it into one of these with a gymnasium.ActionWrapper."
             )
         self.space = self._kind.space
         self._shape = tuple(self.space.shape or ())
@@ -68,7 +68,5 @@ class Actions:
     def convert(self, action: np.ndarray) -> np.ndarray:
         """Legal actions [n, ...] in a new array. Raises SpaceError for a wrong shape, NumericalError for NaN."""
         if action.shape[1:] != self._shape:
-            raise SpaceError(
-                f"Actions have shape {action.shape[1:]} for one environment; {describe(self.space)} expects {self._shape}."
-            )
+            raise SpaceError(f"An action for {describe(self.space)} has shape {self._shape}; got {action.shape[1:]}.")
         return self._kind.convert(action)

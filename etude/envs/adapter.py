@@ -38,7 +38,7 @@ class Where:
     """The place of a fault. Step 0 is the reset; episodes count from 0."""
 
     name: str
-    environment: int
+    environment: int | str
     episode: int
     step: int
 
@@ -63,8 +63,8 @@ def explain_step(result: Any) -> str:
     """Why a result of `step` that is not a five-tuple cannot be used."""
     if isinstance(result, tuple) and len(result) == 4:
         return (
-            "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, info). "
-            "Split `done`: terminated where the task ended, truncated where time ran out"
+            "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, "
+            "info). Split `done`: terminated where the task ended, truncated where time ran out"
         )
     got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
     return f"step returned {got}; expected (observation, reward, terminated, truncated, info)"

@@ -10,12 +10,15 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from etude.envs.adapter import AdaptedEnvironment
+from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError
 from etude.protocols import Environments
 
 Vectorization = Literal["auto", "loop", "native"]
+
+MANY = 64  # environments from which a simulator beats the loop by far
 
 
 def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
@@ -27,9 +30,55 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
 def make_environments(
     env: EnvironmentSpec, columns: np.ndarray, run_seed: int, vectorization: Vectorization = "auto", **kwargs: Any
 ) -> Environments:
-    """len(columns) environments that are stepped together; `columns` are their numbers in the run."""
+    """len(columns) environments that are stepped together; `columns` are their numbers in the run.
+
+    vectorization: see `choose_vectorization`. Keywords go to what makes the environment.
+    """
     source = resolve(env)
+    if choose_vectorization(env, len(columns), vectorization) == "native":
+        return NativeEnvironments(make_simulator(source, len(columns), kwargs), columns, run_seed, source.name)
     return LoopEnvironments(partial(make_single, source, kwargs), columns, run_seed, source.name)
+
+
+def choose_vectorization(
+    env: EnvironmentSpec, environments: int, vectorization: Vectorization = "auto"
+) -> Literal["loop", "native"]:
+    """What `vectorization` comes to for so many environments.
+
+    "loop": a Python loop over single environments, with a seed for every episode: the same transitions for any number
+    of workers, and open episodes replayed on resume. "native": one vectorised simulator, where there is one. "auto":
+    the loop; native where there is nothing else, and from 64 environments on where it fits the contract: there it takes
+    seven times as many steps in a second on CartPole (1.3 times for 8 environments, fifteen times for 128).
+    """
+    source = resolve(env)
+    if vectorization == "native" and source.vector is None:
+        raise ConfigError(f"{source.name} has no vectorised form; use vectorization='loop' (or 'auto').")
+    if vectorization != "auto":
+        return vectorization
+    if source.vector is None or (source.single is not None and (environments < MANY or not _fits(source))):
+        return "loop"
+    return "native"
+
+
+def _fits(source: Source) -> bool:
+    try:
+        simulator = make_simulator(source, 2, {})
+        try:
+            restart_of(simulator, source.name)
+        finally:
+            simulator.close()
+    except (ConfigError, ImportError):  # it resets in its own way, or needs what is not installed
+        return False
+    return True
+
+
+def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) -> VectorEnv:
+    """One vectorised simulator of so many environments."""
+    assert source.vector is not None
+    simulator = construct(source.vector, source.name, {"num_envs": environments, **kwargs})
+    if isinstance(simulator, VectorEnv):
+        return simulator
+    raise ConfigError(f"{source.name} takes num_envs and made a {type(simulator).__name__}; expected a VectorEnv.")
 
 
 def make_single(source: Source, kwargs: dict[str, Any]) -> gym.Env:

@@ -1,13 +1,14 @@
 """Observations as agents see them.
 
-Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete
-that starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict. Every value is checked
-against its space for shape, kind of dtype and finiteness, once per leaf and vector step and not once per environment.
+Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete that
+starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict. Every value is checked
+against its space for shape, kind of dtype and finiteness, once per leaf and vector step and not per environment.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,10 @@ class _Leaf:
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
         self.space = from_zero(space)
 
-    def gather(self, values: list[Any]) -> np.ndarray:
+    def batch(self, array: Any) -> np.ndarray:
+        return self.gather(array)  # iterating over a batched array gives its rows
+
+    def gather(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         try:
             array = np.array(values)
         except (ValueError, TypeError):  # shapes differ
@@ -62,7 +66,7 @@ class _Leaf:
                 self._check_finite(array)
         return array if self.start is None else (array - self.start).astype(self.dtype)
 
-    def _cast(self, array: np.ndarray, values: list[Any]) -> np.ndarray:
+    def _cast(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         if array.shape == (len(values), *self.shape) and np.can_cast(array.dtype, self.dtype, "same_kind"):
             return array.astype(self.dtype)
         for position, value in enumerate(values):
@@ -107,6 +111,11 @@ class _Dict:
             raise
         return {name: part.gather(columns[name]) for name, part in self.parts.items()}
 
+    def batch(self, tree: Any) -> Tree:
+        if not isinstance(tree, dict) or not set(self.parts) <= set(tree):
+            raise Mismatch(0, self.key, f"expected a dict with the keys {sorted(self.parts)}, got {str(tree)[:80]}")
+        return {name: part.batch(tree[name]) for name, part in self.parts.items()}
+
     def _explain(self, values: list[Any]) -> None:
         for position, value in enumerate(values):
             if not isinstance(value, dict):
@@ -130,6 +139,11 @@ class _Tuple:
                 raise Mismatch(position, self.key, f"expected a tuple of {len(self.parts)}, got {str(value)[:80]}")
         return tuple(part.gather([value[i] for value in values]) for i, part in enumerate(self.parts))
 
+    def batch(self, tree: Any) -> Tree:
+        if not isinstance(tree, tuple | list) or len(tree) != len(self.parts):
+            raise Mismatch(0, self.key, f"expected a tuple of {len(self.parts)}, got {str(tree)[:80]}")
+        return tuple(part.batch(values) for part, values in zip(self.parts, tree, strict=True))
+
 
 _Gatherer = _Leaf | _Dict | _Tuple
 
@@ -142,8 +156,8 @@ def _gatherer(space: Space, key: str = "") -> _Gatherer:
     if isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
         return _Leaf(space, key)
     raise SpaceError(
-        f"etude cannot use the observation space {type(space).__name__}; expected Box, Discrete, MultiDiscrete, MultiBinary, "
-        "or Dict and Tuple of these. Convert it with a gymnasium wrapper."
+        f"etude cannot use the observation space {type(space).__name__}; expected Box, Discrete, MultiDiscrete, "
+        "MultiBinary, or Dict and Tuple of these. Convert it with a gymnasium wrapper."
     )
 
 
@@ -182,30 +196,40 @@ class Observations:
 
     def gather(self, values: list[Any], infos: list[dict[str, Any]]) -> Tree:
         """Observations [n, ...] from those of n environments, in new arrays. Raises Mismatch."""
-        tree = self._gather(values, infos)
-        if self.masked:
-            legal = tree[ACTION_MASK].reshape(len(values), -1).any(1)
-            if not legal.all():
-                message = "allows no action at all; end the episode with terminated=True when there is none left"
-                raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
-        return tree
+        if self._mask is None:
+            return self._check_mask(self._root.gather(values))
+        for position, info in enumerate(infos):
+            if ACTION_MASK not in info:
+                raise Mismatch(position, ACTION_MASK, "was in the info of the first reset and is not in this one")
+        return self._check_mask(self._join(self._root.gather(values), [info[ACTION_MASK] for info in infos]))
+
+    def batch(self, values: Any, infos: dict[str, Any]) -> Tree:
+        """Observations [n, ...] from a vectorised simulator, in new arrays. Raises Mismatch."""
+        tree = self._root.batch(values)
+        if self._mask is None:
+            return self._check_mask(tree)
+        if ACTION_MASK not in infos:
+            raise Mismatch(0, ACTION_MASK, "was in the info of the first reset and is not in this one")
+        return self._check_mask(self._join(tree, list(infos[ACTION_MASK])))
 
     def gather_final(self, value: Any, info: dict[str, Any]) -> Tree:
-        """The last observation of an episode. No action follows, so a mask that is missing or empty becomes all ones."""
-        if self._mask is not None and ACTION_MASK not in info:
-            info = {ACTION_MASK: np.ones(self._mask.shape, np.int8)}
-        tree = self._gather([value], [info])
+        """The last observation of an episode. No action follows: a mask that is missing or empty becomes all ones."""
+        tree = self._root.gather([value])
+        if self._mask is not None:
+            tree = self._join(tree, [info.get(ACTION_MASK, np.ones(self._mask.shape, np.int8))])
         if self.masked and not tree[ACTION_MASK].any():
             tree[ACTION_MASK][:] = 1
         return trees.rows(tree, 0)
 
-    def _gather(self, values: list[Any], infos: list[dict[str, Any]]) -> Tree:
-        tree = self._root.gather(values)
-        if self._mask is None:
-            return tree
-        for position, info in enumerate(infos):
-            if ACTION_MASK not in info:
-                raise Mismatch(position, ACTION_MASK, "was in the info of the first reset and is not in this one")
-        if self._wrapped:
-            tree = {"observation": tree}
-        return {ACTION_MASK: self._mask.gather([flat_mask(info[ACTION_MASK]) for info in infos]), **tree}
+    def _join(self, tree: Tree, masks: list[Any]) -> Tree:
+        assert self._mask is not None
+        tree = {"observation": tree} if self._wrapped else tree
+        return {ACTION_MASK: self._mask.gather([flat_mask(mask) for mask in masks]), **tree}
+
+    def _check_mask(self, tree: Tree) -> Tree:
+        if self.masked:
+            legal = tree[ACTION_MASK].reshape(len(tree[ACTION_MASK]), -1).any(1)
+            if not legal.all():
+                message = "allows no action at all; end the episode with terminated=True when there is none left"
+                raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
+        return tree

@@ -1,4 +1,4 @@
-"""From what a user names to what makes it: a Gymnasium id, `module:callable`, `file.py:callable`, a class or a callable."""
+"""From what a user names (a Gymnasium id, `module:callable`, `file.py:callable`, a callable) to what makes it."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _load_module(where: str, name: str) -> ModuleType:
         if problem.name is None or not where.startswith(problem.name):
             raise  # the module is there; what it imports is not
         raise ConfigError(
-            f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that Python "
-            "finds from here, or 'path/to/file.py:callable'."
+            f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that "
+            "Python finds from here, or 'path/to/file.py:callable'."
         ) from problem
 
 

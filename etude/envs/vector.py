@@ -1,7 +1,7 @@
 """N environments stepped in a Python loop, the hot path of collecting.
 
-Every episode starts from a seed of its own (`seeding.episode_seed`), and the actions since then are kept, so that an open
-episode can be replayed after a resume without pickling an environment.
+Every episode starts from a seed of its own (`seeding.episode_seed`), and the actions since then are kept, so that an
+open episode can be replayed after a resume without pickling an environment.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _TRIM = 4096  # rows of the record of actions, before those of ended episodes ar
 class LoopEnvironments:
     """Environments that are stepped one after the other and reset at once where an episode ends.
 
-    Implements `protocols.Environments`. The arrays that `step` and `reset` return are new at every call; do not write to
-    the observations.
+    Implements `protocols.Environments`. The arrays that `step` and `reset` return are new at every call; observations
+    are compared after a resume, so do not write to them.
     """
 
     native = False
 
     def __init__(self, factory: Callable[[], gym.Env], columns: np.ndarray, run_seed: int, name: str = "environment"):
-        """`factory` makes one environment; `columns` are their numbers in the run, which with `run_seed` seed episodes."""
+        """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes."""
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
         count = len(self.columns)
@@ -104,7 +104,7 @@ class LoopEnvironments:
         ]
 
     def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
-        """Replay the open episodes; where a replay differs, start the episode after it. See `protocols.Environments`."""
+        """Replay the open episodes; where a replay differs, begin the next one. See `protocols.Environments`."""
         self._log.clear()
         begun, differs = [], []
         for i, saved in enumerate(state):

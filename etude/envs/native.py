@@ -1,0 +1,234 @@
+"""Vectorised simulators (gymnasium.vector.VectorEnv) behind the contract of `protocols.Environments`.
+
+A row must be a transition of every environment, and never a reset. Gymnasium has three ways to start the next episode:
+
+- SAME_STEP: the simulator resets within the step and hands over the last observation as `info["final_obs"]`.
+- DISABLED: whoever steps resets what ended, with `reset(options={"reset_mask": ended})`; done here, within the step.
+- NEXT_STEP: the simulator spends the next step on the reset and ignores the action, while the others take a real step:
+  that row could neither be kept nor dropped. So the reset is done within the step here too, by `reset_mask`, where the
+  simulator honours it (which is tried once, at the start); Gymnasium's CartPole, which does not, is restarted in place.
+  Any other simulator is refused, with what to do.
+
+A simulator has one generator for all its environments: episodes cannot be replayed, and their seeds depend on how many
+environments one simulator holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+
+from etude import trees
+from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_step
+from etude.envs.observations import Mismatch
+from etude.errors import ConfigError, SpaceError
+from etude.seeding import episode_seed
+from etude.spaces import ACTION_MASK
+from etude.trees import Tree
+
+Restart = Callable[[VectorEnv, np.ndarray], tuple[Any, dict[str, Any]]]  # (simulator, ended [N]) -> observations, infos
+
+
+class NativeEnvironments:
+    """The environments of one vectorised simulator. Implements `protocols.Environments`."""
+
+    native = True
+
+    def __init__(self, simulator: VectorEnv, columns: np.ndarray, run_seed: int, name: str = "simulator"):
+        """Raises ConfigError for a simulator whose ended environments cannot be restarted within the step."""
+        self.columns = np.asarray(columns, np.int64)
+        if simulator.num_envs != len(self.columns):
+            raise ConfigError(f"{name} holds {simulator.num_envs} environments; {len(self.columns)} were asked for.")
+        self.name, self._simulator, self._run_seed = name, simulator, run_seed
+        self._same_step, self._restart = restart_of(simulator, name)
+        self._episode = np.full(len(self.columns), -1, np.int64)
+        self._length = np.zeros(len(self.columns), np.int64)
+        self._resets = 0
+        _, infos = self._raw_reset(0)
+        self._layout = Layout.of(simulator.single_observation_space, simulator.single_action_space, _row(infos, 0))
+        self.spaces = self._layout.spaces
+
+    def reset(self) -> Tree:
+        """Start a new episode everywhere; observations [N, ...]."""
+        seed = episode_seed(self._run_seed, int(self.columns[0]), self._resets)
+        self._resets += 1
+        self._episode += 1
+        self._length[:] = 0
+        return self._observe(*self._raw_reset(seed))
+
+    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step all environments. See `protocols.Environments`."""
+        if len(action) != len(self.columns):
+            raise SpaceError(
+                f"{self.name} steps all its {len(self.columns)} environments at once; got {len(action)} actions."
+            )
+        legal = self._layout.actions.convert(action)
+        self._length += 1
+        try:
+            result = self._simulator.step(legal)
+        except Exception as problem:
+            raise self._somewhere().fault(explain_error(problem)) from problem
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise self._somewhere().fault(explain_step(result))
+        observation, reward, terminated, truncated, infos = result
+        numbers = self._numbers(reward)
+        flags = np.array(terminated, bool), np.array(truncated, bool)
+        ended = flags[0] | flags[1]
+        if ended.any():
+            final, observation, infos = self._end(ended, observation, infos)
+        else:
+            final = {}
+        return self._observe(observation, infos), numbers, *flags, final
+
+    def state(self) -> list[dict]:
+        """The number of each open episode; a simulator cannot replay more."""
+        return [{"episode": int(episode)} for episode in self._episode]
+
+    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+        """Start new episodes everywhere, numbered on from those of `state`."""
+        self._episode[:] = [saved["episode"] for saved in state]
+        self._resets = int(self._episode.max()) + 1  # no seed that a reset has had before
+        return self.reset(), list(range(len(state)))
+
+    def close(self) -> None:
+        """Close the simulator. May be called twice."""
+        self._simulator.close()
+
+    def _end(self, ended: np.ndarray, observation: Any, infos: dict) -> tuple[dict[int, Tree], Any, dict]:
+        """The final observations by position, and the observations and infos of all with the next episodes begun."""
+        positions = np.flatnonzero(ended).tolist()
+        final = {i: self._final(i, *self._last(i, observation, infos)) for i in positions}
+        if not self._same_step:
+            try:
+                observation, fresh = self._restart(self._simulator, ended)
+            except Exception as problem:
+                raise self._somewhere().fault(explain_error(problem)) from problem
+            infos = _joined(ended, fresh, infos)
+        self._episode[ended] += 1
+        self._length[ended] = 0
+        return final, observation, infos
+
+    def _last(self, i: int, observation: Any, infos: dict) -> tuple[Any, dict]:
+        if not self._same_step:
+            return trees.rows(observation, i), _row(infos, i)
+        if "final_obs" not in infos:
+            raise self._where(i).fault(
+                "SAME_STEP autoreset without info['final_obs'], the last observation of the episode"
+            )
+        last = infos["final_obs"]
+        return trees.rows(last, i) if isinstance(last, dict | tuple) else last[i], _row(infos.get("final_info", {}), i)
+
+    def _final(self, i: int, last: Any, info: dict) -> Tree:
+        try:
+            return self._layout.observations.gather_final(last, info)
+        except Mismatch as problem:
+            raise self._where(i).mismatch(problem) from None
+
+    def _observe(self, observation: Any, infos: dict) -> Tree:
+        try:
+            return self._layout.observations.batch(observation, infos)
+        except Mismatch as problem:
+            raise self._where(problem.position).mismatch(problem) from None
+
+    def _numbers(self, reward: Any) -> np.ndarray:
+        numbers = np.array(reward, np.float32)
+        if numbers.shape != self.columns.shape:
+            raise self._somewhere().fault(f"the rewards have shape {numbers.shape}; expected {self.columns.shape}")
+        if not np.isfinite(numbers).all():
+            i = int(np.argmin(np.isfinite(numbers)))
+            raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
+        return numbers
+
+    def _raw_reset(self, seed: int) -> tuple[Any, dict]:
+        try:
+            result = self._simulator.reset(seed=seed)
+        except Exception as problem:
+            raise self._somewhere().fault(explain_error(problem)) from problem
+        return check_reset(result, self._somewhere())
+
+    def _where(self, i: int) -> Where:
+        return Where(self.name, int(self.columns[i]), int(self._episode[i]), int(self._length[i]))
+
+    def _somewhere(self) -> Where:
+        """For what concerns the simulator as a whole; episode and step are those of its first environment."""
+        where = self._where(0)
+        return Where(self.name, f"one of {self.columns[0]} to {self.columns[-1]}", where.episode, where.step)
+
+
+def restart_of(simulator: VectorEnv, name: str) -> tuple[bool, Restart]:
+    """(whether the simulator resets within the step itself, how to restart what ended where it does not)."""
+    try:
+        mode = AutoresetMode(simulator.metadata.get("autoreset_mode"))
+    except ValueError:
+        raise ConfigError(
+            f"{name} does not say how it resets: metadata['autoreset_mode'] is "
+            f"{simulator.metadata.get('autoreset_mode')!r}; set it to a gymnasium.vector.AutoresetMode."
+        ) from None
+    if mode is AutoresetMode.SAME_STEP:
+        return True, _by_mask
+    if type(simulator) is CartPoleVectorEnv:
+        return False, _restart_cartpole
+    # Without shared memory, Gymnasium's workers forget that a reset by mask has been done, and reset once more.
+    forgetful = isinstance(simulator.unwrapped, AsyncVectorEnv) and not simulator.unwrapped.shared_memory
+    if honours_mask(simulator) and not (forgetful and mode is AutoresetMode.NEXT_STEP):
+        return False, _by_mask
+    raise ConfigError(
+        f"{name} resets with {mode.name} and ignores reset(options={{'reset_mask': ...}}), so a reset could not be "
+        "told from a step. Make it reset with AutoresetMode.SAME_STEP, let it honour reset_mask, or use "
+        "vectorization='loop'."
+    )
+
+
+def honours_mask(simulator: VectorEnv) -> bool:
+    """Whether a reset of one environment leaves the others where they are; tried after a few random steps."""
+    if simulator.num_envs == 1:
+        return True
+    only = np.zeros(simulator.num_envs, bool)
+    only[0] = True
+    simulator.action_space.seed(0)
+    start, _ = simulator.reset(seed=0)
+    for _ in range(10):
+        before, _, terminated, truncated, _ = simulator.step(simulator.action_space.sample())
+        if not _same_but_first(start, before) or np.any(terminated) or np.any(truncated):
+            break
+    before = trees.map(np.array, before)
+    try:
+        after, _ = simulator.reset(options={"reset_mask": only})
+    except Exception:  # it does not know the option
+        return False
+    return _same_but_first(before, after)
+
+
+def _same_but_first(a: Tree, b: Tree) -> bool:
+    pairs = zip(trees.leaves(a), trees.leaves(b), strict=True)
+    return all(np.array_equal(np.asarray(x)[1:], np.asarray(y)[1:]) for x, y in pairs)
+
+
+def _by_mask(simulator: VectorEnv, ended: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    return simulator.reset(options={"reset_mask": ended})
+
+
+def _restart_cartpole(simulator: Any, ended: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    """What CartPoleVectorEnv does with those that ended, at the end of the step and not of the next one."""
+    size = (4, int(ended.sum()))
+    simulator.state[:, ended] = simulator.np_random.uniform(low=simulator.low, high=simulator.high, size=size)
+    simulator.steps[ended] = 0
+    simulator.prev_done[ended] = False
+    return simulator.state.T.astype(np.float32), {}
+
+
+def _row(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """What of the infos etude reads, for one environment."""
+    return {ACTION_MASK: infos[ACTION_MASK][i]} if ACTION_MASK in infos else {}
+
+
+def _joined(ended: np.ndarray, fresh: dict[str, Any], infos: dict[str, Any]) -> dict[str, Any]:
+    """The masks of the environments that were restarted, and those of the others from the step."""
+    if ACTION_MASK not in fresh or ACTION_MASK not in infos:
+        return infos
+    masks = [fresh[ACTION_MASK][i] if restarted else infos[ACTION_MASK][i] for i, restarted in enumerate(ended)]
+    return {ACTION_MASK: masks}
