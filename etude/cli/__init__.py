@@ -1,7 +1,65 @@
-"""The command line: `etude train dqn CartPole-v1`."""
+"""The command line: `etude COMMAND ...`. Each command's module is imported when it is called, so that help is quick."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+import textwrap
+import traceback
 
-def main() -> None:
-    raise SystemExit("etude: the command line is not there yet")
+from etude import __version__
+from etude.errors import EtudeError
+
+COMMANDS = {
+    "train": ("etude.cli.train", "Train an algorithm on an environment."),
+    "resume": ("etude.cli.resume", "Go on with a run from its newest checkpoint."),
+    "evaluate": ("etude.cli.evaluate", "Play whole episodes with a trained agent and tell their returns."),
+    "watch": ("etude.cli.watch", "See a trained agent play, in a window or as a video."),
+    "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
+    "list": ("etude.cli.list", "Algorithms with the spaces they accept, and tuned presets."),
+    "check-env": ("etude.cli.check_env", "Find the mistakes in an environment of your own."),
+    "doctor": ("etude.cli.doctor", "Versions, engines and devices on this machine."),
+}
+HELP = f"""\
+usage: etude COMMAND ... [--debug]
+
+Reinforcement learning: write an agent in Keras or PyTorch, train it anywhere.
+
+commands:
+{textwrap.indent(chr(10).join(f"{name:<11} {about}" for name, (_, about) in COMMANDS.items()), "  ")}
+
+`etude COMMAND --help` tells a command's options, `etude train ALGORITHM ENV --help` an algorithm's hyperparameters.
+`--debug` shows the whole traceback of an error.
+
+  etude train dqn CartPole-v1
+  etude train ppo CartPole-v1 --steps 100000 --seed 1 --set.learning-rate 0.001:0
+  etude train sac my_package.tasks:Reacher --workers 2 --envs 8
+"""
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    if not given or given[0] in ("--help", "-h", "help"):
+        sys.stdout.write(HELP)
+        return 0
+    if given[0] == "--version":
+        sys.stdout.write(f"etude {__version__}\n")
+        return 0
+    if given[0] not in COMMANDS:
+        sys.stderr.write(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.\n")
+        return USAGE_ERROR
+    try:
+        return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])
+    except EtudeError as error:
+        if debug:
+            traceback.print_exc()
+        sys.stderr.write(f"etude: {error}\n")
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        sys.stderr.write("etude: interrupted.\n")
+        return INTERRUPTED

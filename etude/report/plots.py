@@ -59,7 +59,7 @@ def series(records: Iterable[Record]) -> Series:
     return Series(
         algorithm=str(about.get("algorithm", "agent")),
         environment=str(about.get("environment", "environment")),
-        seed=str(about.get("seed", "?")),
+        seed=str(about.get("setup", {}).get("seed", "?")),
         steps=np.array([r["step"] for r in training], float),
         returns=np.array([r["rollout/ep_rew_mean"] for r in training], float),
         episodes=np.array([r["rollout/episodes"] for r in training], float),
@@ -140,7 +140,8 @@ def _draw_group(axes: Any, group: Sequence[Series], colour: str, band: Band) -> 
         for steps, returns in curves:
             axes.plot(steps, returns, color=colour, alpha=0.25, linewidth=0.8)
     grid, mean, low, high = aggregate(curves, band)
-    words = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
+    spread = "95 % interval" if band == "bootstrap" else "range"
+    words = f"mean and {spread} of {len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
     axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{group[0].algorithm} ({kind}, {words})")
     if len(curves) > 1:
         axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)

@@ -51,8 +51,9 @@ class Progress:
             self._draw(now)
 
     def _start(self, event: Started) -> None:
-        words = [str(event.description[key]) for key in ("algorithm", "environment") if key in event.description]
-        rest = ", ".join(f"{k} {event.description[k]}" for k in ("engine", "device", "seed") if k in event.description)
+        about = {**event.description.get("setup", {}), **event.description}
+        words = [str(about[key]) for key in ("algorithm", "environment") if key in about]
+        rest = ", ".join(f"{key} {about[key]}" for key in ("engine", "device", "seed") if key in about)
         self._console.print(f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else ""))
         if self._console.is_terminal:
             from rich.live import Live

@@ -12,34 +12,27 @@ import pytest
 ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {
-    0: {
-        "data",
-        "trees",
-        "spaces",
-        "events",
-        "protocols",
-        "errors",
-        "schedules",
-        "optimizers",
-        "seeding",
-        "config_json",
-    },
-    1: {"ops", "losses"},
-    2: {"networks", "explore", "replay", "adapt", "offline"},
-    3: {"agent", "engines", "algorithms", "presets"},
-    4: {"envs", "rollout"},
-    5: {"run", "evaluate", "checkpoint"},
-    6: {"solo", "tuning", "serving", "language"},
-    7: {"report", "cli"},
+    0: "data trees spaces events protocols errors schedules optimizers seeding checks config_json",
+    1: "ops losses",
+    2: "networks explore replay adapt offline",
+    3: "agent engines algorithms presets",
+    4: "envs rollout",
+    5: "run evaluate checkpoint run_directory assembly interrupt",
+    6: "solo tuning serving language",
+    7: "report cli",
 }
-FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts}
+FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
 ON_ONE_FLOOR = {  # what may import what beside it
     ("losses", "ops"),
     ("engines", "agent"),
     ("algorithms", "agent"),
     ("rollout", "envs"),
+    ("run", "assembly"),
     ("run", "evaluate"),
     ("run", "checkpoint"),
+    ("run", "run_directory"),
+    ("run", "interrupt"),
+    ("run_directory", "checkpoint"),
     ("cli", "report"),
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow"}

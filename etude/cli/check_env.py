@@ -1,0 +1,30 @@
+"""`etude check-env`: the mistakes in an environment, each with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from etude.cli.options import parse, split_positionals
+from etude.cli.output import say
+from etude.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class CheckEnv:
+    """Check ENV: a Gymnasium id, `module:callable` or `file.py:callable`. The exit code is 1 if it has mistakes."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the findings."""
+    names, rest = split_positionals(arguments)
+    parse(CheckEnv, rest, "check-env ENV")
+    if len(names) != 1:
+        raise ConfigError(f"check-env takes one environment; got {len(names)}. Usage: etude check-env module:callable")
+    from etude.envs.check import check_environment
+
+    findings = check_environment(names[0])
+    for finding in findings:
+        say(f"{finding.name}: {finding.message}")
+    say(f"{names[0]}: {len(findings)} to mend." if findings else f"{names[0]}: nothing found wrong.")
+    return 1 if findings else 0

@@ -1,0 +1,76 @@
+"""`etude doctor`: what this machine has."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from etude.cli.options import parse
+from etude.cli.output import rows, say
+
+ENGINES = {"jax": ("jax", "keras"), "torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
+LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")
+NAMES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow_cpu"), "Box2D": ("Box2D", "box2d-py", "box2d")}
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Tell the versions, engines and devices on this machine: the first thing to put into a report of a problem."""
+
+
+def version(library: str) -> str | None:
+    """The installed version of a distribution, without importing it."""
+    for name in NAMES.get(library, (library,)):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print it. The exit code is 1 where no engine can train."""
+    parse(Doctor, arguments, "doctor")
+    rows(
+        [
+            ("etude", version("etude") or "not installed"),
+            ("Python", f"{platform.python_version()} ({sys.executable})"),
+            ("system", f"{platform.platform()}, {os.cpu_count()} cores"),
+            ("workers", f"start method spawn (of {', '.join(multiprocessing.get_all_start_methods())})"),
+            ("display", "yes" if _display() else "none: use `etude watch RUN --video out.mp4`"),
+            ("GPU", _gpu()),
+        ]
+    )
+    say("\nEngines")
+    found = {engine: [(part, version(part)) for part in parts] for engine, parts in ENGINES.items()}
+    usable = [engine for engine, parts in found.items() if all(number for _, number in parts)]
+    rows([(engine, _engine(engine, parts, engine in usable)) for engine, parts in found.items()], indent="  ")
+    say(f"  `--engine auto` takes {usable[0]}." if usable else "  None: pip install 'etude[jax]'")
+    say("\nLibraries")
+    rows([(library, version(library) or "not installed") for library in LIBRARIES], indent="  ")
+    return 0 if usable else 1
+
+
+def _engine(engine: str, parts: list[tuple[str, str | None]], usable: bool) -> str:
+    if usable:
+        return ", ".join(f"{part} {number}" for part, number in parts)
+    return f"not installed: pip install 'etude[{engine}]'"
+
+
+def _display() -> bool:
+    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _gpu() -> str:
+    if not shutil.which("nvidia-smi"):
+        return "none found (no nvidia-smi); small networks are faster on the CPU anyway"
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    return "; ".join(done.stdout.strip().splitlines()) or done.stderr.strip() or "none found"

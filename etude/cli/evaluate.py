@@ -1,0 +1,35 @@
+"""`etude evaluate`: how good a trained agent is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from etude.cli.options import parse, split_positionals
+from etude.cli.output import say
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play whole episodes with the agent of RUN, a run directory or a checkpoint file.
+
+    It takes its best actions, on environments of their own and with frozen normalisers.
+    """
+
+    episodes: int = 20
+    seed: int | None = None  # of the episodes; None: one that belongs to the run and was not trained on
+    checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
+    env: str | None = None  # another environment than the run's, with the same spaces
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the returns."""
+    names, rest = split_positionals(arguments)
+    options: Evaluate = parse(Evaluate, rest, "evaluate RUN")
+    from etude.cli.runs import one_run, trained
+
+    with trained(one_run(names, "evaluate"), options.checkpoint, options.env) as run:
+        found = run.evaluate(options.episodes, options.seed)
+        say(f"{run.algorithm} on {run.environment} after {run.progress.step:,} steps: {found}")
+    return 0

@@ -1,0 +1,68 @@
+"""Options from dataclasses, by tyro: names, types, defaults and help all come from the fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from etude.schedules import Linear
+
+SCHEDULE = "FLOAT[:END[:FRACTION]]"
+
+
+def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
+    """An instance of the dataclass `options`. Prints help, or what is wrong with the arguments, and exits (0 or 2).
+
+    Unions of dataclasses (network specs) take the kind of their default; a number that may be a schedule is written
+    `0.001`, or `0.001:0` for a line to 0 over the whole run, or `1:0.05:0.1` for one over its first tenth.
+    """
+    import tyro
+
+    registry = tyro.constructors.ConstructorRegistry()
+    registry.primitive_rule(_schedule_rule)
+    return tyro.cli(
+        options,
+        prog=f"etude {command}",
+        args=list(arguments),
+        config=(tyro.conf.AvoidSubcommands,),
+        registry=registry,
+    )
+
+
+def _schedule_rule(info: Any) -> Any:
+    """tyro's rule for `float | Linear`; None for other types."""
+    if set(get_args(info.type)) != {float, Linear}:
+        return None
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=SCHEDULE,
+        instance_from_str=lambda texts: schedule(texts[0]),
+        is_instance=lambda value: isinstance(value, int | float | Linear),
+        str_from_instance=lambda value: [schedule_text(value)],
+    )
+
+
+def schedule(text: str) -> float | Linear:
+    """The number or schedule that a text stands for; raises ValueError."""
+    try:
+        numbers = [float(part) for part in text.split(":")]
+        return numbers[0] if len(numbers) == 1 else Linear(*numbers)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"{text!r} is no schedule; expected {SCHEDULE}, as in 0.001 or 0.001:0 or 1:0.05:0.1"
+        ) from None
+
+
+def schedule_text(value: float | Linear) -> str:
+    """What `schedule` reads as `value`."""
+    if isinstance(value, Linear):
+        return f"{value.start:g}:{value.end:g}" + ("" if value.fraction == 1 else f":{value.fraction:g}")
+    return f"{value:g}"
+
+
+def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(what stands before the first option, the rest)."""
+    count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
+    return list(arguments[:count]), list(arguments[count:])

@@ -1,0 +1,34 @@
+"""Plain text for people, which other programs can read as well."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+
+def say(text: str = "") -> None:
+    """A line on the standard output."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def rows(table: Iterable[Sequence[str]], indent: str = "") -> None:
+    """Lines with aligned columns."""
+    lines = [[str(cell) for cell in row] for row in table]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        say(indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def next_commands(directory: str) -> None:
+    """Where a run is, and what can be done with it."""
+    say(f"\nThe run is in {directory}")
+    rows(
+        [
+            (f"etude evaluate {directory}", "the return over 20 episodes"),
+            (f"etude watch {directory}", "see it play (--video out.mp4 without a display)"),
+            (f"etude plot {directory}", "its learning curve"),
+            (f"etude resume {directory} --steps N", "train on, to N steps"),
+        ],
+        indent="  ",
+    )

@@ -1,0 +1,57 @@
+"""`etude resume`: go on with a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from etude.cli.options import parse, split_positionals
+from etude.cli.output import say
+from etude.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with RUN, a run directory, from its newest complete checkpoint, as if it had not stopped."""
+
+    steps: int | None = None  # environment steps of the whole run, those taken included; None: as it was started for
+    target: float | None = None  # stop when the mean return of an evaluation reaches it; None: as before
+    engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
+    device: str | None = None  # None: as before
+    workers: int | None = None  # processes that collect; None: as before. Changes no number.
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train on."""
+    names, rest = split_positionals(arguments)
+    options: Resume = parse(Resume, rest, "resume RUN")
+    from etude.cli.runs import one_run
+
+    return _resume(one_run(names, "resume"), options)
+
+
+def _resume(path: Path, options: Resume) -> int:
+    from etude.cli.sessions import Cadence, carry_out
+    from etude.run import from_state
+    from etude.run_directory import RunDirectory
+
+    given = {"engine": options.engine, "device": options.device, "workers": options.workers}
+    changed = {name: value for name, value in given.items() if value is not None}
+    with RunDirectory.resume(path) as directory:
+        loaded = directory.load()
+        for note in [*directory.notes, *loaded.notes]:
+            say(note)
+        with from_state(loaded.state, run_dir=directory, **changed) as run:
+            total = options.steps or run.progress.total
+            if total <= run.progress.step:
+                raise ConfigError(
+                    f"This run has taken {run.progress.step:,} of {total:,} steps. To train on, say up to how many: "
+                    f"etude resume {path} --steps {2 * run.progress.step}"
+                )
+            cadence = Cadence(**directory.read_config()["cadence"])
+            if options.target is not None:
+                cadence = dataclasses.replace(cadence, target=options.target)
+            return carry_out(run, total - run.progress.step, cadence)

@@ -1,0 +1,53 @@
+"""A run carried out from the command line: with reporters, and with words at its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from etude.cli import INTERRUPTED
+from etude.cli.output import next_commands, say
+from etude.events import Finished
+from etude.protocols import Reporter
+from etude.report import Curve, JsonLines, Progress, TensorBoard
+from etude.run import Run
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """When a run is evaluated, saved and ended early; all in environment steps."""
+
+    target: float | None
+    evaluate_every: int
+    evaluate_episodes: int
+    save_every: int
+
+
+def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
+    """Train `run` for `steps` more environment steps; returns the exit code."""
+    assert run.directory is not None
+    directory = run.directory
+    directory.write_config({**run.description(), "cadence": dataclasses.asdict(cadence)})
+    with ExitStack() as stack:
+        reporters: list[Reporter] = [
+            stack.enter_context(closing(Progress())),
+            stack.enter_context(closing(JsonLines(directory.metrics))),
+            stack.enter_context(closing(TensorBoard(directory.tensorboard))),
+            Curve(directory.curve),
+        ]
+        finished = run.train(steps, report=reporters, **dataclasses.asdict(cadence))
+    return _conclude(finished, run, cadence, directory.path)
+
+
+def _conclude(finished: Finished, run: Run, cadence: Cadence, directory: Path) -> int:
+    if finished.reason == "interrupted":
+        say(f"\nStopped at step {finished.step:,} and saved. Go on with\n  etude resume {directory}")
+        return INTERRUPTED
+    if finished.reason == "target":
+        say(f"\nReached a mean return of {cadence.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s.")
+    elif cadence.target is not None:
+        say(f"\nNo evaluation reached {cadence.target:g}; the best mean return was {run.progress.best:.1f}.")
+    next_commands(str(directory))
+    return 0

@@ -1,0 +1,105 @@
+"""`etude train`: one algorithm on one environment, from the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.algorithms import ALGORITHMS, find
+from etude.cli.options import parse, split_positionals
+from etude.errors import ConfigError
+from etude.networks import Conv, Mlp
+
+STEPS = 100_000  # where neither the user nor a preset says how many
+NETWORKS = {"mlp": Mlp, "conv": Conv}
+USAGE = "train ALGORITHM ENV"
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train ALGORITHM on ENV and keep everything about it in a run directory.
+
+    ALGORITHM is a name that `etude list` tells. ENV is a Gymnasium id, or `module:callable` or `file.py:callable` that
+    returns an environment. Name them to see the hyperparameters too, with the tuned values for ENV where there are
+    some: `etude train dqn CartPole-v1 --help`.
+    """
+
+    steps: int = STEPS  # environment steps to take
+    target: float | None = None  # stop when the mean return of an evaluation reaches it
+    seed: int = 0  # of everything random: the same seed gives the same numbers
+    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first of them that is installed
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    compiled: bool = False  # torch only: compile the learning step, slower to start and faster then
+    envs: int | None = None  # environments stepped in parallel; None: as the preset or the algorithm has it
+    workers: int = 0  # processes that collect; 0: this one
+    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
+    run_dir: Path | None = None  # None: a new one in runs/
+    evaluate_every: int | None = None  # environment steps between evaluations; None: a twentieth of the run
+    evaluate_episodes: int = 10  # whole episodes in an evaluation
+    save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
+    network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train, with a progress bar; then say where the run is and what can be done with it."""
+    names, rest = split_positionals(arguments)
+    if len(names) != 2:
+        if "--help" in rest or "-h" in rest:
+            parse(with_hyperparameters(*names) if names else Train, rest, USAGE)
+        raise ConfigError(
+            f"train takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
+            f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
+        )
+    algorithm, env = names
+    offered = with_hyperparameters(algorithm, env, _network_named(rest))
+    options = parse(offered, rest, f"train {algorithm} {env}")
+    untouched = options.network == "auto" and options.set == offered().set
+    return _train(algorithm, env, options, None if untouched else options.set)
+
+
+def with_hyperparameters(algorithm: str, env: str | None = None, network: str = "auto") -> Any:
+    """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`."""
+    from etude import presets
+    from etude.assembly import config_for
+
+    config: Any = config_for(algorithm, env) if env else find(algorithm)[1]()
+    if network != "auto" and not isinstance(config.network, NETWORKS[network]):
+        config = dataclasses.replace(config, network=NETWORKS[network]())
+    preset = presets.lookup(algorithm, env) if env else None
+    fields = [
+        ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
+        ("set", type(config), dataclasses.field(default=config)),
+    ]
+    made = dataclasses.make_dataclass("Train", fields, bases=(Train,), frozen=True)
+    made.__doc__ = Train.__doc__
+    return made
+
+
+def _network_named(arguments: Sequence[str]) -> str:
+    """The value of --network, needed before parsing: the options that there are depend on it."""
+    joined = [part for argument in arguments for part in argument.split("=", 1)]
+    named = [value for name, value in zip(joined, joined[1:], strict=False) if name == "--network"]
+    return named[-1] if named and named[-1] in NETWORKS else "auto"
+
+
+def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
+    from etude.cli.sessions import Cadence, carry_out
+    from etude.run import Run
+    from etude.run_directory import RunDirectory
+
+    names = ("seed", "engine", "device", "compiled", "workers", "overlap")
+    setup = {name: getattr(options, name) for name in names}
+    cadence = Cadence(
+        target=options.target,
+        evaluate_every=options.evaluate_every or max(1, options.steps // 20),
+        evaluate_episodes=options.evaluate_episodes,
+        save_every=options.save_every or max(1, options.steps // 10),
+    )
+    with Run(algorithm, env, config=config, environments=options.envs, **setup) as run:
+        # Made after the run, so that one that cannot be leaves no empty directory behind.
+        run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
+        with run.directory:
+            return carry_out(run, options.steps, cadence)

@@ -1,0 +1,75 @@
+"""`etude watch`: see a trained agent play."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from etude import trees
+from etude.cli.options import parse, split_positionals
+from etude.cli.output import say
+
+FPS = 30  # where an environment tells none
+
+
+@dataclass(frozen=True)
+class Watch:
+    """See the agent of RUN, a run directory or a checkpoint file, play: in a window, or as an mp4 without a display."""
+
+    video: Path | None = None  # write an mp4 here instead of opening a window
+    episodes: int = 1
+    max_steps: int = 5_000  # of all episodes together, for environments that never end
+    seed: int = 0  # of the first episode; each further one has the next
+    checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
+    env: str | None = None  # another environment than the run's, with the same spaces
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play."""
+    names, rest = split_positionals(arguments)
+    options: Watch = parse(Watch, rest, "watch RUN")
+    from etude.cli.runs import one_run, trained
+    from etude.envs import make_environment
+
+    with trained(one_run(names, "watch"), options.checkpoint, options.env) as run:
+        mode = "rgb_array" if options.video else "human"
+        environment = make_environment(run.environment, render_mode=mode)
+        try:
+            if options.video is None:
+                for _ in play(run, environment, options):
+                    pass
+            else:
+                _film(run, environment, options)
+        finally:
+            environment.close()
+    return 0
+
+
+def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
+    """Play episodes with the best actions; yields after every reset and step, and tells each return."""
+    from etude.explore import Greedy
+
+    actor, explorer, steps, rng = run.acting(), Greedy(), 0, np.random.default_rng(options.seed)
+    for episode in range(options.episodes):
+        observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
+        yield
+        while not ended and steps < options.max_steps:
+            noise = explorer.draw(rng, 1, environment.spaces.action)
+            choice = explorer(actor.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0)
+            observation, reward, terminated, truncated, _ = environment.step(choice.action[0])
+            total, steps, ended = total + reward, steps + 1, terminated or truncated
+            yield
+        say(f"episode {episode + 1}: return {total:.1f}" + ("" if ended else f", cut off after {steps:,} steps"))
+
+
+def _film(run: Any, environment: Any, options: Watch) -> None:
+    from etude.report.video import write_video
+
+    assert options.video is not None
+    fps = environment.env.metadata.get("render_fps") or FPS
+    count = write_video((environment.render() for _ in play(run, environment, options)), options.video, fps)
+    say(f"{options.video}: {count} frames, {count / fps:.1f} s at {fps:g} frames per second")
