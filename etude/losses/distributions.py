@@ -39,16 +39,13 @@ class Categorical(NamedTuple):
     logits: Array  # [B, n]
 
     def sample(self, noise: Array) -> Array:
-        return self.sample_with_log_prob(noise)[0]
+        return _invert(ops.cumsum(ops.exp(self.logits - ops.max(self.logits, -1, keepdims=True))), noise)
 
     def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
-        """The cumulative distribution, inverted. It is not normalised: then `noise * total < total` holds in float32
-        too, and no rounding leads to an action of probability 0."""
         shifted = self.logits - ops.max(self.logits, -1, keepdims=True)
         cumulated = ops.cumsum(ops.exp(shifted))
-        total = cumulated[..., -1:]
-        action = ops.sum(ops.cast(cumulated <= noise * total, "int32"), -1)
-        return action, ops.take_last(shifted, action) - ops.log(total[..., 0])
+        action = _invert(cumulated, noise)
+        return action, ops.take_last(shifted, action) - ops.log(cumulated[..., -1])
 
     def log_prob(self, action: Array) -> Array:
         return ops.take_last(ops.log_softmax(self.logits), action)
@@ -66,6 +63,12 @@ class Categorical(NamedTuple):
         return ops.sum(ops.softmax(self.logits) * difference, -1)
 
 
+def _invert(cumulated: Array, noise: Array) -> Array:
+    """The choice [B] at which the cumulated weights [B, n] pass the noise [B, 1]. They are not normalised: then
+    `noise * total < total` holds in float32 too, and no rounding leads to a choice of weight 0."""
+    return ops.sum(cumulated <= noise * cumulated[..., -1:], -1)
+
+
 class MultiCategorical(NamedTuple):
     """m independent choices, action [B, m] integers; noise [B, m] uniform."""
 
@@ -75,7 +78,7 @@ class MultiCategorical(NamedTuple):
         return [Categorical(logits) for logits in self.logits]
 
     def sample(self, noise: Array) -> Array:
-        return self.sample_with_log_prob(noise)[0]
+        return ops.stack([part.sample(noise[..., i : i + 1]) for i, part in enumerate(self._parts())], -1)
 
     def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
         drawn = [part.sample_with_log_prob(noise[..., i : i + 1]) for i, part in enumerate(self._parts())]

@@ -26,10 +26,8 @@ ones_like = np.ones_like
 minimum = np.minimum
 maximum = np.maximum
 sort = np.sort
-cumsum = np.cumsum
 concatenate = np.concatenate
 stack = np.stack
-reshape = np.reshape
 expand_dims = np.expand_dims
 squeeze = np.squeeze
 swapaxes = np.swapaxes
@@ -145,6 +143,14 @@ def all(x: np.ndarray, axis: Any = None) -> np.ndarray:
     return np.logical_and.reduce(x, axis)
 
 
+def cumsum(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    return np.add.accumulate(x, axis)
+
+
+def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(x).reshape(shape)
+
+
 def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
     return x.argmax(axis)
 
@@ -170,8 +176,9 @@ def one_hot(index: np.ndarray, n: int) -> np.ndarray:
 
 
 def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    n = x.shape[-1]
-    flat = x.reshape(-1, n)
+    if x.ndim == 2:
+        return x[np.arange(len(x)), index]
+    flat = x.reshape(-1, x.shape[-1])
     return flat[np.arange(len(flat)), np.reshape(index, -1)].reshape(x.shape[:-1])
 
 

@@ -1,0 +1,38 @@
+"""Explorers that add noise to continuous actions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks
+from etude.data import Choice
+from etude.explore.outputs import check_distribution
+from etude.schedules import Linear, at
+from etude.spaces import Space
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """The mode of a distribution [N, A], such as `Deterministic`, plus normal noise, clipped to [-1, 1].
+
+    Fujimoto et al. 2018, arXiv:1802.09477.
+    std: in canonical actions, whose whole range is 2. total: environment steps of the run, for a schedule.
+    """
+
+    std: float | Linear
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        checks.not_negative(self, "std")
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return rng.standard_normal((steps, math.prod(action_space.shape or ())), np.float32)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+        action = check_distribution(output, "GaussianNoise").mode()
+        noisy = action + at(self.std, step, self.total) * noise.reshape(action.shape)
+        return Choice(np.minimum(np.maximum(noisy, -1.0), 1.0), {})
