@@ -29,8 +29,8 @@ def check_values(values: Any, explorer: str) -> np.ndarray:
     """Action values [N, n]; raises ConfigError for anything else."""
     if not isinstance(values, np.ndarray) or values.ndim != 2:
         raise ConfigError(
-            f"{explorer} chooses by action values [environments, actions]; the agent's act returned {describe(values)}. For "
-            "a distribution use Sample or Greedy."
+            f"{explorer} chooses by action values [environments, n]; the agent's act returned {describe(values)}. "
+            "For a distribution use Sample or Greedy."
         )
     return values
 
@@ -39,8 +39,8 @@ def check_distribution(output: Any, explorer: str) -> Any:
     """A distribution without NaN, with some action that is allowed; raises ConfigError for anything else."""
     if not isinstance(output, tuple):
         raise ConfigError(
-            f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), Gaussian(mean,"
-            f" log_std) or Deterministic(action); the agent's act returned {describe(output)}."
+            f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
+            f"Gaussian(mean, log_std) or Deterministic(action); the agent's act returned {describe(output)}."
         )
     for leaf in trees.leaves(output):
         if not is_plain(leaf):

@@ -31,7 +31,7 @@ class Greedy:
 class Sample:
     """A sample of a distribution, with its log probability as the extra `log_prob` [N] float32.
 
-    Samples of an unbounded policy are not clipped: their probability belongs to them as they are, and environments clip.
+    Samples of an unbounded policy are not clipped: their probability belongs to them as they are; environments clip.
     """
 
     log_prob: bool = True  # False for algorithms that do not read it, which saves half of the time
