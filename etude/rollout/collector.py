@@ -33,6 +33,7 @@ class Collector:
 
     counters: [1 + N] int64, the time steps taken so far and the number of each open episode: kept up to date, so that
         another process can tell slow from stuck. Given, it sets the first episodes' numbers.
+    generation: how often these environments were replaced: their noise must not repeat itself.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Collector:
         explorer: Explorer,
         run_seed: int,
         counters: np.ndarray | None = None,
+        generation: int = 0,
     ):
         self.environments, self.actor, self._explorer = environments, actor, explorer
         self.columns = np.asarray(environments.columns, np.int64)
@@ -49,10 +51,11 @@ class Collector:
         self._counters = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self._counters[1:]
         self._length, self._total = np.zeros(n, np.int64), np.zeros(n)
-        self._generators = [generator(run_seed, "explore", int(column)) for column in self.columns]
+        again = (generation,) if generation else ()
+        self._generators = [generator(run_seed, "explore", int(column), *again) for column in self.columns]
         self._observation: Tree = None
         self._restarted = np.zeros(n, bool)
-        self.template: Template | None = None
+        self._template: Template | None = None
 
     def collect(
         self,
@@ -70,21 +73,24 @@ class Collector:
         n = len(self.columns) if n is None else n
         # A native simulator cannot step a part: it steps everything, and the columns that were not asked for lose rows.
         width = len(self.columns) if self.environments.native else n
-        if self._observation is None:
-            self._observation = self.environments.reset()
-        if self.template is None:
-            self.template = self._first_template()
-        rows = make_rows(self.template, steps, width)
+        rows = make_rows(self.template(), steps, width)
         ends = self._fill(rows, step, n if stride is None else stride)
         restarted = self._restarted[:n].copy()
         self._restarted[:n], self._restarted[n:width] = False, True
         return rows.to_steps(ends, self.columns[:n], restarted)
 
-    def _first_template(self) -> Template:
-        """Act once, with noise that is not taken from the environments' generators."""
-        noise = self._explorer.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
-        choice = self._explorer(self.actor.act(self._observation), noise, 0)
-        return Template.of(self._observation, choice)
+    def template(self) -> Template:
+        """What a row looks like: found by acting once, with noise of its own."""
+        if self._template is None:
+            observation = self._first_observation()
+            noise = self._explorer.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
+            self._template = Template.of(observation, self._explorer(self.actor.act(observation), noise, 0))
+        return self._template
+
+    def _first_observation(self) -> Tree:
+        if self._observation is None:
+            self._observation = self.environments.reset()
+        return self._observation
 
     def _fill(self, rows: Rows, step: int, stride: int) -> Ends:
         act, explorer, take = self.actor.act, self._explorer, self.environments.step
@@ -138,10 +144,15 @@ class Collector:
         """What is collected next does not continue what was collected before."""
         self._restarted[:] = True
 
+    def abandon(self, observation: Tree, episodes: np.ndarray) -> None:
+        """Go on from `observation` [N, ...] of new episodes with these numbers; the open ones are lost."""
+        self._observation = observation
+        self._episode[:], self._length[:], self._total[:] = episodes, 0, 0.0
+        self.cut()
+
     def state(self) -> list[dict[str, Any]]:
         """For each environment: its open episode, what it has earned in it so far, and its generator."""
-        if self._observation is None:
-            self._observation = self.environments.reset()
+        self._first_observation()
         return [
             {
                 "open": opened,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from etude.data import Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import Actor, Collector
 from etude.rollout.saved import notes, pack, unpack
+from etude.trees import Tree
 
 
 class InProcess:
@@ -27,6 +30,10 @@ class InProcess:
                 return ahead
             self._collector.cut()
         return self._collector.collect(steps, step, environments)
+
+    def abandon(self, observation: Tree, episodes: np.ndarray) -> None:
+        """The environments were reset from outside: see `Collector.abandon`."""
+        self._collector.abandon(observation, episodes)
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next step on."""

@@ -80,11 +80,12 @@ class Rows:
 
         return Rows.allocate(template, steps, environments, carve)
 
-    def place(self, other: Rows, steps: slice, columns: slice) -> None:
-        """Copy all time steps of `other` to these time steps and columns."""
-        here, there = (steps, columns), slice(0, steps.stop - steps.start)
-        observations = slice(steps.start, steps.stop + 1)
-        trees.put(self.observation, (observations, columns), trees.rows(other.observation, slice(0, there.stop + 1)))
+    def place(self, other: Rows, start: int, columns: slice) -> None:
+        """Copy the time steps of `other` to these columns, from time step `start` on."""
+        steps, n = len(other.reward), columns.stop - columns.start
+        here, there = (slice(start, start + steps), columns), (slice(0, steps), slice(0, n))
+        one_more = (slice(start, start + steps + 1), columns)
+        trees.put(self.observation, one_more, trees.rows(other.observation, (slice(0, steps + 1), there[1])))
         self.action[here] = other.action[there]
         self.reward[here] = other.reward[there]
         self.terminated[here] = other.terminated[there]

@@ -83,6 +83,9 @@ class Adder:
     def act(self, observation: np.ndarray) -> np.ndarray:
         return observation.sum(-1) + self.weight
 
+    def weights(self) -> dict[str, np.ndarray]:
+        return {"weight": self.weight}
+
     def load(self, weights: dict[str, np.ndarray]) -> None:
         self.weight = weights["weight"]
 

@@ -1,0 +1,342 @@
+"""Worker processes: started, asked and answered with deadlines, and replaced when they die or hang."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from etude import errors
+from etude.errors import ConfigError, EnvironmentFault
+from etude.protocols import Weights
+from etude.rollout.acting import weights_size
+from etude.rollout.worker import Job, Memory, Raised, Ready, counters_of
+
+_CONTEXT = get_context("spawn")
+_STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
+_GRACE = 2.0  # seconds that a worker may take to close its environments
+_LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
+
+# The number of threads has to be set before NumPy is imported, which importing anything of etude does.
+_BOOT = """
+import os
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
+from etude.rollout.worker import main
+main(*arguments)
+"""
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """How a pool treats its workers."""
+
+    overlap: bool = False  # collect the next chunk while the parent learns
+    deadline: float = 60.0  # seconds without a time step after which a worker counts as stuck
+    restarts: int = 5  # how often in a row one worker may fail before the pool gives up
+    on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
+    buffer: int = 4 << 20  # bytes of each worker's two buffers
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "restart"):
+            raise ConfigError(f'on_error is "raise" or "restart", not {self.on_error!r}.')
+        if self.deadline <= 0 or self.restarts < 0 or self.buffer <= 0:
+            raise ConfigError(f"deadline and buffer must be positive and restarts not negative; given {self}.")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker does not answer."""
+
+    reason: str
+    detail: str = ""  # its traceback or where it was
+
+    @property
+    def indented(self) -> str:
+        return "".join(f"\n    {line}" for line in self.detail.splitlines())
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an exception in another process, as text."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+class Worker:
+    """One process, its end of the pipe, and what it shares."""
+
+    def __init__(self, number: int, columns: list[int], memory: Memory):
+        self.number, self.columns, self.memory = number, columns, memory
+        self.counters = counters_of(memory)
+        self.failures = 0  # in a row
+        self.generation = 0
+        self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
+        self.process: Any = None
+
+    def __str__(self) -> str:
+        first, last = self.columns[0], self.columns[-1]
+        numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
+        return f"Worker {self.number} ({numbers})"
+
+    def launch(self, job: bytes) -> None:
+        """Start the process. The program's main module is not imported there, so that scripts need no guard and workers
+        do not load what the script loads; what a job needs of it travels by value."""
+        self.connection, theirs = _CONTEXT.Pipe()
+        self._stacks, write_stacks = _CONTEXT.Pipe(duplex=False)
+        arguments = (theirs, write_stacks, self.memory, job)
+        self.process = _CONTEXT.Process(
+            target=exec, args=(_BOOT, {"arguments": arguments}), name=f"etude-{self.number}"
+        )
+        main_module = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            self.process.start()
+        finally:
+            sys.modules["__main__"] = main_module
+        theirs.close()
+        write_stacks.close()
+
+    def ask(self, message: Any) -> None:
+        """Send a message; that nobody is there to read it shows when the answer is awaited."""
+        self.allow(0.0)
+        with contextlib.suppress(OSError):
+            self.connection.send(message)
+
+    def answer(self) -> Any:
+        """The next message, or the Failure of a process that has died. Only when there is something to read."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(_GRACE)
+            return Failure(_describe_exit(self.process.exitcode), self._read_stacks())
+
+    def allow(self, seconds: float) -> None:
+        """Start to wait, with so much time more than usual."""
+        self.silent, self._seen = -seconds, int(self.counters[0])
+
+    def waited(self, seconds: float) -> float:
+        """Note that we waited for it; returns how long it has not taken a time step."""
+        taken = int(self.counters[0])
+        self.silent = 0.0 if taken != self._seen else self.silent + seconds
+        self._seen = taken
+        return self.silent
+
+    def where(self) -> str:
+        """Where in the code a process that hangs is, if it can still tell."""
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                os.kill(self.process.pid, signal.SIGUSR1)
+            self._stacks.poll(0.5)
+        return self._read_stacks()
+
+    def _read_stacks(self) -> str:
+        text = b""
+        with contextlib.suppress(OSError):
+            while self._stacks.poll(0.05) and (part := os.read(self._stacks.fileno(), 65536)):
+                text += part
+        return text.decode(errors="replace")
+
+    def dismiss(self) -> None:
+        """Ask the process to end."""
+        if self.process is not None:
+            self.ask(None)
+
+    def end(self, grace: float) -> None:
+        """Make sure that the process has ended, by force after `grace` seconds. May be called twice."""
+        if self.process is None:
+            return
+        self.process.join(grace)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+        self.process = None
+        self.connection.close()
+        self._stacks.close()
+
+
+class Crew:
+    """The workers of one pool. `make_job(worker)` says what a worker is to do, each time it is started."""
+
+    def __init__(self, workers: list[Worker], make_job: Callable[[Worker], Job], options: PoolOptions):
+        self.workers, self._make_job, self._options = workers, make_job, options
+        self.warnings: list[str] = []
+        self._closed = False
+        self._at_exit = _closer(self)
+        atexit.register(self._at_exit)
+        self._finalizer = weakref.finalize(self, _end_all, workers)
+        try:
+            for worker in workers:
+                worker.launch(self._pickled(worker))
+            self.ready = [self._await_ready(worker) for worker in workers][0]
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, busy: Iterable[Worker]) -> Iterator[tuple[Worker, Any]]:
+        """Block until some of the busy workers have answered, died or hung: (worker, message or Failure) of these."""
+        if self._closed:
+            raise ConfigError("This pool is closed; make a new one.")
+        busy = list(busy)
+        by_handle = {handle: worker for worker in busy for handle in (worker.connection, worker.process.sentinel)}
+        while True:
+            ready = {by_handle[handle].number: by_handle[handle] for handle in wait(list(by_handle), self._tick)}
+            if ready:
+                break
+            stuck = [worker for worker in busy if worker.waited(self._tick) > self._options.deadline]
+            if stuck:
+                yield from ((worker, _hung(worker)) for worker in stuck)
+                return
+        for number in sorted(ready):
+            yield ready[number], self._judge(ready[number], ready[number].answer())
+
+    def ask_all(self, requests: dict[int, Any], again: bool = True) -> list[Any]:
+        """The answers of some workers, in their order. One that fails is replaced; the new one is asked `again`, or the
+        Failure is its answer."""
+        answers: dict[int, Any] = {}
+        for number, request in requests.items():
+            self.workers[number].ask(request)
+        while waiting := [self.workers[number] for number in requests if number not in answers]:
+            for worker, answer in self.wait(waiting):
+                if not isinstance(answer, Failure):
+                    worker.failures = 0
+                else:
+                    self.replace(worker, answer)
+                    if again:
+                        worker.ask(requests[worker.number])
+                        continue
+                answers[worker.number] = answer
+        return [answers[number] for number in requests]
+
+    @property
+    def _tick(self) -> float:
+        return min(0.25, self._options.deadline / 20)
+
+    def _judge(self, worker: Worker, message: Any) -> Any:
+        if not isinstance(message, Raised):
+            return message
+        reason = f"raised {message.kind}: {message.message}"
+        if self._options.on_error == "restart":
+            return Failure(reason, message.traceback)
+        self.close()
+        kind = getattr(errors, message.kind, EnvironmentFault) if message.ours else EnvironmentFault
+        text = message.message if message.ours else f"{worker} {reason}"
+        error = kind.__new__(kind)  # some of our errors make their own text
+        Exception.__init__(error, text)
+        raise error from WorkerTraceback(message.traceback)
+
+    def replace(self, worker: Worker, failure: Failure) -> None:
+        """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
+        while True:
+            worker.end(0.0)
+            worker.failures += 1
+            if worker.failures > self._options.restarts:
+                self._give_up(worker, failure)
+            self.warnings.append(f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}")
+            if worker.failures > 1:
+                time.sleep(min(_LONGEST_PAUSE, 0.1 * 2 ** (worker.failures - 2)))
+            worker.generation += 1
+            worker.counters[1:] += 1
+            worker.launch(self._pickled(worker))
+            answer = self._first_answer(worker)
+            if isinstance(answer, Ready):
+                return
+            failure = answer
+
+    def close(self) -> None:
+        """End all workers. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        self._finalizer.detach()
+        _end_all(self.workers)
+
+    def _pickled(self, worker: Worker) -> bytes:
+        return cloudpickle.dumps(self._make_job(worker))
+
+    def _first_answer(self, worker: Worker) -> Ready | Failure:
+        worker.allow(max(0.0, _STARTING - self._options.deadline))
+        return next(self.wait([worker]))[1]
+
+    def _await_ready(self, worker: Worker) -> Ready:
+        answer = self._first_answer(worker)
+        if isinstance(answer, Failure):
+            self.replace(worker, answer)
+            return self.ready
+        return answer
+
+    def _give_up(self, worker: Worker, failure: Failure) -> None:
+        self.close()
+        raise EnvironmentFault(
+            f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at what its "
+            f"environments do, or allow more restarts in the pool's options.{failure.indented}"
+        )
+
+
+def registered_environments() -> dict[str, Any]:
+    """What the program and its packages registered with Gymnasium, which workers would not know."""
+    return {
+        name: spec
+        for name, spec in gymnasium.registry.items()
+        if not str(spec.entry_point or spec.vector_entry_point).startswith("gymnasium.")
+    }
+
+
+def share_memory(environments: int, buffer: int, weights: Weights) -> Memory:
+    """Memory for one worker: of `buffer` bytes for each of two chunks, and with room for weights like these."""
+    buffers = (_CONTEXT.RawArray("b", buffer), _CONTEXT.RawArray("b", buffer))
+    return Memory(_CONTEXT.RawArray("q", 1 + environments), buffers, _CONTEXT.RawArray("b", weights_size(weights)))
+
+
+def split_columns(environments: int, workers: int) -> list[list[int]]:
+    """The environments' numbers, split into runs of as equal length as possible."""
+    if not 1 <= workers <= environments:
+        raise ConfigError(
+            f"{workers} workers cannot share {environments} environments; expected from 1 to {environments} workers."
+        )
+    return [list(map(int, part)) for part in np.array_split(np.arange(environments), workers)]
+
+
+def _closer(crew: Crew) -> Callable[[], None]:
+    reference = weakref.ref(crew)
+
+    def close() -> None:
+        alive = reference()
+        if alive is not None:
+            alive.close()
+
+    return close
+
+
+def _end_all(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.dismiss()
+    until = time.monotonic() + _GRACE
+    for worker in workers:
+        worker.end(max(0.0, until - time.monotonic()))
+
+
+def _hung(worker: Worker) -> Failure:
+    return Failure(f"took no time step for {worker.silent:.1f} s", worker.where())
+
+
+def _describe_exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-code).name}"
+    return f"exited with code {code}"

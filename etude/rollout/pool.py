@@ -1,0 +1,209 @@
+"""Collects in worker processes that act by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from etude import trees
+from etude.data import Steps
+from etude.errors import NetworkError
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.acting import Free, MakeActing, Order, Piece, PortableActor, Restore, Save, weights_in
+from etude.rollout.crew import Crew, Failure, PoolOptions, Worker, registered_environments, share_memory, split_columns
+from etude.rollout.rows import Ends, Rows, Template
+from etude.rollout.saved import notes, pack, unpack
+from etude.rollout.worker import Job
+
+
+class Pool:
+    """Collects steps in worker processes, each of which acts for its environments by itself. A `protocols.Rollout`.
+
+    As long as no worker fails, any number of workers collects the same steps as `InProcess`, bit for bit.
+
+    make_environments: called in a worker with the numbers of its environments. make_actor: called in a worker, and once
+        here to see its weights. Both travel by cloudpickle.
+    """
+
+    def __init__(
+        self,
+        make_environments: Callable[[list[int]], Environments],
+        make_actor: Callable[[], PortableActor],
+        explorer: Explorer,
+        run_seed: int,
+        environments: int,
+        workers: int,
+        options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
+    ):
+        self.environments, self._overlap = environments, options.overlap
+        self._make_environments, self._make_actor = make_environments, make_actor
+        self._explorer, self._run_seed = explorer, run_seed
+        like = make_actor().weights()
+        parts = split_columns(environments, workers)
+        crew = [Worker(i, part, share_memory(len(part), options.buffer, like)) for i, part in enumerate(parts)]
+        self._shared = [weights_in(worker.memory.weights, like) for worker in crew]
+        self._staged: Weights = {}
+        self._loaded: set[str] = set()
+        self._version = 0
+        self._template: Template | None = None
+        self._flight: _Flight | None = None
+        self._ahead: Steps | None = None
+        self._cut = False
+        self._crew = Crew(crew, self._job, options)
+        self.spaces = self._crew.ready.spaces
+
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+        n = self.environments if environments is None else environments
+        self._settle()
+        if self._ahead is not None and self._ahead.shape != (steps, n):
+            self._crew.warnings.append(
+                f"{len(self._ahead)} steps collected ahead are dropped: a different chunk is wanted."
+            )
+            self._ahead, self._cut = None, True
+        if self._ahead is None:
+            self._flight = self._start(steps, step, n)
+            self._settle()
+        collected, self._ahead = self._ahead, None
+        if upcoming and self._overlap:
+            self._flight = self._start(upcoming, step + len(collected), self.environments)
+        return collected
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next chunk on. Copied at once: the caller may go on changing them."""
+        self._staged = {name: np.array(value) for name, value in weights.items()}
+        unknown = set(self._staged) - set(self._shared[0])
+        if unknown:
+            raise NetworkError(
+                f"There is no weight named {sorted(unknown)[0]!r}; the actor has {sorted(self._shared[0])}."
+            )
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        told, self._crew.warnings = self._crew.warnings, []
+        return told
+
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment number, and what was collected ahead."""
+        self._settle()
+        answers = self._crew.ask_all({worker.number: Save() for worker in self._crew.workers})
+        return pack([column for part in answers for column in part], self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        self._settle()
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        parts = {worker.number: Restore([columns[c] for c in worker.columns]) for worker in self._crew.workers}
+        return notes([number for part in self._crew.ask_all(parts) for number in part])
+
+    def close(self) -> None:
+        """End the workers and free the memory they share. May be called twice."""
+        self._crew.close()
+
+    def _job(self, worker: Worker) -> Job:
+        serve = MakeActing(self._make_actor, self._explorer, self._run_seed, worker.generation)
+        new = worker.generation == 0
+        return Job(self._make_environments, worker.columns, self._run_seed, new, registered_environments(), serve)
+
+    def _put(self, weights: Weights) -> None:
+        """Write weights where the workers read them; only while none of them works."""
+        for shared in self._shared:
+            for name, value in weights.items():
+                if shared[name].shape != value.shape:
+                    raise NetworkError(
+                        f"Weight {name!r} has shape {value.shape}; the actor's has {shared[name].shape}."
+                    )
+                shared[name][...] = value
+        self._version += 1
+        self._loaded.update(weights)
+
+    def _settle(self) -> None:
+        """Wait for what was started."""
+        if self._flight is not None:
+            self._ahead = self._finish(self._flight)
+            self._flight = None
+
+    def _start(self, steps: int, step: int, n: int) -> _Flight:
+        if self._staged:
+            self._put(self._staged)
+            self._staged = {}
+        order = Order(steps, step, n, n, self._version, tuple(sorted(self._loaded)), self._cut)
+        self._cut = False
+        flight = _Flight(order, [_Share.of(worker, n) for worker in self._crew.workers if worker.columns[0] < n])
+        for share in flight.shares:
+            share.worker.ask(order._replace(n=share.n))
+        return flight
+
+    def _finish(self, flight: _Flight) -> Steps:
+        while busy := {share.worker.number: share for share in flight.shares if share.done < flight.order.steps}:
+            for worker, answer in self._crew.wait([share.worker for share in busy.values()]):
+                share = busy[worker.number]
+                if isinstance(answer, Failure):
+                    share.forget()
+                    self._crew.replace(worker, answer)
+                    worker.ask(flight.order._replace(n=share.n, cut=True))
+                else:
+                    self._template = answer.template or self._template
+                    flight.take(share, answer, self._template)
+                    worker.ask(Free())
+        for share in flight.shares:
+            share.worker.failures = 0
+        return flight.to_steps()
+
+
+@dataclass
+class _Share:
+    """What one worker contributes to a chunk."""
+
+    worker: Worker
+    n: int  # environments
+    done: int = 0  # time steps
+    ends: list[Piece] = field(default_factory=list)
+
+    @staticmethod
+    def of(worker: Worker, n: int) -> _Share:
+        return _Share(worker, min(len(worker.columns), n - worker.columns[0]))
+
+    @property
+    def columns(self) -> slice:
+        first = self.worker.columns[0]
+        return slice(first, first + self.n)
+
+    def forget(self) -> None:
+        """Drop what a worker had collected before it failed."""
+        self.done = 0
+        self.ends.clear()
+
+
+class _Flight:
+    """A chunk that is being collected."""
+
+    def __init__(self, order: Order, shares: list[_Share]):
+        self.order, self.shares = order, shares
+        self._rows: Rows | None = None
+
+    def take(self, share: _Share, piece: Piece, template: Template) -> None:
+        """Copy the rows of a piece out of the worker's buffer."""
+        if self._rows is None:
+            self._rows = Rows.allocate(template, self.order.steps, self.order.n)
+        buffer = share.worker.memory.buffers[piece.buffer]
+        self._rows.place(Rows.over(buffer, template, piece.steps, piece.width), share.done, share.columns)
+        share.ends.append(piece)
+        share.done += piece.steps
+
+    def to_steps(self) -> Steps:
+        """The whole chunk, in the order of environments."""
+        ends = Ends([], [], [])
+        restarted = np.zeros(self.order.n, bool)
+        for share in self.shares:
+            first, start = share.columns.start, 0
+            restarted[share.columns] = share.ends[0].restarted
+            for piece in share.ends:
+                ends.index.extend((start + int(t), first + int(n)) for t, n in piece.final_index)
+                ends.observations.extend(trees.rows(piece.final_observation, i) for i in range(len(piece.final_index)))
+                ends.episodes.extend(piece.episodes)
+                start += piece.steps
+        return self._rows.to_steps(ends, np.arange(self.order.n), restarted)

@@ -1,0 +1,152 @@
+"""What runs in a worker process. It imports no framework, and of the program only the parts that it was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+
+from etude.errors import EtudeError
+from etude.protocols import Environments
+from etude.seeding import episode_seed
+from etude.spaces import Spaces
+
+
+class Memory(NamedTuple):
+    """What a worker shares with its parent: blocks of bytes without a name, which vanish with the last process."""
+
+    counters: Any  # see Collector
+    buffers: tuple[Any, Any]  # rows, written in turn, so that one is read while the other is written
+    weights: Any
+
+
+class Job(NamedTuple):
+    """What a worker is told when it starts."""
+
+    make_environments: Callable[[list[int]], Environments]
+    columns: list[int]
+    run_seed: int
+    first_episodes: bool  # whether the environments are new; otherwise counters say where their episodes go on
+    registered: dict[str, Any]  # environments that the program registered with Gymnasium
+    make_server: Callable[[Environments, Memory], Server]
+
+
+class Server(Protocol):
+    """What a worker does for its parent: act and step, or only step."""
+
+    def serve(self, request: Any, channel: Channel) -> None:
+        """Do what was asked and send the answers."""
+
+
+class Ready(NamedTuple):
+    """The worker has made its environments."""
+
+    spaces: Spaces
+    native: bool
+
+
+class Raised(NamedTuple):
+    """Something in the worker raised."""
+
+    kind: str  # the name of the exception's class
+    message: str
+    traceback: str
+    ours: bool  # whether it is an error that etude raised on purpose
+
+
+class ParentGone(BaseException):
+    """Nobody is at the other end of the pipe."""
+
+
+class Channel:
+    """The worker's end of the pipe to its parent."""
+
+    def __init__(self, connection: Connection):
+        self._connection = connection
+
+    def send(self, message: Any) -> None:
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise ParentGone from None
+
+    def receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise ParentGone from None
+
+
+def main(connection: Connection, stacks: Connection, memory: Memory, job: bytes) -> None:
+    """Make the environments and serve until the parent says None or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _write_stacks_to(stacks)
+    channel = Channel(connection)
+    try:
+        _work(channel, memory, pickle.loads(job))
+    except ParentGone:
+        pass
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error))
+        with contextlib.suppress(ParentGone):
+            channel.send(Raised(type(error).__name__, str(error), text, isinstance(error, EtudeError)))
+
+
+def _work(channel: Channel, memory: Memory, job: Job) -> None:
+    for name, spec in job.registered.items():
+        gymnasium.registry.setdefault(name, spec)
+    environments = job.make_environments(job.columns)
+    try:
+        if not job.first_episodes:
+            _skip_to(environments, counters_of(memory)[1:], job.run_seed)
+        server = job.make_server(environments, memory)
+        channel.send(Ready(environments.spaces, environments.native))
+        while (request := channel.receive()) is not None:
+            server.serve(request, channel)
+    finally:
+        environments.close()
+
+
+def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:
+    """Let the next reset start these episodes, or later ones where replaying nothing ends elsewhere."""
+    environments.reset()
+    if environments.native:
+        return
+    state = environments.state()
+    for saved, column, episode in zip(state, environments.columns, episodes, strict=True):
+        saved["episode"], saved["seed"] = int(episode) - 1, episode_seed(run_seed, int(column), int(episode) - 1)
+    environments.restore(state)
+    episodes[:] = [saved["episode"] + 1 for saved in environments.state()]
+
+
+def _die_with_parent() -> None:
+    """A worker that is stuck in an environment does not look at its pipe."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _write_stacks_to(stacks: Connection) -> None:
+    """On a crash, and when the parent asks, write where in the code every thread is."""
+    faulthandler.enable(stacks.fileno())
+    if sys.platform != "win32":
+        faulthandler.register(signal.SIGUSR1, stacks.fileno())
+
+
+def counters_of(memory: Memory) -> np.ndarray:
+    """The counters of a `Collector`, in shared memory."""
+    return np.frombuffer(memory.counters, np.int64)
