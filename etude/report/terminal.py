@@ -37,7 +37,7 @@ class Progress:
         now = self._clock()
         self._state.take(event, now)
         if isinstance(event, Started):
-            self._start(event)
+            self._start(event, now)
         elif isinstance(event, Warned):
             self._console.print(f"[yellow]step {event.step:,}: {_escape(event.message)}[/]")
         elif isinstance(event, Adjusted):
@@ -50,7 +50,7 @@ class Progress:
         elif now >= self._next or isinstance(event, Evaluated):
             self._draw(now)
 
-    def _start(self, event: Started) -> None:
+    def _start(self, event: Started, now: float) -> None:
         about = {**event.description.get("setup", {}), **event.description}
         words = [str(about[key]) for key in ("algorithm", "environment") if key in about]
         rest = ", ".join(f"{key} {about[key]}" for key in ("engine", "device", "seed") if key in about)
@@ -62,7 +62,7 @@ class Progress:
             self._live = Live(console=self._console, auto_refresh=False, transient=False)
             self._live.start()
         else:
-            self._next = self._clock() + LINE_SECONDS
+            self._next = now + LINE_SECONDS
 
     def _draw(self, now: float) -> None:
         if self._live is None:

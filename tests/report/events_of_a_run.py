@@ -1,0 +1,38 @@
+"""The events of a made-up run, to try reporters on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from etude.data import EpisodeEnd
+from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Started
+
+
+def started(
+    step: int = 0, total: int = 10_000, algorithm: str = "dqn", env: str = "CartPole-v1", seed: int = 0
+) -> Started:
+    setup = {"seed": seed}
+    return Started(step, {"algorithm": algorithm, "environment": env, "engine": "jax", "setup": setup, "total": total})
+
+
+def collected(step: int, *returns: float) -> Collected:
+    return Collected(step, tuple(EpisodeEnd(0, i, 10, total, False) for i, total in enumerate(returns)), 0.01)
+
+
+def a_run(until: int = 10_000, start: int = 0, seed: int = 0, save_every: int = 3_500, **about: str) -> Iterator[Event]:
+    """Steps of 250; an evaluation every 2,000; a save every `save_every` and at the end.
+
+    Every number is a function of the step and the seed, as in a run that resumes exactly.
+    """
+    yield started(start, seed=seed, **about)
+    for step in range(start + 250, until + 1, 250):
+        rng = np.random.default_rng([seed, step])
+        yield collected(step, *rng.normal(step / 100, 5, 3).tolist())
+        yield Learned(step, step // 4, {"q": 1000 / step}, {"td_error": float(rng.random())}, 0.01)
+        if step % 2_000 == 0:
+            yield Evaluated(step, tuple(rng.normal(step / 90, 5, 5).tolist()), (10,) * 5, True)
+        if step % save_every == 0 or step == until:
+            yield Saved(step, f"step_{step}.etude", "last")
+    yield Finished(until, "steps", 1.5, {"episodes": 120})

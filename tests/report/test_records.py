@@ -1,0 +1,78 @@
+import pytest
+from events_of_a_run import a_run, collected, started
+
+from etude.events import Adjusted, Evaluated, Learned, Saved, Warned
+from etude.report.records import Recorder, scalars
+
+
+def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_interval():
+    now = [0.0]
+    record = Recorder(every=100, clock=lambda: now[0])
+    assert record(started()) == [
+        {"step": 0, "started": started().description},
+    ]
+    assert record(collected(50, 1.0, 2.0)) == []
+    assert record(Learned(50, 5, {"q": 0.5}, {"td_error": 1.0}, 0.1)) == []
+    assert record(Learned(60, 9, {"q": 1.5}, {}, 0.1)) == []
+    now[0] = 2.0
+    assert record(collected(100, 6.0)) == [
+        {
+            "step": 100,
+            "rollout/ep_rew_mean": 3.0,
+            "rollout/ep_rew_min": 1.0,
+            "rollout/ep_rew_max": 6.0,
+            "rollout/ep_len_mean": 10.0,
+            "rollout/episodes": 3,
+            "train/q": 1.0,
+            "train/td_error": 1.0,
+            "train/updates": 9,
+            "time/fps": 50.0,
+        }
+    ]
+    now[0] = 3.0
+    assert record(collected(200)) == [{"step": 200, "time/fps": 100.0}]
+
+
+def test_an_interval_that_is_stepped_over_gives_one_record():
+    record = Recorder(every=100)
+    record(started())
+    assert [r["step"] for r in record(collected(950, 1.0))] == [950]
+    assert record(collected(999, 1.0)) == []
+    assert [r["step"] for r in record(collected(1000, 1.0))] == [1000]
+
+
+def test_a_save_ends_the_interval_so_that_nothing_is_carried_over_it():
+    record = Recorder(every=100)
+    record(started())
+    record(collected(50, 4.0))
+    first, saved = record(Saved(50, "here", "last"))
+    assert (first["rollout/ep_rew_mean"], saved) == (4.0, {"step": 50, "saved": "here", "kind": "last"})
+    assert record(collected(100, 8.0))[0]["rollout/ep_rew_mean"] == 8.0
+
+
+def test_a_resumed_run_writes_the_records_of_the_uninterrupted_one():
+    def records(*runs):
+        record = Recorder(every=1_000)
+        found = [r for run in runs for event in run for r in record(event)]
+        return [
+            {k: v for k, v in r.items() if k != "time/fps"} for r in found if "started" not in r and "finished" not in r
+        ]
+
+    assert records(a_run()) == records(a_run(until=7_000), a_run(start=7_000))
+    assert records(a_run()) != records(a_run(until=7_000), a_run(start=7_000, seed=1))
+
+
+def test_scalars_are_the_numbers_that_belong_on_a_chart():
+    record = Recorder()
+    (evaluation,) = record(Evaluated(10, (1.0, 3.0), (5, 7), True))
+    assert scalars(evaluation) == {"eval/mean_reward": 2.0, "eval/mean_ep_length": 6.0}
+    (change,) = record(Adjusted(10, "learning_rate", 0.1, 0.05, "plateau"))
+    assert scalars(change) == {"train/learning_rate": 0.05}
+    (warning,) = record(Warned(10, "a worker was replaced"))
+    assert scalars(warning) == {}
+
+
+@pytest.mark.parametrize("tag", ["rollout/ep_rew_mean", "eval/mean_reward", "train/q", "time/fps"])
+def test_a_run_has_the_tags_that_the_tools_of_the_field_show(tag):
+    record = Recorder()
+    assert any(tag in scalars(r) for event in a_run() for r in record(event))
