@@ -53,14 +53,24 @@ class Where:
 
 def check_reset(result: Any, where: Where) -> tuple[Any, dict[str, Any]]:
     """What `reset` returned, as (observation, info)."""
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+    wrong = explain_reset(result)
+    if wrong is None:
         return result
+    raise where.fault(wrong)
+
+
+def explain_reset(result: Any) -> str | None:
+    """Why a result of `reset` cannot be used; None where it can."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return None
     got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a bare {type(result).__name__}"
-    raise where.fault(f"reset returned {got}; expected (observation, info). End it with `return observation, {{}}`")
+    return f"reset returned {got}; expected (observation, info). End it with `return observation, {{}}`"
 
 
 def explain_step(result: Any) -> str:
     """Why a result of `step` that is not a five-tuple cannot be used."""
+    if isinstance(result, tuple) and len(result) == 4 and not isinstance(result[3], dict):
+        return "step returned four values; the info is missing: return observation, reward, terminated, truncated, {}"
     if isinstance(result, tuple) and len(result) == 4:
         return (
             "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, "

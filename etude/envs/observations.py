@@ -47,7 +47,7 @@ class _Leaf:
         self.shape = tuple(space.shape or ())
         self.dtype = storage_dtype(space)
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
-        self.space = from_zero(space)
+        self.space: Space = from_zero(space)
 
     def batch(self, array: Any) -> np.ndarray:
         return self.gather(array)  # iterating over a batched array gives its rows
@@ -76,15 +76,15 @@ class _Leaf:
                 given = np.array(None)
             if given.shape != self.shape or not np.can_cast(given.dtype, self.dtype, "same_kind"):
                 raise Mismatch(position, self.key, self._explain(value, given))
-        raise Mismatch(0, self.key, f"expected {describe(self.source)}, got values that cannot be put in one array")
+        raise Mismatch(0, self.key, f"cannot be put in one array with the others; expected {describe(self.source)}")
 
     def _explain(self, value: Any, given: np.ndarray) -> str:
+        expected = f"expected {describe(self.source)}"
         if given.dtype == object:
-            return f"expected {describe(self.source)}, got {type(value).__name__}: {str(value)[:80]}"
-        got = f"got shape {given.shape}, {given.dtype}"
+            return f"is a {type(value).__name__}: {str(value)[:80]}; {expected}"
         if given.shape != self.shape:
-            return f"expected {describe(self.source)}, {got}. Make the shape and observation_space agree"
-        return f"expected {describe(self.source)}, {got}. Return it with .astype(np.{self.source.dtype})"
+            return f"has shape {given.shape}; {expected}. Make what you return and observation_space agree"
+        return f"has dtype {given.dtype}; {expected}. Return it with .astype(np.{self.source.dtype})"
 
     def _check_finite(self, array: np.ndarray) -> None:
         finite = np.isfinite(array).reshape(len(array), -1)
@@ -101,7 +101,7 @@ class _Dict:
     def __init__(self, space: Dict, key: str):
         self.key = key
         self.parts = {name: _gatherer(part, f"{key}.{name}" if key else name) for name, part in parts(space)}
-        self.space = Dict({name: part.space for name, part in self.parts.items()})
+        self.space: Space = Dict({name: part.space for name, part in self.parts.items()})
 
     def gather(self, values: list[Any]) -> Tree:
         try:
@@ -113,13 +113,13 @@ class _Dict:
 
     def batch(self, tree: Any) -> Tree:
         if not isinstance(tree, dict) or not set(self.parts) <= set(tree):
-            raise Mismatch(0, self.key, f"expected a dict with the keys {sorted(self.parts)}, got {str(tree)[:80]}")
+            raise Mismatch(0, self.key, f"is {str(tree)[:80]}; expected a dict with {sorted(self.parts)}")
         return {name: part.batch(tree[name]) for name, part in self.parts.items()}
 
     def _explain(self, values: list[Any]) -> None:
         for position, value in enumerate(values):
             if not isinstance(value, dict):
-                raise Mismatch(position, self.key, f"expected a dict, got {type(value).__name__}") from None
+                raise Mismatch(position, self.key, f"is a {type(value).__name__}; expected a dict") from None
             missing = sorted(set(self.parts) - set(value))
             if missing:
                 raise Mismatch(position, self.key, f"lacks the key {missing[0]!r}; it has {sorted(value)}") from None
@@ -131,17 +131,17 @@ class _Tuple:
     def __init__(self, space: Tuple, key: str):
         self.key = key
         self.parts = [_gatherer(part, f"{key}.{i}" if key else str(i)) for i, part in parts(space)]
-        self.space = Tuple([part.space for part in self.parts])
+        self.space: Space = Tuple([part.space for part in self.parts])
 
     def gather(self, values: list[Any]) -> Tree:
         for position, value in enumerate(values):
             if not isinstance(value, tuple | list) or len(value) != len(self.parts):
-                raise Mismatch(position, self.key, f"expected a tuple of {len(self.parts)}, got {str(value)[:80]}")
+                raise Mismatch(position, self.key, f"is {str(value)[:80]}; expected a tuple of {len(self.parts)}")
         return tuple(part.gather([value[i] for value in values]) for i, part in enumerate(self.parts))
 
     def batch(self, tree: Any) -> Tree:
         if not isinstance(tree, tuple | list) or len(tree) != len(self.parts):
-            raise Mismatch(0, self.key, f"expected a tuple of {len(self.parts)}, got {str(tree)[:80]}")
+            raise Mismatch(0, self.key, f"is {str(tree)[:80]}; expected a tuple of {len(self.parts)}")
         return tuple(part.batch(values) for part, values in zip(self.parts, tree, strict=True))
 
 

@@ -20,6 +20,7 @@ from etude.errors import EnvironmentFault, SpaceError
 from etude.seeding import episode_seed
 from etude.trees import Tree
 
+_NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
 
 
@@ -153,7 +154,7 @@ class LoopEnvironments:
         try:
             numbers = np.array(rewards, np.float32)
         except (TypeError, ValueError):
-            numbers = np.empty(0)
+            numbers = _NOTHING
         if numbers.shape != (len(rewards),) or not math.isfinite(numbers.dot(numbers)):
             for i, reward in enumerate(rewards):
                 self._check_reward(i, reward)
@@ -163,7 +164,7 @@ class LoopEnvironments:
         try:
             number = np.array(reward, np.float32)
         except (TypeError, ValueError):
-            number = np.empty(0)
+            number = _NOTHING
         if number.shape != () or reward is None:
             kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
             raise self._where(i).fault(f"the reward is {str(reward)[:80]} ({kind}); expected one number: float(reward)")
@@ -174,7 +175,7 @@ class LoopEnvironments:
         try:
             flags = np.array(values, bool)
         except (TypeError, ValueError):
-            flags = np.empty(0)
+            flags = _NOTHING
         if flags.shape == (len(values),):
             return flags
         i = next(i for i, value in enumerate(values) if np.shape(value) != ())
