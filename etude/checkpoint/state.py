@@ -131,11 +131,13 @@ def _read_components(path: Path, file: BinaryIO, manifest: Manifest, skip: Colle
         component, kind = member.name.rsplit(".", 1)
         reader = MemberReader(file, member)
         with member_of(path, member):
-            if component not in skip and kind == "safetensors":
-                arrays[component] = tensors.decode(reader, member.size)
-            elif component not in skip:
-                texts[component] = member, reader.read(member.size)
-            reader.finish()
+            try:
+                if component not in skip and kind == "safetensors":
+                    arrays[component] = tensors.decode(reader, member.size)
+                elif component not in skip:
+                    texts[component] = member, reader.read(member.size)
+            finally:  # a wrong checksum explains whatever else went wrong
+                reader.finish()
     state = {}
     for component, (member, text) in texts.items():
         with member_of(path, member):

@@ -75,7 +75,7 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     pieces = np.nditer(
         [array],
         ["external_loop", "buffered"],
-        [["readonly"]],
+        [["readonly", "contig"]],
         op_dtypes=[dtype],
         order="C",
         casting="equiv",
