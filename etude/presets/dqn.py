@@ -1,6 +1,6 @@
 """Presets of DQN.
 
-The zoo counts the interval between two copies into the target network in environment steps; etude counts gradient steps.
+The zoo counts the interval between two copies into the target network in environment steps, etude in gradient steps.
 The zoo copies only between learning phases, so an interval shorter than a phase means one copy a phase.
 The zoo's DQN does not estimate double, and acts at random until `warmup`; etude follows `epsilon` from the first step.
 """
@@ -66,8 +66,7 @@ DQN = {
         },
         steps=100_000,
         environments=1,
-        source=ZOO.format("dqn", "LunarLander-v3")
-        + ". gradient_steps -1 is 4 for 4 environment steps; a copy every 250.",
+        source=ZOO.format("dqn", "LunarLander-v3") + ". gradient_steps -1 is 4 for 4 environment steps.",
     ),
     "Acrobot-v1": Preset(
         config={
@@ -85,6 +84,6 @@ DQN = {
         },
         steps=100_000,
         environments=1,
-        source=ZOO.format("dqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps; a copy every 250.",
+        source=ZOO.format("dqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps.",
     ),
 }

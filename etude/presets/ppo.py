@@ -1,6 +1,6 @@
 """Presets of PPO.
 
-Where the zoo explores with state-dependent noise (gSDE), etude's PPO draws independent Gaussian noise; `source` says so.
+Where the zoo explores with state-dependent noise (gSDE), etude's PPO draws independent Gaussian noise: see `source`.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ PPO = {
         },
         steps=20_000,
         environments=1,
-        source=ZOO.format("ppo", "MountainCarContinuous-v0")
-        + ". Without gSDE, and so with a first deviation of 1 (zoo: "
-        "log_std_init -3.29). A minibatch of the 8 steps that there are (zoo: 256, which Stable-Baselines3 cuts to 8).",
+        source=ZOO.format("ppo", "MountainCarContinuous-v0") + ". Without gSDE, and so with a first deviation of 1 "
+        "(zoo: log_std_init -3.29). A minibatch of the 8 steps that there are (zoo: 256, which is cut to 8).",
     ),
     "Pendulum-v1": Preset(
         config={
