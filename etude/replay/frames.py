@@ -63,35 +63,30 @@ class FrameStacks:
         self.inner.release(rows)
 
     def at(self, rows: np.ndarray) -> Tree:
-        """Observations [*rows.shape, ...]."""
-        age = self._age(rows)
-        number = self.start[self._before(rows, age)]
-
-        def read(template: np.ndarray, kept: np.ndarray, older: np.ndarray) -> np.ndarray:
-            if not is_stack(template, self.stack):
-                return kept.take(rows, 0)
-            stacks = np.empty((*rows.shape, *template.shape), template.dtype)
-            for back in range(self.stack):
-                position = self.stack - 1 - back
-                stacks[..., position] = kept.take(self._before(rows, back), 0)
-                young = (age < back).nonzero()
-                if len(young[0]):
-                    stacks[..., position][young] = older[number[young], position + age[young]]
-            return stacks
-
-        return trees.map(read, self.template, self.inner.kept, self.starts.rows)
+        """Observations [*rows.shape, ...]. Stacks are views with the frames behind one another in memory."""
+        return self._map(_last_axis, self._read(rows, 0))
 
     def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
         """The observations that followed [*rows.shape, ...]."""
-        return self._shift(self.at(rows), self.inner.after(rows, successors, kind))
+        return self.pair(rows, successors, kind)[1]
 
     def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
-        """`at` and `after` together: each frame is read once."""
-        observation = self.at(rows)
-        return observation, self._shift(observation, self.inner.after(rows, successors, kind))
+        """`at` and `after` together, as views of the same frames."""
+        frames, newest = self._read(rows, 1), self.inner.after(rows, successors, kind)
 
-    def clear(self) -> None:
-        self.inner.clear()
+        def complete(stacked: bool, read: np.ndarray, new: np.ndarray) -> np.ndarray:
+            if not stacked:
+                return new
+            read[..., -1, :, :] = new
+            return read[..., 1:, :, :]
+
+        following = self._map(complete, frames, newest)
+        observation = self._map(lambda stacked, read: read[..., :-1, :, :] if stacked else read, frames)
+        return self._map(_last_axis, observation), self._map(_last_axis, following)
+
+    def clear(self, rows: int) -> None:
+        """Forget everything; the first `rows` rows are those that were written."""
+        self.inner.clear(rows)
         self.starts.clear()
         self.start[:] = -1
 
@@ -129,12 +124,23 @@ class FrameStacks:
 
         return self._map(older, observation)
 
-    def _shift(self, observation: Tree, newest: Tree) -> Tree:
-        return self._map(
-            lambda stacked, leaf, new: np.concatenate([leaf[..., 1:], new[..., None]], -1) if stacked else new,
-            observation,
-            newest,
-        )
+    def _read(self, rows: np.ndarray, room: int) -> Tree:
+        """Stacks, oldest frame first, and `room` places for newer frames: [*rows.shape, stack + room, height, width].
+        Other leaves: [*rows.shape, ...]."""
+        age = self._age(rows)[..., None]
+        number = self.start[self._before(rows[..., None], age)]
+        back = np.arange(self.stack - 1, -1 - room, -1)
+        places = self._before(rows[..., None], back)
+        young = (age < back).nonzero()
+
+        def read(stacked: bool, kept: np.ndarray, older: np.ndarray) -> np.ndarray:
+            if not stacked:
+                return kept.take(rows, 0)
+            frames = kept.take(places, 0)
+            frames[young] = older[number[*young[:-1], 0], young[-1] + age[*young[:-1], 0]]
+            return frames
+
+        return self._map(read, self.inner.kept, self.starts.rows)
 
     def _before(self, rows: np.ndarray, count: int | np.ndarray) -> np.ndarray:
         """The rows `count` slots earlier in the same columns."""
@@ -151,7 +157,7 @@ class FrameStacks:
 
     def _verify(self, steps: Steps) -> None:
         """The first row and what follows it must share frames, or other images would be read than were added."""
-        goes_on = ~(steps.terminated[0] | steps.truncated[0])
+        goes_on = np.flatnonzero(~(steps.terminated[0] | steps.truncated[0]))[:1]  # one tells: all are of one kind
         following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
 
         def compare(stacked: bool, now: np.ndarray, then: np.ndarray) -> None:
@@ -162,6 +168,10 @@ class FrameStacks:
                 )
 
         self._map(compare, trees.rows(steps.observation, 0), following)
+
+
+def _last_axis(stacked: bool, leaf: np.ndarray) -> np.ndarray:
+    return np.moveaxis(leaf, -3, -1) if stacked else leaf
 
 
 def is_stack(leaf: np.ndarray, stack: int) -> bool:

@@ -61,7 +61,10 @@ class Whole:
         """`at` and `after` together."""
         return take(self.kept, rows), self.after(rows, successors, kind)
 
-    def clear(self) -> None:
+    def clear(self, rows: int) -> None:
+        """Forget everything; the first `rows` rows are those that were written."""
+        trees.map(lambda leaf: leaf[:rows].fill(0), self.kept)
+        self.final[:rows] = 0
         self.finals.clear()
 
     def nbytes(self) -> int:

@@ -54,7 +54,8 @@ class Ring:
         self.limit = capacity // environments  # rows of a column
         self.slots = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
         self.rows = self.slots * environments
-        self.kind = np.zeros(self.rows, np.uint8)
+        self.kind = np.zeros(self.rows, np.uint8)  # [rows] how each step ended
+        self.kind[-environments:] = EDGE
         template = spaces_.zeros(spaces.observation)
         self.observations: Whole | FrameStacks = (
             Whole(template, self.rows)
@@ -69,7 +70,6 @@ class Ring:
         self._columns = list(range(environments))
         self.version = 0  # changes whenever the contents do
         self._length, self._even = 0, True
-        self.clear()
 
     def __len__(self) -> int:
         return self._length
@@ -86,8 +86,11 @@ class Ring:
 
     def clear(self) -> None:
         """Forget every row. The next row of each column is taken as the first of an episode."""
-        self.observations.clear()
-        self.kind[:] = 0
+        # Zeros, so that a ring that was restored and one that ran on hold the same bytes.
+        rows = self._used() * self.environments
+        for array in (self.kind, self.action, self.reward, *self.extras.values()):
+            array[:rows] = 0
+        self.observations.clear(rows)
         self.kind[-self.environments :] = EDGE
         self.head[:] = self.filled[:] = 0
         self._settle()
@@ -102,11 +105,14 @@ class Ring:
         together = self._even and columns == self._columns
         head = int(self.head[0])
         if together and head + times < self.slots:
-            end = (head + times) * self.environments
-            where: Where = slice(head * self.environments, end)
+            start, end = head * self.environments, (head + times) * self.environments
+            where: Where = slice(start, end)
             pending: Where = slice(end, end + self.environments)
+            touched: Where = slice(start, end + self.environments)
         else:
-            where, pending = self._places(times, steps.columns)
+            touched = self._places(times, steps.columns)
+            where, pending = touched[: -len(columns)], touched[-len(columns) :]
+        self._release(touched)
         self._write(where, pending, steps)
         if together:
             self.head[:] = (head + times) % self.slots
@@ -171,8 +177,7 @@ class Ring:
 
     def state(self) -> dict[str, Any]:
         """Arrays and numbers for `restore`. The arrays are views of the ring: write them before the next `add`."""
-        untouched = (self.kind[-self.environments :] == EDGE).all()
-        used = int(self.head.max()) + 1 if untouched else self.slots
+        used = self._used()
         rows = used * self.environments
         return {
             "built": self._built(),
@@ -215,34 +220,41 @@ class Ring:
             "extras": {name: [list(array.shape[1:]), str(array.dtype)] for name, array in self.extras.items()},
         }
 
+    def _used(self) -> int:
+        """How many slots, from the first, have ever been written."""
+        untouched = (self.kind[-self.environments :] == EDGE).all()
+        return int(self.head.max()) + 1 if untouched else self.slots
+
     def _settle(self) -> None:
         """Derive what follows from heads and counts."""
         self._length = int(self.filled.sum())
         self._even = bool((self.head == self.head[0]).all() and (self.filled == self.filled[0]).all())
         self.version += 1
 
-    def _places(self, times: int, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _places(self, times: int, columns: np.ndarray) -> np.ndarray:
+        """The flat rows of the next `times` slots of these columns, and of the heads after them: [(times + 1) * n]."""
         if len(np.unique(columns)) != len(columns) or columns.min() < 0 or columns.max() >= self.environments:
             raise ConfigError(
                 f"Steps of the environments {columns.tolist()} do not fit a ring of {self.environments} environments; "
                 f"expected different numbers from 0 to {self.environments - 1}."
             )
         slots = (self.head[columns] + np.arange(times + 1)[:, None]) % self.slots
-        rows = slots * self.environments + columns
-        return rows[:-1].reshape(-1), rows[-1]
+        return (slots * self.environments + columns).reshape(-1)
+
+    def _release(self, touched: Where) -> None:
+        """Forget how episodes ended in these rows."""
+        kind = self.kind[touched]
+        if np.count_nonzero(kind):
+            self.observations.release(numbers(touched)[kind & (TERMINATED | TRUNCATED) != 0])
+            self.kind[touched] = 0
 
     def _write(self, where: Where, pending: Where, steps: Steps) -> None:
-        kind = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
-        for touched in (where, pending):
-            if np.count_nonzero(self.kind[touched]):
-                rows = numbers(touched)
-                self.observations.release(rows[self.kind[rows] & (TERMINATED | TRUNCATED) != 0])
-        self.kind[where] = kind
-        self.kind[pending] = 0
+        ends = bool(np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or len(steps.final_index))
+        if ends:
+            self.kind[where] = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
         self.observations.write(where, pending, steps)
-        ends = int(np.count_nonzero(kind))
-        if ends or len(steps.final_index):
-            self._end(where, kind, ends, steps)
+        if ends:
+            self._end(where, steps)
         self.action[where] = flat(self.action, steps.action, "action")
         self.reward[where] = steps.reward.reshape(-1)
         for name, array in self.extras.items():
@@ -250,16 +262,17 @@ class Ring:
                 raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
             array[where] = flat(array, steps.extras[name], name)
 
-    def _end(self, where: Where, kind: np.ndarray, ends: int, steps: Steps) -> None:
+    def _end(self, where: Where, steps: Steps) -> None:
         """Keep the final observations of the rows that ended episodes."""
-        places = steps.final_index[:, 0] * steps.shape[1] + steps.final_index[:, 1]
-        if len(places) != ends or not kind[places].all():
+        ended = self.kind[where].nonzero()[0]
+        if ended.tolist() != (steps.final_index[:, 0] * steps.shape[1] + steps.final_index[:, 1]).tolist():
             raise EtudeError(
-                f"{ends} rows ended an episode, but final observations were given for {steps.final_index.tolist()}; "
-                "expected one for each row that terminated or was truncated."
+                f"Final observations were given for the rows (t, n) {steps.final_index.tolist()}; expected one for "
+                f"each that ended an episode, in order: {np.argwhere(steps.terminated | steps.truncated).tolist()}."
             )
-        rows = places + where.start if isinstance(where, slice) else where[places]
-        self.observations.end(rows, steps.final_observation)
+        self.observations.end(
+            ended + where.start if isinstance(where, slice) else where[ended], steps.final_observation
+        )
 
     def _cut(self, columns: np.ndarray) -> None:
         """Nothing continues the newest rows of these columns: they become truncations that end in what is pending."""

@@ -76,7 +76,7 @@ class Advantages:
     over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
     value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
-        observations that are bootstrapped from. It is called again only after the ring or a setting has changed, so that
+        observations that are bootstrapped from. It is called again only after the ring or a setting changed, so that
         the advantages of one learning phase stay those of the policy that collected it.
     """
 
