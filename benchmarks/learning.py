@@ -1,0 +1,170 @@
+"""Does every algorithm learn? Preset hyperparameters, five seeds, 20 episodes of evaluation after the last step.
+
+`python benchmarks/learning.py --jobs 2` writes learning.json, cell by cell; a cell that is there with the same
+hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import measure
+
+from etude import presets
+from etude.algorithms import find
+from etude.config_json import to_json
+
+ENGINES = ("jax", "tensorflow", "torch")
+EPISODES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the table: the mean over seeds of the evaluated return is to be at least `bar`."""
+
+    algorithm: str
+    environment: str
+    bar: float | None
+    engines: tuple[str, ...] = ("jax",)
+
+
+TABLE = (
+    Row("dqn", "CartPole-v1", 475, ENGINES),
+    Row("ppo", "CartPole-v1", 475, ENGINES),
+    Row("sac", "Pendulum-v1", -200),
+    Row("dqn", "MountainCar-v0", -115),
+    Row("ppo", "Acrobot-v1", -90),
+    Row("dqn", "Acrobot-v1", -90),
+    Row("dqn", "LunarLander-v3", 130),
+    Row("ppo", "LunarLander-v3", 220),
+)
+MORE = (
+    Row("ppo", "Pendulum-v1", None),
+    Row("ppo", "MountainCar-v0", None),
+    Row("ppo", "MountainCarContinuous-v0", None),
+    Row("ppo", "LunarLanderContinuous-v3", None),
+    Row("sac", "MountainCarContinuous-v0", None),
+    Row("sac", "LunarLanderContinuous-v3", None),
+)
+
+
+def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
+    """One cell, in this process."""
+    import etude
+
+    steps = presets.lookup(algorithm, environment).steps
+    began = time.perf_counter()
+    run = etude.Run(algorithm, environment, seed=seed, engine=engine, device="cpu")
+    run.train(steps)
+    seconds = time.perf_counter() - began
+    found = run.evaluate(episodes=EPISODES)
+    run.close()
+    return {"return": measure.significant(found.mean, 5), "steps": steps, "seconds": round(seconds, 1)}
+
+
+def key_of(row: Row, engine: str, seed: int) -> str:
+    return f"{row.algorithm}/{row.environment}/{engine}/{seed}"
+
+
+def config_of(algorithm: str, environment: str) -> dict:
+    """All hyperparameters of a cell, as plain data."""
+    preset = presets.lookup(algorithm, environment)
+    return {"environments": preset.environments, **to_json(find(algorithm)[1](**preset.config))}
+
+
+class Table:
+    """The JSON file: cells by name, hyperparameters once for each algorithm and environment."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        held = measure.read(__file__)
+        self.cells: dict[str, dict] = held.get("cells", {})
+        self.configs: dict[str, dict] = held.get("configs", {})
+
+    def has(self, row: Row, key: str) -> bool:
+        name = f"{row.algorithm}/{row.environment}"
+        config = config_of(row.algorithm, row.environment)
+        if self.configs.get(name) != config:
+            self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{name}/")}
+            self.configs[name] = config
+        return key in self.cells
+
+    def add(self, key: str, cell: dict) -> None:
+        with self.lock:
+            self.cells[key] = {**cell, "versions": measure.versions()}
+            ordered = dict(sorted(self.cells.items()))
+            measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
+
+    def summary(self) -> dict[str, dict]:
+        """Mean, lowest and highest over the seeds that are there."""
+        found = {}
+        for row in (*TABLE, *MORE):
+            for engine in row.engines:
+                name = f"{row.algorithm}/{row.environment}/{engine}"
+                returns = [cell["return"] for key, cell in self.cells.items() if key.rsplit("/", 1)[0] == name]
+                if returns:
+                    mean = statistics.mean(returns)
+                    found[name] = {
+                        "mean": measure.significant(mean),
+                        "lowest": min(returns),
+                        "highest": max(returns),
+                        "seeds": len(returns),
+                        "bar": row.bar,
+                        "reached": row.bar is None or mean >= row.bar,
+                    }
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one thread each")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of names such as ppo/CartPole-v1/jax/3")
+    parser.add_argument("--more", action="store_true", help="also the presets that have no bar")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        algorithm, environment, engine, seed = options.cell.split("/")
+        measure.answer(train(algorithm, environment, engine, int(seed)))
+        return
+    table = Table()
+    rows = (*TABLE, *MORE) if options.more else TABLE
+    cells = [(row, key_of(row, engine, seed)) for seed in options.seeds for row in rows for engine in row.engines]
+    wanted = [key for row, key in cells if any(part in key for part in options.only) and not table.has(row, key)]
+    print(f"{len(wanted)} cells to run", flush=True)
+    failed = run_all(wanted, table, options.jobs)
+    for name, found in table.summary().items():
+        spread = f"{found['lowest']:g} to {found['highest']:g}, {found['seeds']} seeds"
+        verdict = "" if found["bar"] is None else f"bar {found['bar']:g}: {'reached' if found['reached'] else 'MISSED'}"
+        print(f"{name:<44} {found['mean']:>8g}  ({spread})  {verdict}")
+    if failed:
+        raise SystemExit(f"Failed: {', '.join(failed)}")
+
+
+def run_all(wanted: list[str], table: Table, jobs: int) -> list[str]:
+    """Run cells in processes; returns those that failed, which the next call runs again."""
+    failed = []
+    with ThreadPoolExecutor(jobs) as pool:
+        limits = dict.fromkeys(measure.LIMITS, "1")
+        futures = {
+            pool.submit(measure.process, measure.script("learning.py", "--cell", key), timeout=6 * 3600, **limits): key
+            for key in wanted
+        }
+        for future in as_completed(futures):
+            key = futures[future]
+            try:
+                table.add(key, future.result())
+                print(f"{key:<44} {future.result()['return']:>8g}  {future.result()['seconds']:.0f} s", flush=True)
+            except RuntimeError as error:
+                failed.append(key)
+                print(error, flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""What the measurements share: processes with a set number of threads, interleaved repeats, ratios with their spread,
+versions, and results in JSON beside the script.
+
+The machine is noisy: what is compared is measured in turns, and a ratio is the median of the ratios of each turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+THREADS = ("one", "default")
+LIMITS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+PACKAGES = (
+    "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3", "sbx-rl",
+)  # fmt: skip
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The options that every measurement has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--peers", help="a Python that has requirements-peers.txt; without it, peers are left out")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", choices=THREADS, nargs="+", default=list(THREADS))
+    parser.add_argument("--cell", help=argparse.SUPPRESS)  # what a subprocess of this script is to measure
+    return parser
+
+
+def process(command: list[str], threads: str = "default", timeout: float = 3600, **environment: str) -> dict:
+    """Run a command that prints JSON as its last line. threads: "one" pins it to one core and limits every library."""
+    variables = {name: value for name, value in os.environ.items() if name not in LIMITS}
+    if threads == "one":
+        variables |= dict.fromkeys(LIMITS, "1")
+        command = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0))), *command]
+    variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=variables, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def script(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
+    """The command that runs a script of this folder."""
+    return [python, str(HERE / name), *arguments]
+
+
+def answer(result: dict) -> None:
+    """Tell the process that asked."""
+    print(json.dumps(result), flush=True)
+
+
+def seconds_per_call(function: Callable[[], Any], least: float = 0.2) -> float:
+    """How long one call takes, over as many calls as `least` seconds hold."""
+    began = time.perf_counter()
+    function()
+    calls = max(1, int(least / max(time.perf_counter() - began, 1e-7)))
+    began = time.perf_counter()
+    for _ in range(calls):
+        function()
+    return (time.perf_counter() - began) / calls
+
+
+def interleaved(functions: dict[str, Callable[[], Any]], repeats: int, least: float = 0.2) -> dict[str, list[float]]:
+    """Seconds per call of each function, measured in turns after one call of each that is not counted."""
+    for function in functions.values():
+        function()
+    found: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            found[name].append(seconds_per_call(function, least))
+    return found
+
+
+def summary(values: list[float], digits: int = 4) -> dict:
+    """The median, the lowest, the highest and how many."""
+    return {
+        "median": significant(statistics.median(values), digits),
+        "lowest": significant(min(values), digits),
+        "highest": significant(max(values), digits),
+        "repeats": len(values),
+    }
+
+
+def ratio(above: list[float], below: list[float]) -> dict:
+    """The ratio of two measurements, turn by turn."""
+    return summary([a / b for a, b in zip(above, below, strict=True)], 3)
+
+
+def significant(value: float, digits: int = 4) -> float:
+    """A value to so many significant digits."""
+    return float(f"{value:.{digits}g}")
+
+
+def versions() -> dict[str, str]:
+    """What is installed beside the running Python."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The processor and how many cores of it there are."""
+    model = platform.processor()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def read(script_file: str) -> dict:
+    """The results that a script has written before."""
+    path = Path(script_file).with_suffix(".json")
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write(script_file: str, results: dict, peers: str | None = None) -> None:
+    """Add results, by name, to the JSON file beside a script; replaced at once, so that a reader never sees a half."""
+    path = Path(script_file).with_suffix(".json")
+    about = {"machine": machine(), "versions": versions()}
+    if peers:
+        about["peers"] = process(script("peers.py", "versions", python=peers))
+    everything = {**read(script_file), "about": about, **results}
+    fresh = path.with_suffix(".json.new")
+    fresh.write_text(json.dumps(everything, indent=1) + "\n")
+    os.replace(fresh, path)
+
+
+def show(title: str, rows: dict[str, dict], unit: str) -> None:
+    """Print measured values under a title."""
+    print(f"{title} [{unit}]")
+    for name, row in rows.items():
+        print(f"  {name:<34} {row['median']:>10g}   ({row['lowest']:g} to {row['highest']:g})", flush=True)

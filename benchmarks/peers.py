@@ -1,0 +1,174 @@
+"""Stable-Baselines3 and SBX, measured in an environment of their own (requirements-peers.txt). Prints JSON.
+
+The other scripts run this one: `PYTHON peers.py run sbx dqn 50000 1`; also learn, rollouts, replay, acting, versions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from typing import Any
+
+from measure import answer, seconds_per_call, versions
+
+MODULES = {"sb3": "stable_baselines3", "sbx": "sbx"}
+# rl-baselines3-zoo: environment, number of environments, hyperparameters.
+ZOO: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "dqn": (
+        "CartPole-v1",
+        1,
+        {
+            "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1_000, "gamma": 0.99,
+            "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
+            "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
+        },
+    ),
+    "ppo": (
+        "CartPole-v1",
+        8,
+        {
+            "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20, "ent_coef": 0.0,
+            "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
+        },
+    ),
+    "sac": ("Pendulum-v1", 1, {"learning_rate": 1e-3}),
+}  # fmt: skip
+
+
+def algorithm_of(library: str, algorithm: str) -> Any:
+    return getattr(importlib.import_module(MODULES[library]), algorithm.upper())
+
+
+def run(library: str, algorithm: str, steps: str, seed: str) -> dict:
+    """A whole run with the zoo's hyperparameters: seconds from making the model to the end of training."""
+    began = time.perf_counter()
+    kind = algorithm_of(library, algorithm)
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    imported = time.perf_counter()
+    env_id, environments, settings = ZOO[algorithm]
+    model = kind(
+        "MlpPolicy", make_vec_env(env_id, environments, seed=int(seed)), seed=int(seed), device="cpu", **settings
+    )
+    model.learn(int(steps))
+    trained = time.perf_counter()
+    mean, _ = evaluate_policy(model, make_vec_env(env_id, 1, seed=int(seed) + 1000), 10)
+    return {"seconds": trained - imported, "import_seconds": imported - began, "return": float(mean)}
+
+
+def learn(library: str, network: str, repeats: str) -> dict:
+    """Seconds per gradient step of `train`, sampling included."""
+    import gymnasium as gym
+    import numpy as np
+
+    class Noise(gym.Env):
+        """Random observations of the size that is asked for."""
+
+        def __init__(self, size: int, action_space: gym.Space):
+            self.observation_space = gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+            self.action_space = action_space
+            self.rng = np.random.default_rng(0)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.rng.standard_normal(self.observation_space.shape, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return self.reset()[0], float(self.rng.standard_normal()), self.rng.random() < 0.02, False, {}
+
+    discrete, box = gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (6,), np.float32)
+    if network == "dqn":
+        settings: dict[str, Any] = {"batch_size": 64, "learning_starts": 100, "train_freq": 32, "gradient_steps": 32}
+        model = algorithm_of(library, "dqn")(
+            "MlpPolicy", Noise(4, discrete), device="cpu", policy_kwargs={"net_arch": [128]}, **settings
+        )
+        model.learn(512)
+        steps, train = 32, lambda: model.train(gradient_steps=32, batch_size=64)
+    elif network == "sac":
+        model = algorithm_of(library, "sac")("MlpPolicy", Noise(17, box), device="cpu", learning_starts=100)
+        model.learn(300)
+        steps, train = 8, lambda: model.train(gradient_steps=8, batch_size=256)
+    else:
+        model = algorithm_of(library, "ppo")("MlpPolicy", Noise(17, box), device="cpu", n_steps=2048)
+        model.learn(2048)
+        steps, train = 320, model.train
+    train()
+    return {"seconds": [seconds_per_call(train, 0.5) / steps for _ in range(int(repeats))]}
+
+
+def rollouts(env_id: str, environments: str, steps: str) -> dict:
+    """Environment steps per second with random actions drawn beforehand, and the memory of the processes."""
+    import gymnasium as gym
+    import numpy as np
+    from rollouts import children, resident
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    found: dict[str, Any] = {}
+    n = int(environments)
+    for name, kind in (("DummyVecEnv", DummyVecEnv), ("SubprocVecEnv", SubprocVecEnv)):
+        env = kind([lambda: gym.make(env_id) for _ in range(n)])
+        actions = np.stack([[env.action_space.sample() for _ in range(n)] for _ in range(64)])
+        env.reset()
+        for i in range(64):
+            env.step(actions[i])
+        began = time.perf_counter()
+        for i in range(int(steps) // n):
+            env.step(actions[i % 64])
+        found[name] = int(steps) // n * n / (time.perf_counter() - began)
+        if kind is SubprocVecEnv:
+            found["resident"] = [resident(pid) for pid in children()]
+        env.close()
+    return found
+
+
+def replay(repeats: str) -> dict:
+    """Bytes of a transition, seconds to sample 256 and to add a step of 8 environments (17 observations, 6 actions)."""
+    import gymnasium as gym
+    import numpy as np
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    rng = np.random.default_rng(0)
+    box, actions = gym.spaces.Box(-np.inf, np.inf, (17,), np.float32), gym.spaces.Box(-1, 1, (6,), np.float32)
+    buffer = ReplayBuffer(100_000, box, actions, n_envs=8, handle_timeout_termination=True)
+    row = rng.standard_normal((8, 17)).astype(np.float32), rng.standard_normal((8, 6)).astype(np.float32)
+    done, reward, infos = np.zeros(8, bool), np.ones(8, np.float32), [{} for _ in range(8)]
+
+    def add() -> None:
+        buffer.add(row[0], row[0], row[1], reward, done, infos)
+
+    for _ in range(buffer.buffer_size):
+        add()
+    names = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+    held = sum(getattr(buffer, name).nbytes for name in names)
+    frames = ReplayBuffer(1_000, gym.spaces.Box(0, 255, (84, 84, 4), np.uint8), gym.spaces.Discrete(4), n_envs=1)
+    return {
+        "bytes": held / (buffer.buffer_size * 8),
+        "frame_bytes": sum(getattr(frames, name).nbytes for name in names) / frames.buffer_size,
+        "sample": [seconds_per_call(lambda: buffer.sample(256)) for _ in range(int(repeats))],
+        "add": [seconds_per_call(add) for _ in range(int(repeats))],
+    }
+
+
+def acting(repeats: str) -> dict:
+    """Seconds from one observation to an action, `predict` of a 4-128-2 DQN, in both libraries."""
+    import gymnasium as gym
+    import numpy as np
+
+    observation = np.zeros(4, np.float32)
+    found: dict[str, list[float]] = {}
+    for library in MODULES:
+        model = algorithm_of(library, "dqn")(
+            "MlpPolicy", gym.make("CartPole-v1"), device="cpu", policy_kwargs={"net_arch": [128]}
+        )
+        model.predict(observation, deterministic=True)
+        found[library] = [
+            seconds_per_call(lambda model=model: model.predict(observation, deterministic=True))
+            for _ in range(int(repeats))
+        ]
+    return found
+
+
+if __name__ == "__main__":
+    TASKS = {"run": run, "learn": learn, "rollouts": rollouts, "replay": replay, "acting": acting, "versions": versions}
+    answer(TASKS[sys.argv[1]](*sys.argv[2:]))
