@@ -13,7 +13,6 @@ from etude.protocols import Engine
 from etude.spaces import Spaces
 
 ENGINES = ("jax", "torch", "tensorflow")  # in the order in which "auto" looks for them
-SMALL = 1_000_000  # trained numbers below which a CPU is faster than a GPU for the batches of reinforcement learning
 
 
 def installed() -> list[str]:
@@ -49,12 +48,11 @@ def create(name: str, agent: Agent, spaces: Spaces, *, seed: int = 0, device: st
     if name == "torch":
         from etude.engines import torch
 
-        place = torch.pick_device(device)
         if compiled:
             from etude.engines.functional import FunctionalEngine
 
-            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(place, seed))
-        return torch.TorchEngine(agent, spaces, seed, place)
+            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, seed))
+        return torch.TorchEngine(agent, spaces, seed, device)
     _use_keras_with(name)
     from etude.engines.functional import FunctionalEngine
 

@@ -10,7 +10,7 @@ from etude import ops, seeding
 from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import Arrays, adam, clip_by_norm
-from etude.engines.structure import Structure, parts_of
+from etude.engines.structure import Structure, loss_noise, parts_of
 from etude.engines.summary import check_finite, read_losses
 from etude.networks.network import Maker
 from etude.protocols import Weights
@@ -22,6 +22,9 @@ class Backend(Protocol):
     """What differs between frameworks."""
 
     device: str
+
+    def settle(self, structure: Structure) -> None:
+        """Decide on the device, now that the networks are known."""
 
     def wrap_module(self, factory: Any, space: Any, outputs: int) -> Any:
         """A module that a user wrote, as a `Part`."""
@@ -54,8 +57,9 @@ class FunctionalEngine:
         self.spaces, self.backend = spaces, backend
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
         self.exportable = self.structure.portable
+        backend.settle(self.structure)
         self.device = backend.device
-        self._noise = seeding.generator(seed, "loss noise")
+        self._noise = loss_noise(seed)
         values = backend.put(dict(self.structure.initial))
         zero = {n: np.zeros_like(self.structure.initial[n]) for n in self.structure.trainable}
         self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
@@ -127,7 +131,7 @@ class FunctionalEngine:
         first, second = dict(state["first"]), dict(state["second"])
         for group, names in structure.groups.items():
             own = {name: gradients[name] for name in names}
-            if "max_gradient_norm" in hyper:
+            if "max_gradient_norm" in structure.hyper:
                 own, metrics[f"{group}_gradient_norm"] = clip_by_norm(own, hyper["max_gradient_norm"])
             moments = ({n: first[n] for n in names}, {n: second[n] for n in names})
             changed, (m, v) = adam(settings, hyper[structure.rates[group]], ops.cast(step, "float32"), values, own, moments)

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 
 from etude.engines.adam import Arrays
+from etude.engines.devices import decide
+from etude.engines.structure import Structure
 from etude.networks.network import Part
 from etude.spaces import Space
 
@@ -15,9 +17,14 @@ from etude.spaces import Space
 class JaxBackend:
     """See `functional.Backend`."""
 
-    def __init__(self, device: Any, seed: int):
-        self._device, self._seed = device, seed
-        self.device = str(device)
+    def __init__(self, device: str, seed: int):
+        self.device, self._seed = device, seed
+
+    def settle(self, structure: Structure) -> None:
+        gpus = [device for device in jax.devices() if device.platform == "gpu"]
+        self.device = decide(self.device, len(gpus), structure)
+        kind, _, number = self.device.partition(":")
+        self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 
     def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
         from etude.engines import keras

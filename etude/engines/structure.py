@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude import seeding
 from etude.agent import Agent, Losses
 from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Normaliser, Part
@@ -35,7 +36,7 @@ class Structure:
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {
-            f"{p}.{v}": np.asarray(value) for p, part in self.parts.items() for v, value in part.variables.items()
+            f"{p}.{v}": np.array(value, order="C") for p, part in self.parts.items() for v, value in part.variables.items()
         }
         self.groups: dict[str, tuple[str, ...]] = {}  # loss name -> the variables that it trains
         for name, part in self.parts.items():
@@ -111,6 +112,11 @@ class Structure:
     def _rate(self, group: str) -> str:
         own = f"{group}_learning_rate"
         return own if own in self.hyper else "learning_rate"
+
+
+def loss_noise(seed: int) -> np.random.Generator:
+    """The generator of the noise that losses get, the same on every engine."""
+    return seeding.generator(seed, "loss noise")
 
 
 def parts_of(agent: Agent) -> dict[str, Part]:

@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from etude.engines.adam import Arrays
+from etude.engines.devices import decide
+from etude.engines.structure import Structure
 from etude.networks.network import Part
 from etude.spaces import Space
 
@@ -18,16 +20,21 @@ class TensorFlowBackend:
     def __init__(self, device: str, seed: int):
         self.device, self._seed = device, seed
 
+    def settle(self, structure: Structure) -> None:
+        self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), structure)
+        kind, _, number = self.device.partition(":")
+        self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"
+
     def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
         from etude.engines import keras
 
         return keras.wrap_module(factory, space, outputs, self._seed)
 
     def compile(self, function: Any) -> Any:
-        compiled = tf.function(function, jit_compile=True, reduce_retracing=True)
+        compiled = tf.function(function, jit_compile=True, autograph=False)
 
         def call(*arguments: Any) -> Any:
-            with tf.device(self.device):
+            with tf.device(self._place):
                 return compiled(*arguments)
 
         return call
@@ -60,7 +67,7 @@ class TensorFlowBackend:
         return carry, tuple(None if x is None else next(stacked) for x in outputs)
 
     def put(self, tree: Any) -> Any:
-        with tf.device(self.device):
+        with tf.device(self._place):
             return tf.nest.map_structure(tf.convert_to_tensor, tree)
 
     def numpy(self, tree: Any) -> Any:
@@ -70,7 +77,7 @@ class TensorFlowBackend:
 def _outputs_of(function: Any) -> tuple:
     """What a function returns, as tensors of a graph that is thrown away: their dtypes and shapes are known then."""
     found: list = []
-    tf.function(lambda: found.append(function())).get_concrete_function()
+    tf.function(lambda: found.append(function()), autograph=False).get_concrete_function()
     return found[0]
 
 

@@ -11,10 +11,12 @@ from etude import seeding, trees
 from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import Arrays
-from etude.engines.structure import Structure
+from etude.engines.devices import decide
+from etude.engines.structure import Structure, loss_noise
 from etude.engines.summary import check_finite, read_losses
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
+from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces, describe, zeros
 from etude.trees import Tree
@@ -25,11 +27,12 @@ class TorchEngine:
     for each loss, and one fused Adam step for each."""
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str):
-        self.spaces, self.device = spaces, device
+        self.spaces = spaces
         wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
         self.exportable = self.structure.portable
-        self._noise = seeding.generator(seed, "loss noise")
+        self.device = device = decide(device, torch.cuda.device_count(), self.structure)
+        self._noise = loss_noise(seed)
         self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
         for name in self.structure.trainable:
             self._values[name].requires_grad_(True)
@@ -90,8 +93,9 @@ class TorchEngine:
             own = [self._values[name] for name in names]
             gradients = torch.autograd.grad(scalars[group], own, retain_graph=remaining > 0, allow_unused=True)
             for value, gradient in zip(own, gradients, strict=True):
-                value.grad = gradient
-            if "max_gradient_norm" in hyper:
+                # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
+                value.grad = None if gradient is None else gradient.contiguous()
+            if "max_gradient_norm" in self.structure.hyper:
                 metrics[f"{group}_gradient_norm"] = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
         for optimizer in self._optimizers.values():
             optimizer.step()
@@ -155,6 +159,9 @@ class CompiledTorchBackend:
         self.device, self._seed = device, seed
         self._compiled: Any = None
 
+    def settle(self, structure: Structure) -> None:
+        self.device = decide(self.device, torch.cuda.device_count(), structure)
+
     def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
         return wrap_module(factory, space, outputs, self._seed)
 
@@ -162,19 +169,22 @@ class CompiledTorchBackend:
         return torch.no_grad()(function)
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
-        more, gradients = None, {}
+        more: Any = ()
+        gradients: Arrays = {}
         for group, names in groups.items():
 
             def own(trained: Arrays, group: str = group) -> Any:
                 scalars, more = losses({**values, **trained})
-                return scalars[group], more
+                return scalars[group], tuple(() if part is None else part for part in more)  # it takes tensors only
 
             found, more = torch.func.grad(own, has_aux=True)({name: values[name] for name in names})
             gradients |= found
-        return more, gradients
+        return tuple(None if part == () else part for part in more), gradients
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         if self._compiled is None:
+            for kind in (torch.Tensor, float, int):
+                IMPLEMENTATIONS[kind]  # found now, because the compiler cannot follow an import
             self._compiled = torch.compile(step, fullgraph=True)
         batches, noise = inputs
         outputs = []

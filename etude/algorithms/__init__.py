@@ -1,0 +1,51 @@
+"""The algorithms by name, each in one file."""
+
+from __future__ import annotations
+
+
+from etude.agent import Agent
+from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.sac import SAC, SACConfig
+from etude.errors import ConfigError, SpaceError
+from etude.spaces import Box, MultiBinary, Space, Spaces, describe
+
+ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
+    "dqn": (DQN, DQNConfig),
+    "ppo": (PPO, PPOConfig),
+    "sac": (SAC, SACConfig),
+}
+
+
+def find(name: str) -> tuple[type[Agent], type]:
+    """The agent class and the config class of an algorithm; raises ConfigError with the names that there are."""
+    if name not in ALGORITHMS:
+        raise ConfigError(f"There is no algorithm named {name!r}; there are {', '.join(sorted(ALGORITHMS))}.")
+    return ALGORITHMS[name]
+
+
+def fitting(action: Space) -> list[str]:
+    """The names of the algorithms that can use an action space."""
+    return [name for name, (agent, _) in ALGORITHMS.items() if isinstance(action, agent.actions)]
+
+
+def check_spaces(agent: Agent, spaces: Spaces) -> None:
+    """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
+    kind = type(agent)
+    if not isinstance(spaces.action, kind.actions):
+        wanted = " or ".join(space.__name__ for space in kind.actions)
+        others = fitting(spaces.action)
+        raise SpaceError(
+            f"{kind.__name__} needs {wanted} actions; this environment has {describe(spaces.action)}. "
+            + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
+        )
+    if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
+        raise SpaceError(
+            f"{kind.__name__} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten it with "
+            "gymnasium.wrappers.TransformAction."
+        )
+    if spaces.masked and isinstance(spaces.action, Box | MultiBinary):
+        raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
+
+
+__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting"]

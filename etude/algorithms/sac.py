@@ -1,0 +1,104 @@
+"""Soft actor-critic with two critics and a learned temperature.
+
+Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905, equations 5 to 9 and 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.data import Batch
+from etude.losses.distributions import TanhGaussian
+from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
+from etude.losses.value import squared
+from etude.networks import Maker, Mlp, Spec, lagged
+from etude.optimizers import Adam
+from etude.schedules import Linear
+from etude.spaces import Box, Spaces
+from etude.trees import Tree
+
+LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """Hyperparameters of SAC. All cadences count environment steps."""
+
+    network: Spec = Mlp((256, 256))  # of the actor, and of each critic
+    learning_rate: float | Linear = 3e-4
+    gamma: float = 0.99
+    tau: float = 0.005  # how fast the lagged critics follow
+    temperature: float = 1.0  # the price of certainty; where it is learned, its first value
+    learn_temperature: bool = True
+    target_entropy: float | None = None  # what the temperature is learned for; None: minus the number of actions
+    batch_size: int = 256
+    replay_size: int = 1_000_000  # transitions kept
+    warmup: int = 100  # steps collected before the first learning
+    learn_every: int = 1  # steps between two learning phases
+    updates: int = 1  # gradient steps in a learning phase
+    n_step: int = 1
+    max_gradient_norm: float | None = None
+    normalize_observation: bool = False
+    normalize_reward: bool = False
+    optimizer: Adam = Adam()
+
+    def __post_init__(self) -> None:
+        checks.fractions(self, "gamma", "tau")
+        checks.not_negative(self, "learning_rate", "temperature", "warmup")
+        checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+
+
+class SAC(Agent):
+    """A stochastic policy that earns reward and entropy, judged by the lower of two critics."""
+
+    actions = (Box,)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        size = int(np.prod(spaces.action.shape))
+        self.size = size
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor = make(self.config.network, spaces.observation, outputs=2 * size)
+        self.critic = make(self.config.network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.critic_lagged = lagged(self.critic, tau="tau")
+        if self.config.learn_temperature:
+            self.temperature = make.free(np.log(self.config.temperature))
+        self.noise = {"action": (size,), "next_action": (size,)}
+
+    def act(self, observation: Tree) -> TanhGaussian:
+        x = self.actor(self.normaliser(observation))
+        return TanhGaussian(x[:, : self.size], ops.clip(x[:, self.size :], *LOG_STD))
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        observation = self.normaliser(batch.observation)
+        temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
+
+        next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise["next_action"])
+        next_q = lowest(self._values(self.critic_lagged, self.normaliser(batch.next_observation), next_action))
+        target = soft_target(batch.reward, batch.discount, next_q, next_log_prob, temperature)
+        q = self._values(self.critic, observation, batch.action)
+        td_error = ops.expand_dims(target, 0) - q
+        critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
+
+        action, log_prob = self.act(batch.observation).sample_with_log_prob(noise["action"])
+        chosen_q = lowest(self._values(self.critic, observation, action))
+        actor = ops.mean(batch.weight * soft_actor(chosen_q, log_prob, temperature))
+
+        losses = Losses(
+            critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
+            actor=Loss(actor, policy_entropy=-ops.mean(log_prob)),
+        )
+        if self.config.learn_temperature:
+            wanted = -float(self.size) if self.config.target_entropy is None else self.config.target_entropy
+            loss = ops.mean(batch.weight * soft_temperature(self.temperature(), log_prob, wanted))
+            losses["temperature"] = Loss(loss, alpha=temperature)
+        return losses
+
+    @staticmethod
+    def _values(critic: Any, observation: Tree, action: Any) -> Any:
+        """The values of each of the two critics, [2, B]."""
+        return critic((observation, action))[:, :, 0]

@@ -1,0 +1,115 @@
+"""The list that every engine's tests run through: algorithms, spaces and networks, and random batches for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import Adam, Conv, DQNConfig, Mlp, PPOConfig, SACConfig, trees
+from etude.agent import Agent
+from etude.algorithms import find
+from etude.data import Batch
+from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
+
+VECTOR = Box(-1.0, 1.0, (5,), np.float32)
+IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
+NESTED = Dict({"place": Tuple([Discrete(3), MultiDiscrete([2, 4])]), "switches": MultiBinary(3), "speed": VECTOR})
+MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+SMALL_CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm on one pair of spaces."""
+
+    name: str
+    algorithm: str
+    spaces: Spaces
+    config: Any
+
+    def agent(self) -> Agent:
+        return find(self.algorithm)[0](self.config)
+
+    def hyper(self, **changes: float) -> dict[str, float]:
+        found = {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "epsilon": 0.1, "tau": 0.05, "temperature": 0.5}
+        found |= {"lambda_": 0.9, "clip": 0.2, "entropy": 0.01, "value_cost": 0.5, "initial_log_std": 0.0}
+        return found | {"max_gradient_norm": 0.5, "target_entropy": -2.0} | changes
+
+
+BOX2 = Box(-1.0, 1.0, (2,), np.float32)
+NARROW = Mlp((16, 16))
+CASES = [
+    Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
+    Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
+    Case("dqn on images", "dqn", Spaces(IMAGE, Discrete(3)), DQNConfig(network=SMALL_CONV)),
+    Case("dqn on nested", "dqn", Spaces(NESTED, Discrete(3)), DQNConfig(network=NARROW, max_gradient_norm=None)),
+    Case("ppo discrete", "ppo", Spaces(VECTOR, Discrete(3)), PPOConfig(network=Mlp((16,), "tanh", "orthogonal"))),
+    Case("ppo multidiscrete", "ppo", Spaces(NESTED, MultiDiscrete([2, 3])), PPOConfig(network=NARROW)),
+    Case("ppo box, normalised", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, normalize_observation=True)),
+    Case("ppo masked", "ppo", Spaces(MASKED, Discrete(3)), PPOConfig(network=NARROW, max_gradient_norm=None)),
+    Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
+    Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
+    Case("sac, fixed temperature", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, learn_temperature=False)),
+    Case("sac, bounded", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5))),
+]
+
+
+def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
+    """Random members of a space, [*shape, ...]; a mask always allows the first action."""
+    if isinstance(space, Dict):
+        found = {key: random_values(part, rng, *shape) for key, part in space.spaces.items()}
+        if "action_mask" in found:
+            found["action_mask"][..., 0] = 1
+        return found
+    if isinstance(space, Tuple):
+        return tuple(random_values(part, rng, *shape) for part in space.spaces)
+    if isinstance(space, Discrete):
+        return rng.integers(0, space.n, shape)
+    if isinstance(space, MultiDiscrete):
+        return rng.integers(0, space.nvec, (*shape, *space.nvec.shape))
+    if isinstance(space, MultiBinary):
+        return rng.integers(0, 2, (*shape, space.n)).astype(np.int8)
+    if space.dtype == np.uint8:
+        return rng.integers(0, 256, (*shape, *space.shape)).astype(np.uint8)
+    return rng.uniform(-0.9, 0.9, (*shape, *space.shape)).astype(np.float32)
+
+
+def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
+    """k random batches of n transitions that fit the case."""
+    rng = np.random.default_rng(seed)
+    spaces = case.spaces
+    observation = random_values(spaces.observation, rng, k, n)
+    following = random_values(spaces.observation, rng, k, n)
+    action = random_values(spaces.action, rng, k, n)
+    if spaces.masked:
+        action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
+    normal = lambda: rng.standard_normal((k, n)).astype(np.float32)  # noqa: E731
+    on_policy = case.agent().on_policy
+    extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
+    return Batch(
+        observation=observation,
+        action=action,
+        reward=normal(),
+        discount=np.where(rng.random((k, n)) < 0.2, 0.0, 0.9).astype(np.float32),
+        next_observation=None if on_policy else following,
+        weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
+        index=np.zeros((k, n), np.int64),
+        extras=extras if on_policy else {},
+    )
+
+
+def pick(batches: Batch, i: int) -> Batch:
+    """Batch number i of stacked ones."""
+    following = None if batches.next_observation is None else trees.rows(batches.next_observation, i)
+    return Batch(
+        trees.rows(batches.observation, i),
+        batches.action[i],
+        batches.reward[i],
+        batches.discount[i],
+        following,
+        batches.weight[i],
+        batches.index[i],
+        {name: value[i] for name, value in batches.extras.items()},
+    )
