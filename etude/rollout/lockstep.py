@@ -46,16 +46,23 @@ class Stepping:
 
     def __init__(self, environments: Environments, memory: Memory):
         self._environments, self._counters = environments, counters_of(memory)
+        self._begun = False  # the first reset starts the episodes that the counters say already
 
     def serve(self, request: Any, channel: Channel) -> None:
         """Do what was asked and send the answer."""
         environments = self._environments
         if isinstance(request, Step):
             answer: Any = environments.step(request.action)
+            self._counters[[1 + i for i in answer[-1]]] += 1
         elif isinstance(request, Reset):
             answer = environments.reset()
+            self._counters[1:] += self._begun
+            self._begun = True
         elif isinstance(request, Restore):
             answer = environments.restore(request.state)
+            self._counters[1:] = [saved.get("episode", 0) for saved in request.state]
+            self._counters[[1 + i for i in answer[1]]] += 1
+            self._begun = True
         else:
             answer = environments.state()
         self._counters[0] += 1
@@ -75,25 +82,18 @@ class LockstepEnvironments:
     def __init__(self, make_environments: Any, run_seed: int, environments: int, workers: int, options: PoolOptions):
         self._make_environments, self._run_seed = make_environments, run_seed
         parts = split_columns(environments, workers)
-        # Episodes are numbered from 0 by the first reset, or for a new worker as its counters say.
-        self._new: set[int] = set()
         crew = [Worker(i, part, share_memory(len(part), 1, {})) for i, part in enumerate(parts)]
         self.crew = Crew(crew, self._job, options)
         self.spaces, self.native = self.crew.ready
         self.columns = np.arange(environments)
 
     def _job(self, worker: Worker) -> Job:
-        self._new.add(worker.number)
         new = worker.generation == 0
         return Job(self._make_environments, worker.columns, self._run_seed, new, registered_environments(), Stepping)
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
         observations = self.crew.ask_all({worker.number: Reset() for worker in self.crew.workers})
-        for worker in self.crew.workers:
-            if worker.number not in self._new:
-                worker.counters[1:] += 1
-        self._new.clear()
         return trees.concatenate(observations)
 
     def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
@@ -105,7 +105,6 @@ class LockstepEnvironments:
         for worker, (*_, ended) in zip(busy, answers, strict=True):
             for i, observation in ended.items():
                 final[worker.columns[i]] = observation
-                worker.counters[1 + i] += 1
         observation, *arrays = (list(values) for values in zip(*(answer[:4] for answer in answers), strict=True))
         reward, terminated, truncated = (np.concatenate(values) for values in arrays)
         return trees.concatenate(observation), reward, terminated, truncated, final
@@ -118,11 +117,8 @@ class LockstepEnvironments:
         """Replay the open episodes."""
         workers = self.crew.workers
         answers = self.crew.ask_all({w.number: Restore([state[c] for c in w.columns]) for w in workers})
-        self._new.clear()
         lost = []
         for worker, (_, positions) in zip(workers, answers, strict=True):
-            worker.counters[1:] = [state[c].get("episode", 0) for c in worker.columns]
-            worker.counters[[1 + i for i in positions]] += 1
             lost.extend(worker.columns[i] for i in positions)
         return trees.concatenate([observation for observation, _ in answers]), lost
 

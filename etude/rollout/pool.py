@@ -51,7 +51,7 @@ class Pool:
         self._template: Template | None = None
         self._flight: _Flight | None = None
         self._ahead: Steps | None = None
-        self._cut = False
+        self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
         self._crew = Crew(crew, self._job, options)
         self.spaces = self._crew.ready.spaces
 
@@ -63,7 +63,7 @@ class Pool:
             self._crew.warnings.append(
                 f"{len(self._ahead)} steps collected ahead are dropped: a different chunk is wanted."
             )
-            self._ahead, self._cut = None, True
+            self._ahead, self._cut = None, {worker.number for worker in self._crew.workers}
         if self._ahead is None:
             self._flight = self._start(steps, step, n)
             self._settle()
@@ -74,12 +74,13 @@ class Pool:
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next chunk on. Copied at once: the caller may go on changing them."""
-        self._staged = {name: np.array(value) for name, value in weights.items()}
-        unknown = set(self._staged) - set(self._shared[0])
-        if unknown:
-            raise NetworkError(
-                f"There is no weight named {sorted(unknown)[0]!r}; the actor has {sorted(self._shared[0])}."
-            )
+        known = self._shared[0]
+        for name, value in weights.items():
+            if name not in known:
+                raise NetworkError(f"There is no weight named {name!r}; the actor has {', '.join(sorted(known))}.")
+            if known[name].shape != np.shape(value):
+                raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the actor's has {known[name].shape}.")
+        self._staged |= {name: np.array(value) for name, value in weights.items()}
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
@@ -112,10 +113,6 @@ class Pool:
         """Write weights where the workers read them; only while none of them works."""
         for shared in self._shared:
             for name, value in weights.items():
-                if shared[name].shape != value.shape:
-                    raise NetworkError(
-                        f"Weight {name!r} has shape {value.shape}; the actor's has {shared[name].shape}."
-                    )
                 shared[name][...] = value
         self._version += 1
         self._loaded.update(weights)
@@ -130,11 +127,11 @@ class Pool:
         if self._staged:
             self._put(self._staged)
             self._staged = {}
-        order = Order(steps, step, n, n, self._version, tuple(sorted(self._loaded)), self._cut)
-        self._cut = False
+        order = Order(steps, step, n, n, self._version, tuple(sorted(self._loaded)), False)
         flight = _Flight(order, [_Share.of(worker, n) for worker in self._crew.workers if worker.columns[0] < n])
         for share in flight.shares:
-            share.worker.ask(order._replace(n=share.n))
+            share.worker.ask(order._replace(n=share.n, cut=share.worker.number in self._cut))
+            self._cut.discard(share.worker.number)
         return flight
 
     def _finish(self, flight: _Flight) -> Steps:

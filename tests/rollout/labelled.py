@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
+import time
+
 import numpy as np
 
 from etude.data import Choice
@@ -20,12 +25,12 @@ class Labelled:
     native = False
     spaces = SPACES
 
-    def __init__(self, columns: list[int], run_seed: int = 0):
-        self.columns = np.asarray(columns, np.int64)
+    def __init__(self, columns, run_seed: int = 0, forgets=()):
+        self.columns = np.asarray(list(columns), np.int64)
         self.episode = np.full(len(columns), -1)
         self.t = np.zeros(len(columns), int)
         self.actions: list[list[int]] = [[] for _ in columns]
-        self.run_seed, self.closed = run_seed, False
+        self.run_seed, self.forgets, self.closed = run_seed, list(forgets), False
 
     def label(self, i: int) -> np.ndarray:
         return np.array([self.columns[i], self.episode[i], self.t[i]], np.float32)
@@ -68,10 +73,22 @@ class Labelled:
         for i, saved in enumerate(state):
             self.episode[i], self.t[i] = saved["episode"], len(saved["actions"])
             self.actions[i] = [int(action) for action in saved["actions"]]
-        return self.observe(len(self.columns)), []
+        for i in self.forgets:
+            self.begin(i)
+        return self.observe(len(self.columns)), self.forgets
 
     def close(self) -> None:
         self.closed = True
+
+
+class Native(Labelled):
+    """The same as one simulator that can only step everything."""
+
+    native = True
+
+    def step(self, action: np.ndarray):
+        assert len(action) == len(self.columns)
+        return super().step(action)
 
 
 class Adder:
@@ -99,3 +116,48 @@ class Noisy:
     def __call__(self, output: np.ndarray, noise: np.ndarray, step: int) -> Choice:
         action = (output + 100 * noise[:, 0] + step).astype(np.int64) % 1000
         return Choice(action, {"log_prob": noise[:, 0].copy(), "at": np.full(len(output), step, np.int64)})
+
+
+class Faulty(Labelled):
+    """Does something once, at step number `after` of environment 1; the file `flag` says that it is done ("": always)."""
+
+    def __init__(self, columns, fault, flag: str, after: int = 5):
+        super().__init__(columns)
+        self.fault, self.flag, self.left = fault, flag, after
+
+    def step(self, action: np.ndarray):
+        if 1 in self.columns:
+            self.left -= 1
+            if self.left == 0 and not (self.flag and os.path.exists(self.flag)):
+                if self.flag:
+                    open(self.flag, "w").close()
+                self.fault()
+        return super().step(action)
+
+
+def exit_at_once() -> None:
+    os._exit(3)
+
+
+def segfault() -> None:
+    faulthandler._sigsegv()
+
+
+def kill_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_itself() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def sleep_for_ever() -> None:
+    time.sleep(1000)
+
+
+def raise_an_error() -> None:
+    raise ValueError("the door is stuck")
+
+
+def raise_end_of_file() -> None:
+    raise EOFError("the user's own pipe")

@@ -1,0 +1,152 @@
+"""Workers that die, hang or raise, at any moment: exact counts, no mixed transitions, clear words."""
+
+import os
+import signal
+import time
+from functools import partial
+
+import labelled
+import pytest
+from labelled import Adder, Faulty, Labelled, Noisy
+from witness import Witness
+
+from etude.errors import ConfigError, EnvironmentFault
+from etude.rollout import LockstepPool, Pool, PoolOptions
+
+
+def acting(make, **options) -> Pool:
+    return Pool(make, Adder, Noisy(), 1, 5, 2, PoolOptions(**options))
+
+
+def lockstep(make, **options) -> LockstepPool:
+    return LockstepPool(make, Adder(), Noisy(), 1, 5, 2, PoolOptions(**options))
+
+
+def collect_all(rollout, chunks=(3, 7, 4)) -> tuple[Witness, list[str]]:
+    witness, step = Witness(), 0
+    try:
+        for steps in chunks:
+            part = rollout.collect(steps, step, upcoming=0)
+            assert part.shape == (steps, 5)
+            witness.check(part)
+            step += len(part)
+    finally:
+        rollout.close()
+    assert len(witness.seen) == step
+    return witness, rollout.warnings()
+
+
+DEATHS = [
+    (labelled.kill_itself, "ended by SIGKILL"),
+    (labelled.exit_at_once, "exited with code 3"),
+    (labelled.segfault, "ended by SIGSEGV"),
+]
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+@pytest.mark.parametrize("fault, words", DEATHS)
+def test_a_worker_that_dies_is_replaced_and_counts_stay_exact(tmp_path, kind, fault, words):
+    witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
+    assert len(warnings) == 1
+    assert words in warnings[0]
+    assert "Worker 0 (environments 0 to 2)" in warnings[0]
+    assert witness.restarts == (3 if kind is acting else 5)
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+@pytest.mark.parametrize("fault, place", [(labelled.stop_itself, ""), (labelled.sleep_for_ever, "in sleep_for_ever")])
+def test_a_worker_that_hangs_is_replaced_and_where_it_hung_is_told(tmp_path, kind, fault, place):
+    make = partial(Faulty, fault=fault, flag=str(tmp_path / "done"))
+    witness, warnings = collect_all(kind(make, deadline=0.6))
+    assert len(warnings) == 1
+    assert "took no time step for 0." in warnings[0]
+    assert place in warnings[0]
+    assert witness.restarts == (3 if kind is acting else 5)
+
+
+def test_a_segmentation_fault_tells_where_it_happened(tmp_path):
+    _, warnings = collect_all(acting(partial(Faulty, fault=labelled.segfault, flag=str(tmp_path / "done"))))
+    assert "in segfault" in warnings[0]
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+@pytest.mark.parametrize("fault", [labelled.raise_an_error, labelled.raise_end_of_file])
+def test_an_exception_in_an_environment_is_raised_here_with_its_traceback(tmp_path, kind, fault):
+    rollout = kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done")))
+    with pytest.raises(
+        EnvironmentFault, match="Worker 0 .* raised (ValueError: the door is|EOFError: the user's)"
+    ) as found:
+        collect_all(rollout)
+    assert f"in {fault.__name__}" in str(found.value.__cause__)
+    with pytest.raises(ConfigError, match="closed"):
+        rollout.collect(1, 0)
+
+
+def test_an_exception_in_an_environment_may_restart_it_instead(tmp_path):
+    make = partial(Faulty, fault=labelled.raise_an_error, flag=str(tmp_path / "done"))
+    witness, warnings = collect_all(acting(make, on_error="restart"))
+    assert witness.restarts == 3
+    assert "raised ValueError: the door is stuck; replaced" in warnings[0]
+    assert "in raise_an_error" in warnings[0]
+
+
+def test_an_error_that_etude_raised_in_a_worker_keeps_its_class_and_words():
+    def make(columns):
+        raise ConfigError("too many doors")
+
+    with pytest.raises(ConfigError, match="^too many doors$"):
+        acting(make)
+
+
+def test_a_worker_that_fails_again_and_again_ends_the_rollout():
+    make = partial(Faulty, fault=labelled.exit_at_once, flag="", after=1)
+    with pytest.raises(EnvironmentFault, match="2 times in a row; the last time it exited with code 3"):
+        acting(make, restarts=1).collect(1, 0)
+
+
+def test_an_episode_that_was_lost_is_not_played_again(tmp_path):
+    rollout = acting(partial(Faulty, fault=labelled.exit_at_once, flag=str(tmp_path / "done"), after=9))
+    witness, _ = collect_all(rollout, (1, 20))
+    begun = sorted({label[:2] for label in witness.seen if label[0] == 1})
+    assert begun[0] == (1, 0)
+    assert begun[1][1] > 1  # in eight steps environment 1 had come as far as episode 2
+
+
+def test_workers_killed_between_calls_are_replaced():
+    rollout, witness = acting(Labelled, overlap=True), Witness()
+    witness.check(rollout.collect(3, 0))
+    for worker in rollout._crew.workers:
+        os.kill(worker.process.pid, signal.SIGKILL)
+    witness.check(rollout.collect(3, 15, upcoming=4))
+    for worker in rollout._crew.workers:
+        os.kill(worker.process.pid, signal.SIGKILL)
+    rollout.state()
+    witness.check(rollout.collect(4, 30))
+    rollout.close()
+    assert len(witness.seen) == 50
+
+
+def test_workers_killed_at_random_moments_do_not_change_the_count():
+    import random
+
+    rollout, witness, rng, step = acting(Labelled, buffer=2000, overlap=True), Witness(), random.Random(1), 0
+    for _ in range(6):
+        part = rollout.collect(60, step, upcoming=60)
+        step += len(part)
+        witness.check(part)
+        time.sleep(rng.random() * 0.01)
+        os.kill(rng.choice(rollout._crew.workers).process.pid, signal.SIGKILL)
+    rollout.close()
+    assert len(witness.seen) == step == 6 * 300
+
+
+def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path):
+    rollout = acting(partial(Faulty, fault=labelled.stop_itself, flag=str(tmp_path / "done"), after=4), overlap=True)
+    rollout.collect(3, 0, upcoming=3)
+    while not (tmp_path / "done").exists():
+        time.sleep(0.01)
+    processes = [worker.process.pid for worker in rollout._crew.workers]
+    rollout.close()
+    for pid in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
