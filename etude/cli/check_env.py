@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
 
     findings = check_environment(names[0])
     for finding in findings:
-        say(f"{finding.name}: {finding.message}")
-    say(f"{names[0]}: {len(findings)} to mend." if findings else f"{names[0]}: nothing found wrong.")
-    return 1 if findings else 0
+        say(f"{finding.kind}: {finding.name}: {finding.message}")
+    mistakes = sum(finding.kind == "mistake" for finding in findings)
+    say(f"{names[0]}: {mistakes} to mend." if mistakes else f"{names[0]}: nothing found wrong.")
+    return 1 if mistakes else 0

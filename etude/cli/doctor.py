@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
+from etude.cli.display import has_display
 from etude.cli.options import parse
 from etude.cli.output import rows, say
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
             ("Python", f"{platform.python_version()} ({sys.executable})"),
             ("system", f"{platform.platform()}, {os.cpu_count()} cores"),
             ("workers", f"start method spawn (of {', '.join(multiprocessing.get_all_start_methods())})"),
-            ("display", "yes" if _display() else "none: use `etude watch RUN --video out.mp4`"),
+            ("display", "yes" if has_display() else "none: use `etude watch RUN --video out.mp4`"),
             ("GPU", _gpu()),
         ]
     )
@@ -62,10 +63,6 @@ def _engine(engine: str, parts: list[tuple[str, str | None]], usable: bool) -> s
     if usable:
         return ", ".join(f"{part} {number}" for part, number in parts)
     return f"not installed: pip install 'etude[{engine}]'"
-
-
-def _display() -> bool:
-    return sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _gpu() -> str:

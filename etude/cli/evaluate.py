@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from etude.cli.options import parse, split_positionals
+from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
 
 
@@ -27,9 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     """Print the returns."""
     names, rest = split_positionals(arguments)
     options: Evaluate = parse(Evaluate, rest, "evaluate RUN")
-    from etude.cli.runs import one_run, trained
+    path = one_run(names, "evaluate")
+    from etude.cli.runs import trained
 
-    with trained(one_run(names, "evaluate"), options.checkpoint, options.env) as run:
+    with trained(path, options.checkpoint, options.env) as run:
         found = run.evaluate(options.episodes, options.seed)
         say(f"{run.algorithm} on {run.environment} after {run.progress.step:,} steps: {found}")
     return 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.cli.options import parse
 from etude.cli.output import rows, say
+from etude.presets import PRESETS
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,20 @@ class List:
 def main(arguments: Sequence[str]) -> int:
     """Print both lists."""
     parse(List, arguments, "list")
-    say("Algorithms (observations of any kind: vectors, images, Discrete, Dict and Tuple of these)\n")
-    rows(
-        [
-            (
-                name,
-                ", ".join(space.__name__ for space in agent.actions) + " actions",
-                (inspect.getdoc(agent) or "").split("\n")[0],
-            )
-            for name, (agent, _) in ALGORITHMS.items()
-        ],
-        indent="  ",
-    )
+    say("Algorithms, and the actions that they can take. Each observes Box (vectors, images), Discrete, MultiDiscrete,")
+    say("MultiBinary, and Dict and Tuple of these.\n")
+    rows([(name, actions(agent), title(agent)) for name, (agent, _) in ALGORITHMS.items()], indent="  ")
+    say("\nPresets: environments with tuned hyperparameters, which `etude train` takes by itself\n")
+    tuned = [(name, env, preset) for name, presets in PRESETS.items() for env, preset in presets.items()]
+    rows([(name, env, f"{preset.steps:,} steps") for name, env, preset in tuned], indent="  ")
     return 0
+
+
+def actions(agent: type[Agent]) -> str:
+    """The action spaces that an agent accepts."""
+    return ", ".join(space.__name__ for space in agent.actions)
+
+
+def title(agent: type[Agent]) -> str:
+    """The first line of the file that an algorithm is."""
+    return (sys.modules[agent.__module__].__doc__ or "").split("\n")[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args
 
+from etude.errors import ConfigError
 from etude.schedules import Linear
 
 SCHEDULE = "FLOAT[:END[:FRACTION]]"
@@ -66,3 +68,10 @@ def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what stands before the first option, the rest)."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
     return list(arguments[:count]), list(arguments[count:])
+
+
+def one_run(names: list[str], command: str) -> Path:
+    """The path that a command was given; raises ConfigError where it is not one."""
+    if len(names) != 1:
+        raise ConfigError(f"{command} takes one run; got {len(names)}. Usage: etude {command} RUN [options]")
+    return Path(names[0])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from etude.cli.options import parse, split_positionals
+from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
 from etude.errors import ConfigError
 
@@ -28,8 +28,6 @@ def main(arguments: Sequence[str]) -> int:
     """Train on."""
     names, rest = split_positionals(arguments)
     options: Resume = parse(Resume, rest, "resume RUN")
-    from etude.cli.runs import one_run
-
     return _resume(one_run(names, "resume"), options)
 
 

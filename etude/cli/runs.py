@@ -5,17 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from etude.errors import CheckpointError, ConfigError
+from etude.errors import CheckpointError
 from etude.run import Run, load
 
 Which = Literal["last", "best"]
-
-
-def one_run(names: list[str], command: str) -> Path:
-    """The path that a command was given; raises ConfigError where it is not one."""
-    if len(names) != 1:
-        raise ConfigError(f"{command} takes one run; got {len(names)}. Usage: etude {command} RUN [options]")
-    return Path(names[0])
 
 
 def trained(path: Path, which: Which, env: str | None, **setup: Any) -> Run:

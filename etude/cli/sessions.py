@@ -29,7 +29,8 @@ def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
     """Train `run` for `steps` more environment steps; returns the exit code."""
     assert run.directory is not None
     directory = run.directory
-    directory.write_config({**run.description(), "cadence": dataclasses.asdict(cadence)})
+    total = run.progress.step + steps
+    directory.write_config({**run.description(), "total": total, "cadence": dataclasses.asdict(cadence)})
     with ExitStack() as stack:
         reporters: list[Reporter] = [
             stack.enter_context(closing(Progress())),
@@ -47,7 +48,7 @@ def _conclude(finished: Finished, run: Run, cadence: Cadence, directory: Path) -
         return INTERRUPTED
     if finished.reason == "target":
         say(f"\nReached a mean return of {cadence.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s.")
-    elif cadence.target is not None:
+    elif cadence.target is not None and run.progress.best < cadence.target:
         say(f"\nNo evaluation reached {cadence.target:g}; the best mean return was {run.progress.best:.1f}.")
     next_commands(str(directory))
     return 0

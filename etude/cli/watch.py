@@ -10,8 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from etude import trees
-from etude.cli.options import parse, split_positionals
+from etude.cli.display import has_display, render_without_display
+from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
+from etude.errors import ConfigError
 
 FPS = 30  # where an environment tells none
 
@@ -32,10 +34,19 @@ def main(arguments: Sequence[str]) -> int:
     """Play."""
     names, rest = split_positionals(arguments)
     options: Watch = parse(Watch, rest, "watch RUN")
-    from etude.cli.runs import one_run, trained
+    path = one_run(names, "watch")
+    if not has_display():
+        if options.video is None:
+            raise ConfigError(f"There is no display to open a window on. Film it: etude watch {path} --video out.mp4")
+        render_without_display()
+    return _watch(path, options)
+
+
+def _watch(path: Path, options: Watch) -> int:
+    from etude.cli.runs import trained
     from etude.envs import make_environment
 
-    with trained(one_run(names, "watch"), options.checkpoint, options.env) as run:
+    with trained(path, options.checkpoint, options.env) as run:
         mode = "rgb_array" if options.video else "human"
         environment = make_environment(run.environment, render_mode=mode)
         try:

@@ -111,6 +111,7 @@ class _State:
     def __init__(self) -> None:
         self.step, self.first_step, self.total = 0, 0, 0
         self.began = 0.0
+        self.finished = False
         self.returns: deque[float] = deque(maxlen=RECENT_EPISODES)
         self.losses: dict[str, float] = {}
         self.evaluation: Evaluated | None = None
@@ -119,8 +120,8 @@ class _State:
     def take(self, event: Event, now: float) -> None:
         self.step = event.step
         if isinstance(event, Started):
-            self.first_step, self.began = event.step, now
-            self.total = int(event.description.get("total") or 0)
+            self.first_step, self.began, self.finished = event.step, now, False
+            self.total = int(event.description.get("end") or event.description.get("total") or 0)
         elif isinstance(event, Collected):
             self.returns.extend(episode.total for episode in event.episodes)
         elif isinstance(event, Learned):
@@ -128,6 +129,8 @@ class _State:
         elif isinstance(event, Evaluated):
             self.evaluation = event
             self.best = event.mean if event.best else self.best
+        elif isinstance(event, Finished):
+            self.finished = True
 
     def rate(self, now: float) -> float:
         """Environment steps per second since this session started."""
@@ -146,10 +149,10 @@ class _State:
         if self.losses:
             facts.append(("losses", ", ".join(f"{name} {_number(value)}" for name, value in self.losses.items())))
         facts.append(("steps/s", f"{rate:,.0f}"))
-        if self.total > self.step and rate > 0:
-            facts.append(("left", _duration((self.total - self.step) / rate)))
-        else:
+        if self.finished:
             facts.append(("took", _duration(now - self.began)))
+        elif self.total and rate > 0:
+            facts.append(("left", _duration((self.total - self.step) / rate)))
         return facts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
                 shape = picture.shape
                 size = (shape[1], shape[0])
                 writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, ffmpeg_log_level="error")
-                writer.send(None)
+                _start(writer)
             writer.send(picture)
             count += 1
     except BaseException:
@@ -42,6 +43,13 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
         raise ConfigError("There is no frame to make a video of. Does the environment render with 'rgb_array'?")
     os.replace(partial, path)
     return count
+
+
+def _start(writer: Generator) -> None:
+    with warnings.catch_warnings():
+        # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+        writer.send(None)
 
 
 def _stop(writer: Generator | None) -> None:
