@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from etude.envs.finite import Finite
 from etude.envs.observations import from_zero
 from etude.errors import NumericalError, SpaceError
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe
@@ -16,6 +15,7 @@ class _BoxActions:
 
     def __init__(self, space: Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        self._finite = Finite()
         bounded = np.isfinite(low) & np.isfinite(high)
         self._low, self._high, self._dtype = space.low, space.high, space.dtype
         self._half = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
@@ -25,8 +25,7 @@ class _BoxActions:
             self.space = Box(self._least.astype(np.float32), self._most.astype(np.float32), space.shape, np.float32)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        flat = action.ravel()
-        if not math.isfinite(flat.dot(flat)) and not np.isfinite(flat).all():
+        if not self._finite(action):
             position = int(np.flatnonzero(~np.isfinite(action.reshape(len(action), -1)).all(1))[0])
             raise NumericalError(
                 f"The agent chose the action {action[position]} for environment {position}: not finite."

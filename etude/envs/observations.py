@@ -7,13 +7,13 @@ against its space for shape, kind of dtype and finiteness, once per leaf and vec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from etude import trees
+from etude.envs.finite import Finite
 from etude.errors import SpaceError
 from etude.spaces import (
     ACTION_MASK,
@@ -46,6 +46,7 @@ class _Leaf:
         self.source, self.key = space, key
         self.shape = tuple(space.shape or ())
         self.dtype = storage_dtype(space)
+        self._finite = Finite(self.dtype) if self.dtype.kind == "f" else None
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
         self.space: Space = from_zero(space)
 
@@ -59,11 +60,8 @@ class _Leaf:
             array = np.empty(0)
         if array.shape != (len(values), *self.shape) or array.dtype is not self.dtype:
             array = self._cast(array, values)
-        if self.dtype.kind == "f":
-            flat = array.ravel()
-            # One pass without a temporary: the sum of squares is finite only if every value is (unless it overflows).
-            if not math.isfinite(flat.dot(flat)):
-                self._check_finite(array)
+        if self._finite is not None and not self._finite(array):
+            raise self._not_finite(array)
         return array if self.start is None else (array - self.start).astype(self.dtype)
 
     def _cast(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> np.ndarray:
@@ -86,13 +84,11 @@ class _Leaf:
             return f"has shape {given.shape}; {expected}. Make what you return and observation_space agree"
         return f"has dtype {given.dtype}; {expected}. Return it with .astype(np.{self.source.dtype})"
 
-    def _check_finite(self, array: np.ndarray) -> None:
-        finite = np.isfinite(array).reshape(len(array), -1)
-        if not finite.all():
-            position = int(np.flatnonzero(~finite.all(1))[0])
-            index = int(np.flatnonzero(~finite[position])[0])
-            value = array.reshape(len(array), -1)[position, index]
-            raise Mismatch(position, self.key, f"is {value} at flat index {index}; every value must be finite")
+    def _not_finite(self, array: np.ndarray) -> Mismatch:
+        flat = array.reshape(len(array), -1)
+        position, index = (int(i) for i in np.argwhere(~np.isfinite(flat))[0])
+        value = flat[position, index]
+        return Mismatch(position, self.key, f"is {value} at flat index {index}; every value must be finite")
 
 
 class _Dict:

@@ -6,7 +6,6 @@ open episode can be replayed after a resume without pickling an environment.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from etude import trees
 from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_step
+from etude.envs.finite import Finite
 from etude.envs.observations import Mismatch
 from etude.errors import EnvironmentFault, SpaceError
 from etude.seeding import episode_seed
@@ -47,6 +47,7 @@ class LoopEnvironments:
         self._start = [0] * count  # where in the log the open episode begins
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
+        self._finite = Finite()
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
         self._layout = Layout.of(first.observation_space, first.action_space, info)
@@ -79,7 +80,7 @@ class LoopEnvironments:
                 result = step(act)
                 raws[i], rewards[i], terminated[i], truncated[i], infos[i] = result
                 if terminated[i] or truncated[i]:
-                    final[i] = self._end(i, raws[i], rewards[i], infos[i])
+                    final[i] = self._end(i, result)
                     raws[i], infos[i] = self._begin(i)
         except EnvironmentFault:
             raise
@@ -94,12 +95,13 @@ class LoopEnvironments:
 
     def state(self) -> list[dict]:
         """For each environment its episode, seed and actions so far, and the leaves of the observation to compare."""
+        leaves = [] if self._observation is None else trees.leaves(self._observation)
         return [
             {
                 "episode": self._episode[i],
                 "seed": episode_seed(self._run_seed, int(self.columns[i]), max(0, self._episode[i])),
                 "actions": self._actions_of(i),
-                "observation": [np.array(leaf[i]) for leaf in trees.leaves(self._observation)],
+                "observation": [np.array(leaf[i]) for leaf in leaves],
             }
             for i in range(len(self._envs))
         ]
@@ -110,6 +112,9 @@ class LoopEnvironments:
         begun, differs = [], []
         for i, saved in enumerate(state):
             self._episode[i] = saved["episode"]
+            if saved["episode"] < 0:  # it was saved before the first reset
+                begun.append(self._begin(i))
+                continue
             replayed = self._replay(i, saved)
             if replayed is None:
                 differs.append(i)
@@ -137,10 +142,14 @@ class LoopEnvironments:
             raise where.fault(explain_error(problem)) from problem
         return check_reset(result, where)
 
-    def _end(self, i: int, raw: Any, reward: Any, info: dict[str, Any]) -> Tree:
-        self._check_reward(i, reward)  # now: once the next episode has begun, the step of a fault would be unknown
+    def _end(self, i: int, result: tuple) -> Tree:
+        """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
+        observation, reward, terminated, truncated, info = result
+        self._check_reward(i, reward)
+        self._check_flag(i, terminated)
+        self._check_flag(i, truncated)
         try:
-            return self._layout.observations.gather_final(raw, info)
+            return self._layout.observations.gather_final(observation, info)
         except Mismatch as problem:
             raise self._where(i).mismatch(problem) from None
 
@@ -155,7 +164,7 @@ class LoopEnvironments:
             numbers = np.array(rewards, np.float32)
         except (TypeError, ValueError):
             numbers = _NOTHING
-        if numbers.shape != (len(rewards),) or not math.isfinite(numbers.dot(numbers)):
+        if numbers.shape != (len(rewards),) or not self._finite(numbers):
             for i, reward in enumerate(rewards):
                 self._check_reward(i, reward)
         return numbers
@@ -178,8 +187,13 @@ class LoopEnvironments:
             flags = _NOTHING
         if flags.shape == (len(values),):
             return flags
-        i = next(i for i, value in enumerate(values) if np.shape(value) != ())
-        raise self._where(i).fault(f"terminated or truncated is {str(values[i])[:80]}; expected one bool")
+        for i, value in enumerate(values):
+            self._check_flag(i, value)
+        return flags
+
+    def _check_flag(self, i: int, value: Any) -> None:
+        if not isinstance(value, bool | np.bool_ | int | float | np.number):
+            raise self._where(i).fault(f"terminated or truncated is {str(value)[:80]}; expected one bool")
 
     def _explain(self, i: int, result: Any, problem: Exception) -> EnvironmentFault:
         if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:
@@ -218,8 +232,6 @@ class LoopEnvironments:
 
     def _replay(self, i: int, saved: dict) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
-        if saved["episode"] < 0:
-            return None
         self._start[i], self._skipped[i] = 0, 0
         self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
         raw, info = self._raw_reset(i, int(saved["seed"]))

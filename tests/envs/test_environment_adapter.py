@@ -1,0 +1,283 @@
+"""Canonical spaces: what agents see and what environments get."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.vector import SyncVectorEnv
+from worlds import Scripted, always
+
+from etude import trees
+from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
+from etude.envs.actions import Actions
+from etude.errors import EnvironmentFault, SpaceError
+
+ZEROS = np.zeros(2, np.float32)
+
+
+def looped(*envs):
+    makes = iter(envs)
+    return LoopEnvironments(lambda: next(makes), np.arange(len(envs)), 0)
+
+
+def test_bounded_box_actions_are_scaled_from_minus_one_to_one():
+    actions = Actions(Box(np.array([0, -2, 10], np.float32), np.array([1, 2, 30], np.float32)))
+    assert actions.space == Box(-1, 1, (3,), np.float32)
+    given = np.array([[-1, -1, -1], [0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.5]], np.float32)
+    expected = [[0, -2, 10], [0.5, 0, 20], [1, 2, 30], [0.75, 1, 25]]
+    assert actions.convert(given).tolist() == expected
+
+
+def test_actions_beyond_the_bounds_are_clipped():
+    actions = Actions(Box(0, 3, (2,), np.float32))
+    assert actions.convert(np.array([[-7, 9]], np.float32)).tolist() == [[0, 3]]
+
+
+def test_unbounded_actions_pass_and_half_bounded_ones_are_clipped_to_their_bound():
+    low, high = np.array([-np.inf, 2, -1], np.float32), np.array([np.inf, np.inf, 3], np.float32)
+    actions = Actions(Box(low, high))
+    assert actions.convert(np.array([[50, 7, 0], [-50, 1, 0]], np.float32)).tolist() == [[50, 7, 1], [-50, 2, 1]]
+    assert actions.space.low.tolist() == [-np.inf, 2, -1]
+    assert actions.space.high.tolist() == [np.inf, np.inf, 1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8])
+def test_every_scaled_action_is_legal(dtype):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        low = rng.uniform(0, 100, 3) if dtype == np.uint8 else rng.uniform(-100, 100, 3)
+        space = Box(low.astype(dtype), (low + rng.uniform(1, 90, 3)).astype(dtype), dtype=dtype)
+        for action in Actions(space).convert(rng.uniform(-1.5, 1.5, (40, 3)).astype(np.float32)):
+            assert space.contains(action), (space, action)
+
+
+def test_whole_numbered_boxes_are_rounded_to_the_nearest():
+    assert Actions(Box(0, 10, (1,), np.int64)).convert(np.array([[0.09], [0.11]], np.float32)).tolist() == [[5], [6]]
+
+
+def test_discrete_actions_are_counted_from_their_start():
+    env = Scripted(action_space=Discrete(3, start=-1))
+    environments = looped(env)
+    assert environments.spaces.action == Discrete(3)
+    environments.reset()
+    for action in range(3):
+        environments.step(np.array([action]))
+    assert env.actions == [-1, 0, 1]
+    assert all(env.action_space.contains(action) for action in env.actions)
+
+
+def test_multi_discrete_actions_are_counted_from_their_starts():
+    env = Scripted(action_space=MultiDiscrete([2, 3], start=[5, 7]))
+    environments = looped(env)
+    assert environments.spaces.action == MultiDiscrete([2, 3])
+    environments.reset()
+    environments.step(np.array([[1, 2]]))
+    assert env.actions[0].tolist() == [6, 9]
+    assert env.action_space.contains(env.actions[0])
+
+
+def test_multi_binary_actions_have_the_dtype_of_their_space():
+    env = Scripted(action_space=MultiBinary(3))
+    environments = looped(env)
+    environments.reset()
+    environments.step(np.array([[1, 0, 1]]))
+    assert env.action_space.contains(env.actions[0])
+
+
+def test_the_pendulum_gets_its_own_torques():
+    environments = make_environments("Pendulum-v1", np.arange(2), 0)
+    assert environments.spaces.action == Box(-1, 1, (1,), np.float32)
+    environments.reset()
+    environments.step(np.array([[1], [-0.5]], np.float32))
+    assert [env.unwrapped.last_u for env in environments._envs] == [2, -1]
+
+
+def test_an_action_space_of_several_parts_is_refused_with_what_to_do():
+    with pytest.raises(SpaceError, match="Dict.*ActionWrapper"):
+        looped(Scripted(action_space=Dict({"a": Discrete(2)})))
+
+
+def test_float64_observations_become_float32():
+    env = Scripted(
+        Box(-np.inf, np.inf, (2,), np.float64),
+        reset=lambda seed: (np.zeros(2), {}),
+        step=always(np.array([1 / 3, 2.0]), 1, False, False, {}),
+    )
+    environments = looped(env)
+    assert environments.spaces.observation.dtype == np.float32
+    assert environments.reset().dtype == np.float32
+    observation, reward, *_ = environments.step(np.zeros(1, np.int64))
+    assert observation[0].tolist() == [np.float32(1 / 3), 2]
+    assert reward.dtype == np.float32
+
+
+def test_discrete_observations_are_int64_and_counted_from_zero():
+    env = Scripted(Discrete(4, start=10), reset=lambda seed: (10, {}), step=always(13, 0.0, False, False, {}))
+    environments = looped(env)
+    assert environments.spaces.observation == Discrete(4)
+    first, (second, *_) = environments.reset(), environments.step(np.zeros(1, np.int64))
+    assert (first.dtype, first.tolist(), second.tolist()) == (np.int64, [0], [3])
+
+
+def test_images_stay_uint8():
+    frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    env = Scripted(Box(0, 255, (2, 2, 3), np.uint8), reset=lambda seed: (frame, {}))
+    observation = looped(env).reset()
+    assert observation.dtype == np.uint8
+    assert np.array_equal(observation[0], frame)
+
+
+NESTED = Dict({"b": Tuple([Discrete(3), Box(-1, 1, (2,), np.float64)]), "a": Dict({"c": MultiBinary(2)})})
+
+
+def nested(t):
+    return {"b": (t % 3, np.full(2, t / 10)), "a": {"c": np.array([t % 2, 1], np.int8)}}
+
+
+def nested_env():
+    return Scripted(NESTED, reset=lambda seed: (nested(0), {}), step=lambda t: (nested(t), 0.0, t == 2, False, {}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: looped(nested_env(), nested_env()),
+        lambda: NativeEnvironments(SyncVectorEnv([nested_env] * 2, autoreset_mode="SameStep"), np.arange(2), 0),
+        lambda: NativeEnvironments(SyncVectorEnv([nested_env] * 2, autoreset_mode="Disabled"), np.arange(2), 0),
+        lambda: NativeEnvironments(SyncVectorEnv([nested_env] * 2, autoreset_mode="NextStep"), np.arange(2), 0),
+    ],
+    ids=["loop", "same step", "disabled", "next step"],
+)
+def test_nested_observations_are_trees_of_plain_dicts_and_tuples(make):
+    environments = make()
+    observation = environments.reset()
+    assert type(observation) is dict
+    assert type(observation["b"]) is tuple
+    assert [leaf.dtype for leaf in trees.leaves(observation)] == [np.int8, np.int64, np.float32]
+    after, *_ = environments.step(np.zeros(2, np.int64))
+    assert after["b"][0].tolist() == [1, 1]
+    assert after["b"][1].tolist() == [[np.float32(0.1)] * 2] * 2
+    after, _, terminated, _, final = environments.step(np.zeros(2, np.int64))
+    assert terminated.all()
+    assert after["b"][0].tolist() == [0, 0]
+    assert final[1]["b"][0] == 2
+    assert final[1]["a"]["c"].tolist() == [0, 1]
+
+
+def masked(t, info_mask):
+    mask = np.array([t % 2 == 0, 1], np.int8)
+    return (ZEROS, {"action_mask": mask}) if info_mask else ({"action_mask": mask, "position": ZEROS}, {})
+
+
+def masked_env(info_mask, final_mask=True):
+    space = None if info_mask else Dict({"action_mask": MultiBinary(2), "position": Box(-1, 1, (2,), np.float32)})
+
+    def step(t):
+        observation, info = masked(t, info_mask)
+        if t == 3 and not final_mask:
+            info = {}
+        return observation, 0.0, t == 3, False, info
+
+    return Scripted(space, reset=lambda seed: masked(0, info_mask), step=step)
+
+
+@pytest.mark.parametrize("kind", ["loop", "SameStep", "Disabled", "NextStep"])
+@pytest.mark.parametrize("info_mask", [True, False])
+def test_action_masks_become_a_key_of_the_observation(info_mask, kind):
+    def make():
+        return masked_env(info_mask)
+
+    if kind == "loop":
+        environments = looped(make(), make())
+    else:
+        environments = NativeEnvironments(SyncVectorEnv([make] * 2, autoreset_mode=kind), np.arange(2), 0)
+    assert environments.spaces.masked
+    assert sorted(environments.spaces.observation.spaces) == ["action_mask", "observation" if info_mask else "position"]
+    masks = [environments.reset()["action_mask"].tolist()]
+    for _ in range(4):
+        observation, *_, final = environments.step(np.zeros(2, np.int64))
+        masks.append(observation["action_mask"].tolist())
+        if final:
+            assert final[0]["action_mask"].tolist() == [0, 1]
+    even, odd = [[1, 1]] * 2, [[0, 1]] * 2
+    assert masks == [even, odd, even, even, odd]
+
+
+def test_a_mask_joins_the_keys_of_a_dict_observation():
+    space = Dict({"x": Box(-1, 1, (2,), np.float32)})
+    env = Scripted(space, reset=lambda seed: ({"x": ZEROS}, {"action_mask": np.array([0, 1], np.int8)}))
+    assert sorted(looped(env).reset()) == ["action_mask", "x"]
+
+
+def test_a_mask_of_several_parts_is_joined():
+    mask = (np.array([0, 1], np.int8), np.array([1, 1, 0], np.int8))
+    env = Scripted(action_space=MultiDiscrete([2, 3]), reset=lambda seed: (ZEROS, {"action_mask": mask}))
+    assert looped(env).reset()["action_mask"].tolist() == [[0, 1, 1, 1, 0]]
+
+
+def test_the_last_observation_may_come_without_a_mask_or_with_an_empty_one():
+    environments = looped(masked_env(True, final_mask=False))
+    environments.reset()
+    for _ in range(3):
+        *_, final = environments.step(np.zeros(1, np.int64))
+    assert final[0]["action_mask"].tolist() == [1, 1]
+
+
+def test_a_mask_that_allows_nothing_is_a_fault():
+    info = {"action_mask": np.zeros(2, np.int8)}
+    env = Scripted(reset=lambda seed: (ZEROS, {"action_mask": np.ones(2)}), step=always(ZEROS, 0.0, False, False, info))
+    environments = looped(env)
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match="step 1: the observation 'action_mask' allows no action"):
+        environments.step(np.zeros(1, np.int64))
+
+
+def test_a_mask_that_vanishes_is_a_fault():
+    env = Scripted(reset=lambda seed: (ZEROS, {"action_mask": np.ones(2, np.int8)}))
+    environments = looped(env)
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match="step 1: the observation 'action_mask' was in the info of the first"):
+        environments.step(np.zeros(1, np.int64))
+
+
+def test_taxi_is_masked_by_its_info():
+    environments = make_environments("Taxi-v4", np.arange(2), 0)
+    observation = environments.reset()
+    assert environments.spaces.masked
+    assert observation["observation"].dtype == np.int64
+    for i, env in enumerate(environments._envs):
+        assert observation["action_mask"][i].tolist() == env.unwrapped.action_mask(env.unwrapped.s).tolist()
+
+
+def test_an_unusable_observation_space_is_refused_with_what_to_do():
+    with pytest.raises(SpaceError, match="Text.*wrapper"):
+        looped(Scripted(gym.spaces.Text(5)))
+
+
+def test_one_environment_gives_what_a_row_of_many_does():
+    alone, many = make_environment("CartPole-v1"), make_environments("CartPole-v1", np.arange(1), 3)
+    seed = many.state()[0]["seed"]
+    assert np.array_equal(alone.reset(seed=seed), many.reset()[0])
+    for _ in range(30):
+        observation, reward, terminated, truncated, _ = alone.step(1)
+        rows = many.step(np.array([1]))
+        last = rows[4].get(0, rows[0][0])
+        assert np.array_equal(observation, last)
+        assert (reward, terminated, truncated) == (rows[1][0], rows[2][0], rows[3][0])
+        if terminated:
+            break
+    assert terminated
+
+
+def test_one_environment_renders_in_the_mode_that_it_was_made_with():
+    environment = make_environment("CartPole-v1", render_mode="rgb_array")
+    environment.reset(seed=0)
+    assert environment.render().shape == (400, 600, 3)
+    environment.close()
+
+
+def test_one_environment_with_box_actions_and_trees():
+    environment = AdaptedEnvironment(nested_env(), "nested")
+    assert environment.reset()["b"][0] == 0
+    observation, *_ = environment.step(np.int64(1))
+    assert observation["b"][0] == 1

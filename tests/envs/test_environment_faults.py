@@ -1,0 +1,212 @@
+"""A fault of an environment names the environment, the episode, the step and the key, and what to do."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import SyncVectorEnv
+from worlds import Counter, Scripted, always
+
+from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments
+from etude.errors import EnvironmentFault, NumericalError, SpaceError
+
+ZEROS = np.zeros(2, np.float32)
+DICT = gym.spaces.Dict({"camera": Box(0, 255, (2, 2), np.uint8), "speed": Box(-9, 9, (2,), np.float32)})
+
+
+def run(env_of_column_4, steps=5, columns=(3, 4, 5)):
+    """Steps three environments, of which the middle one, number 4, is the one under test."""
+    space, action_space = env_of_column_4.observation_space, env_of_column_4.action_space
+    sample = space.sample()
+    healthy = [Scripted(space, action_space, lambda seed: (sample, {}), always(sample, 0.0, False, False, {}))] * 2
+    makes = iter([healthy[0], env_of_column_4, healthy[1]])
+    environments = LoopEnvironments(lambda: next(makes), np.array(columns), 0, name="World")
+    environments.reset()
+    for _ in range(steps):
+        environments.step(np.zeros(3, np.int64))
+
+
+def at_step_3(*values):
+    return lambda t: values if t == 3 else (ZEROS, 0.0, False, False, {})
+
+
+BROKEN_STEPS = {
+    "NaN observation": ((np.array([0, np.nan], np.float32), 0.0, False, False, {}), "is nan at flat index 1"),
+    "infinite observation": ((np.array([np.inf, 0], np.float32), 0.0, False, False, {}), "is inf at flat index 0"),
+    "NaN last observation": ((np.array([0, np.nan], np.float32), 0.0, True, False, {}), "is nan at flat index 1"),
+    "wrong shape": ((np.zeros(3, np.float32), 0.0, False, False, {}), r"has shape \(3,\); expected Box\(2,\) float32"),
+    "shape that would broadcast": ((np.zeros(1, np.float32), 0.0, False, False, {}), r"has shape \(1,\)"),
+    "wrong dtype": ((np.zeros(2, complex), 0.0, False, False, {}), "has dtype complex128.*astype"),
+    "None": ((None, 0.0, False, False, {}), "is a NoneType"),
+    "NaN reward": ((ZEROS, float("nan"), False, False, {}), "the reward is nan"),
+    "infinite reward": ((ZEROS, np.inf, False, False, {}), "the reward is inf"),
+    "reward of the last step": ((ZEROS, np.nan, True, False, {}), "the reward is nan"),
+    "reward array": ((ZEROS, np.zeros(1), False, False, {}), r"\[0\.\] \(shape \(1,\)\); expected one number"),
+    "no reward": ((ZEROS, None, False, False, {}), "the reward is None"),
+    "reward text": ((ZEROS, "much", False, False, {}), "the reward is much"),
+    "flag array": ((ZEROS, 0.0, np.ones(1, bool), False, {}), "terminated or truncated is .*one bool"),
+    "flag arrays": ((ZEROS, 0.0, np.ones(2, bool), False, {}), "cannot be used"),
+    "old Gym": ((ZEROS, 0.0, False, {}), "four values, as the old Gym API does.*Split `done`"),
+    "no info": ((ZEROS, 0.0, False, False), "info is missing"),
+    "nothing": (None, "returned a NoneType"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_STEPS)
+def test_a_broken_step_names_environment_episode_and_step(case):
+    result, message = BROKEN_STEPS[case]
+    script = (lambda t: result if t == 3 else (ZEROS, 0.0, False, False, {})) if result is None else at_step_3(*result)
+    with pytest.raises(EnvironmentFault, match=f"World, environment 4, episode 0, step 3: .*{message}"):
+        run(Scripted(step=script))
+
+
+def test_a_fault_in_a_later_episode_counts_episodes_and_steps_from_their_starts():
+    ends = iter([False, True] * 3 + [False])
+
+    def script(t):
+        last = next(ends, None)
+        return (ZEROS, 0.0, last, False, {}) if last is not None else (ZEROS, np.nan, False, False, {})
+
+    with pytest.raises(EnvironmentFault, match="environment 4, episode 3, step 2: the reward"):
+        run(Scripted(step=script), steps=9)
+
+
+def test_a_fault_of_the_reset_after_an_episode_says_so():
+    resets = iter([ZEROS, ZEROS, np.full(2, np.nan, np.float32)])
+    env = Scripted(reset=lambda seed: (next(resets), {}), step=lambda t: (ZEROS, 0.0, t == 2, False, {}))
+    makes = iter([env])
+    environments = LoopEnvironments(lambda: next(makes), np.array([4]), 0, name="World")
+    environments.reset()
+    environments.step(np.zeros(1, np.int64))
+    with pytest.raises(EnvironmentFault, match="environment 4, episode 1, reset: the observation is nan"):
+        environments.step(np.zeros(1, np.int64))
+
+
+def test_a_fault_of_a_nested_observation_names_the_key():
+    good = {"camera": np.zeros((2, 2), np.uint8), "speed": ZEROS}
+    cases = [
+        ({**good, "speed": np.full(2, np.nan, np.float32)}, "the observation 'speed' is nan"),
+        ({**good, "camera": np.zeros((2, 2), np.float32)}, "the observation 'camera' has dtype float32.*astype.*uint8"),
+        ({"camera": good["camera"]}, "lacks the key 'speed'"),
+        (ZEROS, "is a ndarray; expected a dict"),
+    ]
+    for bad, message in cases:
+        env = Scripted(DICT, reset=lambda seed: (good, {}), step=always(bad, 0.0, False, False, {}))
+        with pytest.raises(EnvironmentFault, match=f"environment 4, episode 0, step 1: .*{message}"):
+            run(env)
+
+
+def test_a_bare_observation_from_reset_says_what_to_return():
+    with pytest.raises(
+        EnvironmentFault, match="environment 4, .*reset: reset returned a bare ndarray.*observation, {}"
+    ):
+        run(Scripted(reset=lambda seed: ZEROS))
+
+
+def test_an_exception_of_the_environment_is_chained_with_its_own_traceback():
+    def script(t):
+        return 1 / (t - 3)
+
+    with pytest.raises(EnvironmentFault, match="environment 4, episode 0, step 3.*ZeroDivisionError") as caught:
+        run(Scripted(step=lambda t: (ZEROS, script(t), False, False, {})))
+    cause = caught.value.__cause__
+    assert isinstance(cause, ZeroDivisionError)
+    names = []
+    frame = cause.__traceback__
+    while frame:
+        names.append(frame.tb_frame.f_code.co_name)
+        frame = frame.tb_next
+    assert names[-1] == "script"
+
+
+def test_an_exception_in_reset_is_chained():
+    def script(seed):
+        raise KeyError("map")
+
+    with pytest.raises(EnvironmentFault, match="reset: the environment raised KeyError") as caught:
+        LoopEnvironments(lambda: Scripted(reset=script), np.arange(1), 0)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_large_finite_values_are_no_fault():
+    large = np.full(2, 3e38, np.float32)  # its square is not finite
+    env = Scripted(Box(-np.inf, np.inf, (2,)), step=always(large, 3e38, False, False, {}))
+    environments = LoopEnvironments(lambda: env, np.arange(1), 0)
+    environments.reset()
+    observation, reward, *_ = environments.step(np.zeros(1, np.int64))
+    assert np.array_equal(observation[0], large)
+    assert reward[0] == np.float32(3e38)
+
+
+def test_an_action_that_is_not_finite_is_blamed_on_the_agent():
+    environments = LoopEnvironments(lambda: Scripted(action_space=Box(-1, 1, (2,))), np.arange(2), 0)
+    environments.reset()
+    with pytest.raises(NumericalError, match="agent chose .* for environment 1"):
+        environments.step(np.array([[0, 0], [0, np.nan]], np.float32))
+
+
+def test_an_action_of_a_wrong_shape_says_which_is_expected():
+    environments = LoopEnvironments(lambda: Scripted(action_space=Box(-1, 1, (2,))), np.arange(2), 0)
+    environments.reset()
+    with pytest.raises(SpaceError, match=r"has shape \(2,\); got \(3,\)"):
+        environments.step(np.zeros((2, 3), np.float32))
+
+
+def simulator_of(broken):
+    return NativeEnvironments(
+        SyncVectorEnv([Counter, lambda: broken], autoreset_mode="SameStep"), np.array([7, 8]), 0, name="Fleet"
+    )
+
+
+class Poisoned(Counter):
+    def __init__(self, at, observation=0.0, reward=0.0):
+        super().__init__()
+        self.at, self.add_observation, self.add_reward = at, observation, reward
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.t == self.at:
+            observation, reward = observation + np.float32(self.add_observation), reward + self.add_reward
+        return observation, reward, *rest
+
+
+def test_a_simulator_s_fault_names_the_environment_and_step():
+    for poisoned, message in [
+        (Poisoned(2, reward=np.inf), "the reward is inf"),
+        (Poisoned(2, observation=np.inf), "the observation is inf"),
+        (Poisoned(5, observation=np.float32(np.nan)), "the observation is nan"),
+    ]:
+        environments = simulator_of(poisoned)
+        environments.reset()
+        with pytest.raises(EnvironmentFault, match=f"Fleet, environment 8, episode ., step [25]: {message}"):
+            for _ in range(20):
+                environments.step(np.zeros(2, np.int64))
+
+
+def test_an_exception_in_a_simulator_is_chained():
+    class Raising(Counter):
+        def step(self, action):
+            raise ValueError("out of fuel")
+
+    environments = simulator_of(Raising())
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match="Fleet, environment one of 7 to 8.*out of fuel") as caught:
+        environments.step(np.zeros(2, np.int64))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_single_environment_names_its_faults_too():
+    environment = AdaptedEnvironment(
+        Scripted(step=at_step_3(np.array([0, np.nan], np.float32), 0.0, True, False, {})), "One"
+    )
+    environment.reset(seed=1)
+    environment.step(0)
+    environment.step(1)
+    with pytest.raises(EnvironmentFault, match="One, environment 0, episode 0, step 3: the observation is nan"):
+        environment.step(0)
+
+
+def test_discrete_observations_outside_their_kind_are_faults():
+    env = Scripted(Discrete(4), reset=lambda seed: (0, {}), step=always(1.5, 0.0, False, False, {}))
+    with pytest.raises(EnvironmentFault, match="has dtype float64"):
+        run(env)
