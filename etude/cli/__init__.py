@@ -16,7 +16,7 @@ COMMANDS = {
     "evaluate": ("etude.cli.evaluate", "Play whole episodes with a trained agent and tell their returns."),
     "watch": ("etude.cli.watch", "See a trained agent play, in a window or as a video."),
     "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
-    "list": ("etude.cli.list", "Algorithms with the spaces they accept, and tuned presets."),
+    "list": ("etude.cli.listing", "Algorithms with the spaces they accept, and tuned presets."),
     "check-env": ("etude.cli.check_env", "Find the mistakes in an environment of your own."),
     "doctor": ("etude.cli.doctor", "Versions, engines and devices on this machine."),
 }

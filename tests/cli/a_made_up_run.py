@@ -1,0 +1,36 @@
+"""A stand-in for `etude.run.Run` that takes no step: it tells made-up events and saves tiny checkpoints."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from etude.data import EpisodeEnd
+from etude.events import Collected, Evaluated, Finished, Saved, Started
+
+
+class MadeUpRun:
+    def __init__(self, directory, step=0, reason="steps", best=120.0):
+        self.directory, self.reason = directory, reason
+        self.progress = SimpleNamespace(step=step, best=best, total=1_000)
+        self.algorithm, self.environment = "dqn", "CartPole-v1"
+        self.asked = None
+
+    def description(self):
+        return {"algorithm": "dqn", "environment": "CartPole-v1", "setup": {"seed": 5}, "total": self.progress.total}
+
+    def train(self, steps, report, **cadence):
+        self.asked = (steps, cadence)
+        first, last = self.progress.step, self.progress.step + steps
+        self.progress.step = last
+        path = str(self.directory.save(last, {"progress": {"step": last}}))
+        finished = Finished(last, self.reason, 1.0, {})
+        for event in (
+            Started(first, self.description()),
+            Collected(last, (EpisodeEnd(0, 0, 9, 9.0, False),), 0.1),
+            Evaluated(last, (100.0, 140.0), (100, 140), True),
+            Saved(last, path, "last"),
+            finished,
+        ):
+            for reporter in report:
+                reporter(event)
+        return finished

@@ -1,0 +1,127 @@
+"""The commands that change nothing: plot, list, check-env, doctor, watch."""
+
+import sys
+from types import SimpleNamespace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from a_made_up_run import MadeUpRun
+
+from etude import cli
+from etude.cli import doctor
+from etude.cli.sessions import Cadence, carry_out
+from etude.cli.watch import Watch, play
+from etude.run_directory import RunDirectory
+from etude.spaces import Box, Discrete, Spaces
+
+
+@pytest.fixture
+def runs(tmp_path):
+    paths = []
+    for name in ("a", "b"):
+        with RunDirectory.create(tmp_path / name, "dqn") as directory:
+            carry_out(MadeUpRun(directory), 1_000, Cadence(None, 50, 3, 500))
+        paths.append(tmp_path / name)
+    return paths
+
+
+def test_plot_draws_one_run_into_its_directory_and_several_beside(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (runs[0] / "curve.png").unlink()
+    assert cli.main(["plot", str(runs[0])]) == 0
+    assert (runs[0] / "curve.png").exists()
+    assert cli.main(["plot", *map(str, runs), "--band", "range"]) == 0
+    assert (tmp_path / "curves.png").exists()
+    assert cli.main(["plot", *map(str, runs), "--output", "deep/both.png"]) == 0
+    assert (tmp_path / "deep" / "both.png").exists()
+    assert capsys.readouterr().out.splitlines()[-1] == "Drawn: deep/both.png"
+
+
+def test_list_names_algorithms_with_their_actions_and_presets(capsys):
+    assert cli.main(["list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["dqn", "Discrete", "Deep", "Q-network,"] in [line[:4] for line in lines]
+    assert ["dqn", "CartPole-v1", "50,000", "steps"] in lines
+
+
+BROKEN = """
+import gymnasium as gym, numpy as np
+class Broken(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, True, {}
+"""
+
+
+def test_check_env_names_a_mistake_and_fails(tmp_path, monkeypatch, capsys):
+    (tmp_path / "broken_task.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["check-env", "broken_task:Broken"]) == 1
+    assert "four values" in capsys.readouterr().out
+    assert cli.main(["check-env", "CartPole-v1"]) == 0
+    assert "nothing found wrong" in capsys.readouterr().out
+    assert cli.main(["check-env"]) == 2
+
+
+def test_doctor_tells_versions_and_the_engine_that_auto_takes(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "version", {"keras": "3.1", "jax": "0.9", "numpy": "2.0"}.get)
+    assert cli.main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "`--engine auto` takes jax" in text
+    assert "torch       not installed: pip install 'etude[torch]'" in text
+    assert "start method spawn" in text
+
+
+def test_doctor_fails_where_no_engine_can_train(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "version", {"keras": "3.1"}.get)  # Keras alone computes nothing
+    assert cli.main(["doctor"]) == 1
+    assert "pip install 'etude[jax]'" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="there is always a display")
+def test_watch_without_a_display_says_how_to_film(monkeypatch, capsys):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert cli.main(["watch", "runs/x"]) == 2
+    assert "etude watch runs/x --video out.mp4" in capsys.readouterr().err
+
+
+class Countdown(gym.Env):
+    """Rewards each step with 1 and ends after three; tells its seeds and actions."""
+
+    def __init__(self):
+        self.spaces = Spaces(Box(-1, 1, (1,), np.float32), Discrete(2))
+        self.seeds, self.actions = [], []
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.append(seed)
+        self.left = 3
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.actions.append(int(action))
+        self.left -= 1
+        return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
+    env = Countdown()
+    actor = SimpleNamespace(act=lambda observation: np.tile([0.0, 1.0], (len(observation), 1)))
+    run = SimpleNamespace(acting=lambda: actor)
+    pictures = list(play(run, env, Watch(episodes=2, seed=7)))
+    assert len(pictures) == 2 * (1 + 3)
+    assert env.seeds == [7, 8]
+    assert env.actions == [1] * 6
+    assert capsys.readouterr().out == "episode 1: return 3.0\nepisode 2: return 3.0\n"
+
+
+def test_watching_ends_with_an_episode_that_does_not(capsys):
+    env = Countdown()
+    run = SimpleNamespace(acting=lambda: SimpleNamespace(act=lambda observation: np.zeros((1, 2))))
+    assert len(list(play(run, env, Watch(max_steps=2)))) == 3
+    assert "cut off after 2 steps" in capsys.readouterr().out

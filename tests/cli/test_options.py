@@ -1,0 +1,65 @@
+from dataclasses import dataclass
+
+import pytest
+
+from etude.algorithms import ALGORITHMS
+from etude.cli.options import parse, schedule, schedule_text, split_positionals
+from etude.cli.train import with_hyperparameters
+from etude.networks import Conv, Mlp
+from etude.presets import PRESETS, lookup
+from etude.schedules import Linear
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example."""
+
+    rate: float | Linear = 0.5  # how fast
+    steps: int = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.001", 0.001), ("1e-3:0", Linear(1e-3, 0.0)), ("1:0.05:0.1", Linear(1.0, 0.05, 0.1))],
+)
+def test_a_schedule_is_written_start_end_fraction(text, value):
+    assert schedule(text) == value
+    assert schedule(schedule_text(value)) == value
+    assert parse(Example, ["--rate", text], "try").rate == value
+
+
+def test_what_is_no_schedule_is_refused_with_an_example(capsys):
+    for text in ("fast", "1:2:3:4", ""):
+        with pytest.raises(SystemExit) as exit:
+            parse(Example, ["--rate", text], "try")
+        assert exit.value.code == 2
+    assert "1:0.05:0.1" in capsys.readouterr().err
+
+
+def test_positionals_stand_before_the_options():
+    assert split_positionals(["dqn", "CartPole-v1", "--seed", "1"]) == (["dqn", "CartPole-v1"], ["--seed", "1"])
+    assert split_positionals(["--seed", "1", "dqn"]) == ([], ["--seed", "1", "dqn"])
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_every_hyperparameter_of_an_algorithm_is_an_option_with_its_default(name):
+    default = ALGORITHMS[name][1]()
+    options = parse(with_hyperparameters(name), [], "try")
+    assert options.set == default
+    changed = parse(with_hyperparameters(name), ["--set.gamma", "0.5", "--set.network.widths", "8", "9"], "try").set
+    assert (changed.gamma, changed.network.widths) == (0.5, (8, 9))
+    assert type(changed) is type(default)
+
+
+@pytest.mark.parametrize(("name", "env"), [(name, env) for name, envs in PRESETS.items() for env in envs])
+def test_the_defaults_for_a_known_environment_are_its_preset(name, env):
+    options = parse(with_hyperparameters(name, env), [], "try")
+    preset = lookup(name, env)
+    assert options.steps == preset.steps
+    assert {field: getattr(options.set, field) for field in preset.config} == preset.config
+
+
+def test_another_kind_of_network_brings_its_own_options():
+    assert isinstance(parse(with_hyperparameters("dqn", "CartPole-v1", "mlp"), [], "try").set.network, Mlp)
+    options = parse(with_hyperparameters("dqn", "CartPole-v1", "conv"), ["--set.network.widths", "32"], "try")
+    assert options.set.network == Conv(widths=(32,))

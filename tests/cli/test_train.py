@@ -1,0 +1,128 @@
+import json
+
+import pytest
+from a_made_up_run import MadeUpRun
+
+from etude import cli
+from etude.cli.sessions import Cadence, carry_out
+from etude.report import read_records
+from etude.run_directory import RunDirectory
+
+CADENCE = Cadence(target=100.0, evaluate_every=50, evaluate_episodes=3, save_every=500)
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """The arguments of every `Run` that is made; none is carried out."""
+    calls = []
+
+    class Run(MadeUpRun):
+        def __init__(self, *arguments, **options):
+            calls.append((arguments, options))
+            super().__init__(None)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr("etude.run.Run", Run)
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
+    given = "--steps 200 --seed 3 --engine torch --envs 4 --workers 2 --run-dir here --set.gamma 0.5 --target 7"
+    assert cli.main(["train", "dqn", "CartPole-v1", *given.split()]) == 0
+    ((arguments, options),) = made
+    assert arguments == ("dqn", "CartPole-v1")
+    assert options["config"].gamma == 0.5
+    assert {name: options[name] for name in ("seed", "engine", "environments", "workers", "device")} == {
+        "seed": 3, "engine": "torch", "environments": 4, "workers": 2, "device": "auto",
+    }  # fmt: skip
+    text = capsys.readouterr().out
+    for command in ("evaluate", "watch", "plot", "resume"):
+        assert f"etude {command} here" in text
+    assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"] == {
+        "target": 7.0, "evaluate_every": 10, "evaluate_episodes": 10, "save_every": 20,
+    }  # fmt: skip
+
+
+def test_without_hyperparameters_the_run_chooses_them_itself(made):
+    cli.main(["train", "dqn", "CartPole-v1", "--steps", "100"])
+    assert made[0][1]["config"] is None
+
+
+@pytest.mark.parametrize("given", [["--network", "conv"], ["--network=conv"]])
+def test_the_kind_of_network_that_is_asked_for_is_taken(made, given):
+    cli.main(["train", "ppo", "CartPole-v1", "--steps", "100", *given])
+    assert type(made[0][1]["config"].network).__name__ == "Conv"
+
+
+@pytest.mark.parametrize("names", [[], ["dqn"], ["--seed", "1", "dqn", "CartPole-v1"], ["dqn", "CartPole-v1", "more"]])
+def test_train_says_how_it_is_called(made, names, capsys):
+    assert cli.main(["train", *names]) == 2
+    assert "etude train ALGORITHM ENV" in capsys.readouterr().err
+    assert made == []
+
+
+def test_an_algorithm_that_there_is_not_is_refused_with_those_that_there_are(made, capsys):
+    assert cli.main(["train", "dqnn", "CartPole-v1"]) == 2
+    assert "dqn, ppo, sac" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_made_leaves_no_directory(monkeypatch, tmp_path):
+    from etude.errors import SpaceError
+
+    def refuse(*_, **__):
+        raise SpaceError("no")
+
+    monkeypatch.setattr("etude.run.Run", refuse)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "dqn", "CartPole-v1"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def carried_out(tmp_path, **about):
+    directory = RunDirectory.create(tmp_path / "run", "dqn")
+    run = MadeUpRun(directory, **about)
+    with directory:
+        return carry_out(run, 1_000, CADENCE), run
+
+
+def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path):
+    code, run = carried_out(tmp_path)
+    assert code == 0
+    assert run.asked == (
+        1_000, {"target": 100.0, "evaluate_every": 50, "evaluate_episodes": 3, "save_every": 500},
+    )  # fmt: skip
+    assert read_records(run.directory.metrics)[-1]["finished"] == "steps"
+    assert run.directory.curve.read_bytes().startswith(b"\x89PNG")
+    assert list(run.directory.tensorboard.glob("events.*"))
+    config = run.directory.read_config()
+    assert (config["algorithm"], config["total"], config["cadence"]["target"]) == ("dqn", 1_000, 100.0)
+
+
+def test_an_interrupted_session_tells_how_to_go_on(tmp_path, capsys):
+    code, run = carried_out(tmp_path, reason="interrupted")
+    assert code == 130
+    assert f"etude resume {run.directory.path}" in capsys.readouterr().out
+
+
+def test_the_end_says_whether_the_target_was_reached(tmp_path, capsys):
+    carried_out(tmp_path / "a", reason="target")
+    assert "Reached a mean return of 100 at step 1,000" in capsys.readouterr().out
+    carried_out(tmp_path / "b", best=80.0)
+    assert "No evaluation reached 100; the best mean return was 80.0" in capsys.readouterr().out
+    carried_out(tmp_path / "c", best=120.0)
+    assert "No evaluation" not in capsys.readouterr().out
+
+
+def test_the_reporters_are_closed_when_training_fails(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr("etude.cli.sessions.Progress.close", lambda self: closed.append(self))
+    monkeypatch.setattr(MadeUpRun, "train", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        carried_out(tmp_path)
+    assert len(closed) == 1
