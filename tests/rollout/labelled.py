@@ -119,7 +119,7 @@ class Noisy:
 
 
 class Faulty(Labelled):
-    """Does something once, at step number `after` of environment 1; the file `flag` says that it is done ("": always)."""
+    """Does something at step number `after` of environment 1, until the file `flag` exists ("": always)."""
 
     def __init__(self, columns, fault, flag: str, after: int = 5):
         super().__init__(columns)

@@ -1,0 +1,141 @@
+"""Whole programs that use a pool: what they need, and what they leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+import gymnasium
+import numpy as np
+from etude.envs import make_environments
+from etude.rollout import Pool, PoolOptions
+from labelled import Adder, Labelled, Noisy
+
+class Mine(Labelled):
+    pass
+
+def pids(rollout):
+    return " ".join(str(worker.process.pid) for worker in rollout._crew.workers)
+
+def make(kind=Mine, **options):
+    rollout = Pool(kind, Adder, Noisy(), 1, 4, 2, PoolOptions(**options))
+    print(pids(rollout), flush=True)
+    return rollout
+"""
+
+
+def start(tmp_path: Path, body: str) -> subprocess.Popen:
+    script = tmp_path / "program.py"
+    script.write_text(SCRIPT + textwrap.dedent(body))
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    return subprocess.Popen(
+        [sys.executable, script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def workers_of(program: subprocess.Popen) -> list[int]:
+    return [int(pid) for pid in program.stdout.readline().split()]
+
+
+def assert_nothing_is_left(program: subprocess.Popen, workers: list[int]) -> None:
+    assert len(workers) == 2
+    until = time.monotonic() + 10
+    while time.monotonic() < until and any(Path(f"/proc/{pid}/exe").exists() for pid in workers):
+        time.sleep(0.02)
+    assert [pid for pid in workers if Path(f"/proc/{pid}/exe").exists()] == []
+    if os.path.isdir("/dev/shm"):
+        assert [name for name in os.listdir("/dev/shm") if f"-{program.pid}-" in name] == []
+
+
+def test_a_script_needs_no_main_guard_and_workers_do_not_run_it_again(tmp_path):
+    program = start(tmp_path, "print('ran'); rollout = make(); print(rollout.collect(5, 0).shape)")
+    out, err = program.communicate(timeout=60)
+    lines = out.split("\n")
+    assert (lines[0], lines[2], err) == ("ran", "(5, 4)", "")
+    assert_nothing_is_left(program, [int(pid) for pid in lines[1].split()])
+
+
+@pytest.mark.parametrize("last", ["raise RuntimeError('mine')", "sys.exit(4)", "del rollout; time.sleep(0.3)"])
+def test_a_program_that_ends_without_closing_leaves_nothing(tmp_path, last):
+    program = start(tmp_path, f"rollout = make(overlap=True)\nrollout.collect(5, 0, upcoming=100000)\n{last}")
+    workers = workers_of(program)
+    _, err = program.communicate(timeout=60)
+    assert_nothing_is_left(program, workers)
+    assert "etude" not in err
+
+
+def test_ctrl_c_ends_the_program_and_its_workers_without_their_tracebacks(tmp_path):
+    program = start(tmp_path, "rollout = make()\nwhile True: rollout.collect(1000, 0)")
+    workers = workers_of(program)
+    time.sleep(0.2)
+    os.killpg(program.pid, signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert_nothing_is_left(program, workers)
+    assert err.count("Traceback") == 1
+    assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("doing", ["time.sleep(100)", "rollout.collect(10 ** 9, 0)"])
+def test_workers_end_with_a_parent_that_is_killed_even_inside_an_environment(tmp_path, number, doing):
+    body = f"""
+    class Slow(Mine):
+        def step(self, action):
+            time.sleep(100)
+
+    rollout = make({"Slow" if "collect" in doing else "Mine"})
+    {doing}
+    """
+    program = start(tmp_path, body)
+    workers = workers_of(program)
+    time.sleep(0.2)
+    program.send_signal(number)
+    program.communicate(timeout=60)
+    assert_nothing_is_left(program, workers)
+
+
+def test_environments_that_a_program_registered_are_known_to_its_workers(tmp_path):
+    body = """
+    from gymnasium.envs.classic_control import CartPoleEnv
+    gymnasium.register("Twice-v0", entry_point=lambda: CartPoleEnv(), max_episode_steps=5)
+    from functools import partial
+    rollout = make(partial(make_environments, "Twice-v0", run_seed=1))
+    """
+    program = start(tmp_path, body)
+    out, err = program.communicate(timeout=60)
+    assert err == ""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
+    body = """
+    from functools import partial
+    class Counting(Mine):
+        def __init__(self, columns):
+            super().__init__(columns)
+            self.inner = make_environments("CartPole-v1", np.asarray(columns), 1)
+        def step(self, action):
+            found = {"torch", "jax", "keras", "tensorflow", "matplotlib", "rich", "tyro"} & set(sys.modules)
+            assert not found, found
+            return super().step(action)
+    rollout = make(Counting)
+    rollout.collect(5, 0)
+    for pid in pids(rollout).split():
+        print(int(open(f"/proc/{pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2 ** 20)
+    """
+    program = start(tmp_path, body)
+    out, err = program.communicate(timeout=60)
+    assert err == ""
+    assert all(float(size) <= 90 for size in out.split("\n")[1:3])
