@@ -36,8 +36,8 @@ def check_values(values: Any, explorer: str) -> np.ndarray:
 
 
 def check_distribution(output: Any, explorer: str) -> Any:
-    """A distribution without NaN, with some action that is allowed; raises ConfigError for anything else."""
-    if not isinstance(output, tuple):
+    """A finite distribution, with some action that is allowed; raises ConfigError for anything else."""
+    if not isinstance(output, tuple) or type(output) is tuple:
         raise ConfigError(
             f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
             f"Gaussian(mean, log_std) or Deterministic(action); the agent's act returned {describe(output)}."
@@ -52,7 +52,7 @@ def check_distribution(output: Any, explorer: str) -> Any:
 def allowed(values: np.ndarray) -> np.ndarray:
     """Which of the values or logits [N, n] belong to actions that may be chosen, [N, n] bool.
 
-    Raises NumericalError for NaN, EnvironmentFault where every action is masked.
+    Raises NumericalError for NaN and infinity, EnvironmentFault where every action is masked.
     """
     check_numbers(values)
     free = values > MASKED
@@ -66,12 +66,12 @@ def allowed(values: np.ndarray) -> np.ndarray:
 
 
 def check_numbers(output: Any) -> None:
-    """Raise NumericalError where an array of the output is NaN."""
+    """Raise NumericalError where an array of the output is NaN or infinite; minus infinity passes, as a mask."""
     for leaf in trees.leaves(output):
-        bad = np.argwhere(np.isnan(leaf))
+        bad = np.argwhere(~(leaf < np.inf))
         if bad.size:
             row = bad[0][0]
             raise NumericalError(
-                f"The agent's output is NaN for environment {row} of {len(leaf)}: {leaf[row]}. Either the weights have "
-                "diverged (lower the learning rate, or clip gradients) or an observation is not finite."
+                f"The agent's output for environment {row} of {len(leaf)} is NaN or infinite: {leaf[row]}. Either the "
+                "weights have diverged (lower the learning rate, or clip gradients) or an observation is not finite."
             )

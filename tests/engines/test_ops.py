@@ -1,0 +1,99 @@
+"""Every array function gives on one engine what it gives in NumPy, with the same shape and kind of number."""
+
+import numpy as np
+import pytest
+from frameworks import FRAMEWORKS
+
+from etude import ops
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(3, 4)).astype(np.float32)
+POSITIVE = np.abs(X) + np.float32(0.1)
+INDEX = np.array([0, 3, 1], np.int32)
+W, STACKED = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(2, 4, 5)).astype(np.float32)
+BIAS, STACKED_BIAS = RNG.normal(size=5).astype(np.float32), RNG.normal(size=(2, 1, 5)).astype(np.float32)
+IMAGES, KERNEL = RNG.normal(size=(2, 9, 8, 3)).astype(np.float32), RNG.normal(size=(3, 2, 3, 5)).astype(np.float32)
+
+ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp square abs sign isfinite stop_gradient zeros_like ones_like"
+REDUCTIONS = "sum mean std max min"
+ALONG_THE_LAST_AXIS = "argmax logsumexp softmax log_softmax cumsum sort"
+
+CALLS = [(name, (X,)) for name in f"{ELEMENTWISE} {REDUCTIONS} {ALONG_THE_LAST_AXIS}".split()]
+CALLS += [(name, (POSITIVE,)) for name in ("log", "log1p", "sqrt")]
+CALLS += [(name, (X, axis, True)) for name in f"{REDUCTIONS} logsumexp".split() for axis in (0, -1)]
+CALLS += [(name, (np.stack([X, -X]), (0, 2))) for name in REDUCTIONS.split()]
+CALLS += [
+    ("minimum", (X, 0.3)),
+    ("minimum", (0.3, X)),
+    ("minimum", (X, X[::-1].copy())),
+    ("maximum", (X, 0)),
+    ("maximum", (-0.3, X)),
+    ("clip", (X, -0.1, 0.2)),
+    ("clip", (X, -POSITIVE, 0.2)),
+    ("where", (X > 0, X, -1e9)),
+    ("where", (X > 0, 1.0, 0.0)),
+    ("mean", (X > 0,)),
+    ("sum", (X > 0, -1)),
+    ("all", (X > 0,)),
+    ("all", (X > -0.5, 0)),
+    ("cast", (INDEX, "float32")),
+    ("one_hot", (INDEX, 4)),
+    ("one_hot", (INDEX.astype(np.int64), 2)),
+    ("take_last", (X, INDEX)),
+    ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
+    ("linear_recurrence", (X, POSITIVE, X[0])),
+    ("matmul", (X, W)),
+    ("matmul", (X, STACKED)),
+    ("matmul", (np.stack([X, -X]), STACKED)),
+    ("affine", (X, W, BIAS)),
+    ("affine", (np.stack([X, -X]), W, BIAS)),
+    ("affine", (X, STACKED, STACKED_BIAS)),
+    ("affine", (np.stack([X, -X]), STACKED, STACKED_BIAS)),
+    ("conv", (IMAGES, KERNEL, 2)),
+    ("concatenate", ([X, X],)),
+    ("concatenate", ([X, X], 0)),
+    ("stack", ([X, X],)),
+    ("stack", ([X, X], -1)),
+    ("reshape", (X, (-1, 2))),
+    ("expand_dims", (X, 1)),
+    ("squeeze", (X[:, None], 1)),
+    ("swapaxes", (X, 0, 1)),
+]
+
+
+@pytest.fixture(scope="module")
+def framework(engine_name):
+    return FRAMEWORKS[engine_name]()
+
+
+def to_framework(value, framework):
+    if isinstance(value, list):
+        return [framework.array(part) for part in value]
+    return framework.array(value) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize(("name", "arguments"), CALLS, ids=[name for name, _ in CALLS])
+def test_the_engine_agrees_with_numpy(name, arguments, framework):
+    function = getattr(ops, name)
+    expected = np.asarray(function(*arguments))
+    found = framework.numpy(function(*(to_framework(value, framework) for value in arguments)))
+    assert found.shape == expected.shape
+    assert found.dtype.kind == expected.dtype.kind
+    assert found.dtype.itemsize <= expected.dtype.itemsize
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_every_function_is_compared():
+    public = {name for name, value in vars(ops).items() if callable(value) and value.__module__ == "etude.ops"}
+    assert public - {name for name, _ in CALLS} == set()
+
+
+def test_an_array_of_the_framework_wins_over_numpy_arrays_and_numbers(framework):
+    x = framework.array(X)
+    for result in (
+        ops.minimum(POSITIVE, x),
+        ops.maximum(x, POSITIVE),
+        ops.where(X > 0, x, POSITIVE),
+        ops.clip(x, X, 1.0),
+    ):
+        assert type(result) is type(x * 1.0)

@@ -1,0 +1,112 @@
+"""Losses and returns against hand-worked numbers and the identities between them."""
+
+import numpy as np
+import pytest
+
+from etude.losses import policy, returns, soft, value
+
+
+def f(*values):
+    return np.array(values, np.float32)
+
+
+def trajectories(seed=0, steps=9, columns=4):
+    rng = np.random.default_rng(seed)
+    draw = lambda: rng.normal(size=(steps, columns)).astype(np.float32)  # noqa: E731
+    discount = np.where(rng.random((steps, columns)) < 0.2, 0, 0.9).astype(np.float32)
+    return draw(), discount, draw(), draw()
+
+
+def test_the_temporal_difference_is_the_target_minus_the_value():
+    np.testing.assert_allclose(value.td(f(1, 1), f(2, 2), f(0.5, 0), f(4, 4)), [3, 1])
+
+
+def test_q_learning_takes_the_value_of_the_action_and_the_best_that_follows():
+    q, next_q = np.array([[1, 5], [1, 5]], np.float32), np.array([[7, 3], [7, 3]], np.float32)
+    error = value.q_learning(q, np.array([0, 1]), f(1, 1), f(0.5, 0), next_q)
+    np.testing.assert_allclose(error, [1 + 3.5 - 1, 1 - 5])
+
+
+def test_double_q_values_the_choosers_action_and_not_the_best_one():
+    q, next_q, chooser = f(0, 0)[None], f(100, 2)[None], f(1, 3)[None]
+    np.testing.assert_allclose(value.double_q(q, np.array([0]), f(1), f(0.5), next_q, chooser), [2])
+
+
+def test_huber_is_a_parabola_inside_and_a_tangent_outside():
+    np.testing.assert_allclose(value.huber(f(-3, -0.5, 0, 2), 2.0), [4, 0.125, 0, 2])
+    np.testing.assert_allclose(value.squared(f(-3, 2)), [4.5, 2])
+
+
+def test_ppo_takes_the_lower_of_the_free_and_the_clipped_gain():
+    log_ratio = np.log(f(1.5, 1.5, 0.5, 0.5, 1.1))
+    loss = policy.ppo_clip(log_ratio, f(1, -1, 1, -1, 2), 0.2)
+    np.testing.assert_allclose(loss, [-1.2, 1.5, -0.5, 0.8, -2.2], rtol=1e-6)
+
+
+def test_value_clip_takes_the_larger_error():
+    loss = policy.value_clip(f(2, 0.1, 2), f(0, 0, 0), f(3, 3, 1), 0.5)
+    np.testing.assert_allclose(loss, [0.5 * 2.5**2, 0.5 * 2.9**2, 0.5 * 1], rtol=1e-6)
+
+
+def test_standardised_numbers_have_mean_zero_and_deviation_one_and_equal_ones_become_zero():
+    x = policy.standardise(f(1, 2, 3, 6))
+    np.testing.assert_allclose([x.mean(), x.std()], [0, 1], atol=1e-6)
+    np.testing.assert_array_equal(policy.standardise(f(3, 3, 3)), 0)
+
+
+def test_soft_losses_hand_worked():
+    np.testing.assert_allclose(soft.lowest(np.array([[1, 5], [2, 4]], np.float32)), [1, 4])
+    np.testing.assert_allclose(soft.soft_target(f(1), f(0.9), f(2), f(-1), 0.5), [1 + 0.9 * 2.5])
+    np.testing.assert_allclose(soft.soft_actor(f(2), f(-1), 0.5), [-2.5])
+    np.testing.assert_allclose(soft.soft_temperature(-1.0, f(-3, 1), -2.0), [-5, -1])
+
+
+def test_lambda_zero_is_one_step_and_lambda_one_is_the_whole_return():
+    reward, discount, _, following = trajectories()
+    one_step = returns.lambda_returns(reward, discount, following, 0.0)
+    np.testing.assert_allclose(one_step, reward + discount * following, rtol=1e-5)
+    whole = returns.lambda_returns(reward, discount, following, 1.0)
+    np.testing.assert_allclose(whole, returns.discounted_returns(reward, discount, following[-1]), rtol=1e-5)
+
+
+def test_one_step_returns_and_returns_of_more_steps_than_there_are():
+    reward, discount, _, following = trajectories(1)
+    np.testing.assert_allclose(
+        returns.n_step_returns(reward, discount, following, 1), reward + discount * following, rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        returns.n_step_returns(reward, discount, following, 50),
+        returns.discounted_returns(reward, discount, following[-1]),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_n_step_returns_follow_their_definition():
+    reward, discount, _, following = trajectories(2)
+    found = returns.n_step_returns(reward, discount, following, 4)
+    for t in range(len(reward)):
+        end = min(t + 4, len(reward)) - 1
+        expected = following[end]
+        for i in range(end, t - 1, -1):
+            expected = reward[i] + discount[i] * expected
+        np.testing.assert_allclose(found[t], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.6, 1.0])
+def test_advantages_are_lambda_returns_minus_values_where_values_are_consistent(lambda_):
+    reward, discount, present, _ = trajectories(3)
+    following = np.concatenate([present[1:], present[:1]])
+    advantage = returns.advantages(reward, discount, present, following, lambda_)
+    target = returns.lambda_returns(reward, discount, following, lambda_)
+    np.testing.assert_allclose(advantage, target - present, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_flows_back_across_the_end_of_an_episode():
+    reward, discount, present, following = trajectories(4)
+    discount[4] = 0
+    before = returns.advantages(reward, discount, present, following, 0.9)
+    reward[5:] += 100
+    after = returns.advantages(reward, discount, present, following, 0.9)
+    np.testing.assert_array_equal(after[:5], before[:5])
+    assert not np.allclose(after[5:], before[5:])
