@@ -169,9 +169,11 @@ def from_zero(space: Space) -> Space:
     return space
 
 
-def flat_mask(mask: Any) -> Any:
-    """Gymnasium masks a MultiDiscrete with a tuple of masks; agents see them joined."""
-    return np.concatenate([np.asarray(part) for part in mask]) if isinstance(mask, tuple) else mask
+def flat_mask(mask: Any) -> np.ndarray:
+    """What is not 0 is legal. Gymnasium masks a MultiDiscrete with a tuple of masks; agents see them joined."""
+    return (
+        np.concatenate([np.asarray(part, bool) for part in mask]) if isinstance(mask, tuple) else np.asarray(mask, bool)
+    )
 
 
 class Observations:

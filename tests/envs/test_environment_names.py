@@ -1,0 +1,174 @@
+"""What a user may name as an environment, and what is said where it does not exist."""
+
+import sys
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.vector import SyncVectorEnv
+from worlds import Counter
+
+from etude.envs import choose_vectorization, make_environment, make_environments
+from etude.errors import ConfigError, MissingExtra
+
+SOURCE = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+def short(length=7, render_mode=None):
+    return gymnasium.wrappers.TimeLimit(CartPoleEnv(render_mode=render_mode), length)
+
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "my_cartpoles.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("my_cartpoles", None)
+
+
+def limit(environment):
+    return environment.env._max_episode_steps
+
+
+def test_a_gymnasium_id_a_class_and_a_callable_make_environments():
+    for env in ("CartPole-v1", CartPoleEnv, lambda: gym.make("CartPole-v1")):
+        environment = make_environment(env)
+        assert environment.spaces.action.n == 2
+        assert environment.reset(seed=0).shape == (4,)
+
+
+def test_a_module_and_a_callable_in_the_current_folder(folder):
+    assert limit(make_environment("my_cartpoles:short")) == 7
+
+
+def test_a_file_and_a_callable(folder):
+    for path in ("my_cartpoles.py", str(folder / "my_cartpoles.py")):
+        environment = make_environment(f"{path}:short", length=9)
+        assert limit(environment) == 9
+        assert environment.name == f"{path}:short"
+
+
+def test_gymnasium_s_own_module_and_id():
+    assert make_environment("gymnasium:CartPole-v1").reset(seed=0).shape == (4,)
+
+
+def test_ids_are_made_without_the_checking_wrapper():
+    env = make_environment("CartPole-v1").env
+    while isinstance(env, gym.Wrapper):
+        assert not isinstance(env, gym.wrappers.PassiveEnvChecker)
+        env = env.env
+
+
+def test_keywords_reach_what_makes_the_environment():
+    assert limit(make_environment("CartPole-v1", max_episode_steps=33)) == 33
+    environments = make_environments("CartPole-v1", np.arange(2), 0, max_episode_steps=5)
+    environments.reset()
+    flags = [environments.step(np.array([t % 2] * 2))[3].tolist() for t in range(5)]
+    assert flags[-1] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("CartPole-v7", "Did you mean CartPole-v1"),
+        ("cartpole-v1", "Did you mean CartPole-v1"),
+        ("LunarLander", "Did you mean LunarLander"),
+        ("Ponk-v9", "There is no Gymnasium environment 'Ponk-v9'"),
+        ("ALE/Pong-v5", "pip install ale-py.*'ale_py:ALE/Pong-v5'"),
+        ("Taxi-v3", "deprecated.*Taxi-v4"),
+        ("no_such_module:make", "Cannot import 'no_such_module'"),
+        ("no_such_file.py:make", "There is no file 'no_such_file.py'"),
+        ("gymnasium:wrapers", "gymnasium has no 'wrapers'.*Did you mean"),
+        ("my_cartpoles:number", "is a int; expected a callable"),
+        ("my_cartpoles:shrt", "has no 'shrt'. Did you mean short"),
+        (7, "got 7"),
+        (CartPoleEnv(), "pass a callable that makes it: lambda: CartPoleEnv"),
+    ],
+)
+def test_what_cannot_be_made_says_why(env, message, folder):
+    with pytest.raises(ConfigError, match=message):
+        make_environment(env)
+
+
+def test_what_the_user_s_module_fails_to_import_is_not_mistaken_for_the_module(folder):
+    (folder / "my_broken.py").write_text("import no_such_dependency")
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
+        make_environment("my_broken:make")
+
+
+def test_a_missing_dependency_of_gymnasium_is_named_with_what_installs_it():
+    def make():
+        raise gym.error.DependencyNotInstalled("Box2D is not installed")
+
+    with pytest.raises(MissingExtra, match=r"pip install 'etude\[envs\]'"):
+        make_environment(make)
+
+
+def test_a_missing_simulator_module_is_named_with_what_installs_it(monkeypatch):
+    def make():
+        raise ModuleNotFoundError("No module named 'mujoco'", name="mujoco")
+
+    with pytest.raises(MissingExtra, match=r"pip install 'etude\[envs\]'"):
+        make_environment(make)
+
+
+def test_what_is_no_environment_is_refused():
+    for make in (dict, lambda: 3):
+        with pytest.raises(ConfigError, match="expected a gymnasium.Env"):
+            make_environment(make)
+
+
+def test_an_environment_of_the_old_gym_package_is_named_as_such():
+    old = types.new_class("OldEnv", ())
+    old.__module__ = "gym.core"
+    with pytest.raises(ConfigError, match="old gym package; subclass gymnasium.Env"):
+        make_environment(lambda: old())
+
+
+def fleet(num_envs, first=0):
+    return SyncVectorEnv([lambda i=i: Counter(first + i) for i in range(num_envs)], autoreset_mode="SameStep")
+
+
+def test_a_callable_with_num_envs_makes_a_simulator_of_the_right_size():
+    environments = make_environments(fleet, np.arange(5), 0, first=10)
+    assert environments.native
+    assert environments.reset()[:, 0].tolist() == [10, 11, 12, 13, 14]
+
+
+def test_a_simulator_cannot_be_looped_and_a_plain_callable_not_vectorised():
+    with pytest.raises(ConfigError, match="vectorization='native'"):
+        make_environments(fleet, np.arange(2), 0, "loop")
+    with pytest.raises(ConfigError, match="no vectorised form.*vectorization='loop'"):
+        make_environments(Counter, np.arange(2), 0, "native")
+    with pytest.raises(ConfigError, match="parameter num_envs"):
+        make_environments(lambda: fleet(2), np.arange(2), 0)
+
+
+def test_many_cartpoles_are_one_simulator_and_few_are_looped():
+    assert choose_vectorization("CartPole-v1", 63) == "loop"
+    assert choose_vectorization("CartPole-v1", 64) == "native"
+    assert choose_vectorization("CartPole-v1", 64, "loop") == "loop"
+    assert choose_vectorization("Pendulum-v1", 500) == "loop"
+    assert choose_vectorization(fleet, 1) == "native"
+
+
+def test_a_vector_entry_point_that_does_not_fit_is_left_aside():
+    class Deaf(SyncVectorEnv):
+        def __init__(self, num_envs, **kwargs):
+            super().__init__([Counter] * num_envs)
+
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)
+
+    gym.register("Deaf-v0", Counter, vector_entry_point=Deaf)
+    try:
+        assert choose_vectorization("Deaf-v0", 100) == "loop"
+    finally:
+        del gym.registry["Deaf-v0"]
