@@ -64,7 +64,7 @@ def _resolve_name(name: str) -> Source:
     if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
         near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
         raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
-    return _resolve_id(name)
+    return _resolve_id(what)
 
 
 def _load_module(where: str, name: str) -> ModuleType:
