@@ -14,7 +14,7 @@ from etude import trees
 from etude.data import Steps
 from etude.errors import ConfigError
 from etude.replay.aside import Aside
-from etude.replay.observations import Where, Whole, flat, numbers
+from etude.replay.observations import Where, Whole, flat, numbers, require_shape
 from etude.trees import Tree
 
 
@@ -37,14 +37,31 @@ class FrameStacks:
         self.starts = Aside(trees.rows(self._older(self._one), 0), len(kind))
         self.start = np.full(len(kind), -1, np.int32)  # numbers in `starts` of rows that begin an episode
 
+    def verify(self, steps: Steps) -> None:
+        """Raise SpaceError or ConfigError where observations do not fit.
+
+        The first row and what follows it must share frames, or other images would be read than were added.
+        """
+        require_shape(self._one, steps.observation, "observation")
+        goes_on = np.flatnonzero(~(steps.terminated[0] | steps.truncated[0]))[:1]  # one tells: all are of one kind
+        following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
+
+        def compare(stacked: bool, now: np.ndarray, then: np.ndarray) -> None:
+            if stacked and not np.array_equal(now[goes_on][..., 1:], then[goes_on][..., :-1]):
+                raise ConfigError(
+                    f"frame_stack = {self.stack}, but consecutive observations do not share {self.stack - 1} frames, "
+                    "the newest one last. Leave frame_stack at 1 for observations that are not such stacks."
+                )
+
+        self._map(compare, trees.rows(steps.observation, 0), following)
+
     def write(self, where: Where, pending: Where, steps: Steps) -> None:
         """Store the observations of `steps` at `where` and those that follow at `pending`; reads `kind` at `where`."""
-        self._verify(steps)
         rows = numbers(where)
         for touched in (self.start[rows], self.start[pending]):
             self.starts.release(touched[touched >= 0])
         self.start[rows] = self.start[pending] = -1
-        observation = flat(self._one, steps.observation, "observation")
+        observation = flat(self._one, steps.observation)
         self.inner.put(where, self._newest(observation))
         self.inner.put(pending, self._newest(steps.next_observation))
         begins = np.flatnonzero(self.kind[self._before(rows, 1)])
@@ -154,20 +171,6 @@ class FrameStacks:
             together &= self.kind.take(self._before(rows, back)) == 0
             age += together
         return age
-
-    def _verify(self, steps: Steps) -> None:
-        """The first row and what follows it must share frames, or other images would be read than were added."""
-        goes_on = np.flatnonzero(~(steps.terminated[0] | steps.truncated[0]))[:1]  # one tells: all are of one kind
-        following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
-
-        def compare(stacked: bool, now: np.ndarray, then: np.ndarray) -> None:
-            if stacked and not np.array_equal(now[goes_on][..., 1:], then[goes_on][..., :-1]):
-                raise ConfigError(
-                    f"frame_stack = {self.stack}, but consecutive observations do not share {self.stack - 1} frames, "
-                    "the newest one last. Leave frame_stack at 1 for observations that are not such stacks."
-                )
-
-        self._map(compare, trees.rows(steps.observation, 0), following)
 
 
 def _last_axis(stacked: bool, leaf: np.ndarray) -> np.ndarray:

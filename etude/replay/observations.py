@@ -25,9 +25,13 @@ class Whole:
         self.finals = Aside(template, rows)
         self.final = np.zeros(rows, np.int32)  # numbers in `finals`; means nothing for rows that did not end an episode
 
+    def verify(self, steps: Steps) -> None:
+        """Raise SpaceError where observations do not fit."""
+        require_shape(self.kept, steps.observation, "observation")
+
     def write(self, where: Where, pending: Where, steps: Steps) -> None:
         """Store the observations of `steps` at `where` and those that follow at `pending`."""
-        self.put(where, flat(self.kept, steps.observation, "observation"))
+        self.put(where, flat(self.kept, steps.observation))
         self.put(pending, steps.next_observation)
 
     def put(self, where: Where, values: Tree) -> None:
@@ -98,16 +102,22 @@ def take(tree: Tree, rows: np.ndarray) -> Tree:
     return trees.map(lambda leaf: leaf.take(rows, 0), tree)
 
 
-def flat(stored: Tree, values: Tree, name: str) -> Tree:
-    """`values` [T, N, ...] as [T * N, ...]; SpaceError where the shape is not that of what is stored, [rows, ...]."""
+def require_shape(stored: Tree, values: Tree, name: str) -> None:
+    """Raise SpaceError where `values` [T, N, ...] are not of the shape of what is stored, [rows, ...]."""
+    if not isinstance(stored, np.ndarray):
+        trees.map(lambda leaf, value: require_shape(leaf, value, name), stored, values)
+    elif values.shape[2:] != stored.shape[1:]:
+        raise SpaceError(
+            f"The {name} handed to the replay has shape {values.shape[2:]}; expected {stored.shape[1:]}, as in the "
+            "spaces that the ring was built for."
+        )
+
+
+def flat(stored: Tree, values: Tree) -> Tree:
+    """`values` [T, N, ...] as [T * N, ...]."""
     if isinstance(stored, np.ndarray):
-        if values.shape[2:] != stored.shape[1:]:
-            raise SpaceError(
-                f"The {name} handed to the replay has shape {values.shape[2:]}; expected {stored.shape[1:]}, as in "
-                "the spaces that the ring was built for."
-            )
         return values.reshape(-1, *stored.shape[1:])
-    return trees.map(lambda leaf, value: flat(leaf, value, name), stored, values)
+    return trees.map(flat, stored, values)
 
 
 def numbers(where: Where) -> np.ndarray:

@@ -17,7 +17,7 @@ from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError
 from etude.replay import memory
 from etude.replay.frames import FrameStacks, newest_frames
-from etude.replay.observations import Where, Whole, flat, numbers
+from etude.replay.observations import Where, Whole, flat, numbers, require_shape
 from etude.spaces import Spaces
 from etude.trees import Tree
 
@@ -100,8 +100,7 @@ class Ring:
         times, columns = steps.shape[0], steps.columns.tolist()
         if times > self.limit:
             return self._add_in_parts(steps)
-        if True in steps.restarted.tolist():
-            self._cut(steps.columns[steps.restarted])
+        ended = self._verify(steps)
         together = self._even and columns == self._columns
         head = int(self.head[0])
         if together and head + times < self.slots:
@@ -112,8 +111,10 @@ class Ring:
         else:
             touched = self._places(times, steps.columns)
             where, pending = touched[: -len(columns)], touched[-len(columns) :]
+        if True in steps.restarted.tolist():
+            self._cut(steps.columns[steps.restarted])
         self._release(touched)
-        self._write(where, pending, steps)
+        self._write(where, pending, steps, ended)
         if together:
             self.head[:] = (head + times) % self.slots
             self.filled[:] = size = min(int(self.filled[0]) + times, self.limit)
@@ -241,6 +242,26 @@ class Ring:
         slots = (self.head[columns] + np.arange(times + 1)[:, None]) % self.slots
         return (slots * self.environments + columns).reshape(-1)
 
+    def _verify(self, steps: Steps) -> np.ndarray | None:
+        """Refuse what does not fit before anything is changed. Returns where, in T * N, episodes ended: [E]."""
+        self.observations.verify(steps)
+        require_shape(self.action, steps.action, "action")
+        for name, array in self.extras.items():
+            if name not in steps.extras:
+                raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
+            require_shape(array, steps.extras[name], name)
+        given = len(steps.final_index)
+        if not (np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or given):
+            return None
+        ended = np.flatnonzero(steps.terminated | steps.truncated)
+        places = steps.final_index[:, 0] * steps.shape[1] + steps.final_index[:, 1]
+        if ended.tolist() != places.tolist():
+            raise EtudeError(
+                f"Final observations were given for the rows (t, n) {steps.final_index.tolist()}; expected one for "
+                f"each that ended an episode, in order: {np.argwhere(steps.terminated | steps.truncated).tolist()}."
+            )
+        return ended
+
     def _release(self, touched: Where) -> None:
         """Forget how episodes ended in these rows."""
         kind = self.kind[touched]
@@ -248,31 +269,16 @@ class Ring:
             self.observations.release(numbers(touched)[kind & (TERMINATED | TRUNCATED) != 0])
             self.kind[touched] = 0
 
-    def _write(self, where: Where, pending: Where, steps: Steps) -> None:
-        ends = bool(np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or len(steps.final_index))
-        if ends:
+    def _write(self, where: Where, pending: Where, steps: Steps, ended: np.ndarray | None) -> None:
+        if ended is not None:
             self.kind[where] = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
+            rows = ended + where.start if isinstance(where, slice) else where[ended]
+            self.observations.end(rows, steps.final_observation)
         self.observations.write(where, pending, steps)
-        if ends:
-            self._end(where, steps)
-        self.action[where] = flat(self.action, steps.action, "action")
+        self.action[where] = flat(self.action, steps.action)
         self.reward[where] = steps.reward.reshape(-1)
         for name, array in self.extras.items():
-            if name not in steps.extras:
-                raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
-            array[where] = flat(array, steps.extras[name], name)
-
-    def _end(self, where: Where, steps: Steps) -> None:
-        """Keep the final observations of the rows that ended episodes."""
-        ended = self.kind[where].nonzero()[0]
-        if ended.tolist() != (steps.final_index[:, 0] * steps.shape[1] + steps.final_index[:, 1]).tolist():
-            raise EtudeError(
-                f"Final observations were given for the rows (t, n) {steps.final_index.tolist()}; expected one for "
-                f"each that ended an episode, in order: {np.argwhere(steps.terminated | steps.truncated).tolist()}."
-            )
-        self.observations.end(
-            ended + where.start if isinstance(where, slice) else where[ended], steps.final_observation
-        )
+            array[where] = flat(array, steps.extras[name])
 
     def _cut(self, columns: np.ndarray) -> None:
         """Nothing continues the newest rows of these columns: they become truncations that end in what is pending."""

@@ -57,7 +57,8 @@ class NStep:
         taken[1:] &= np.logical_and.accumulate(ring.kind.take(path[:-1]) == 0)
         count = taken.sum(0)
         powers = np.power(self.gamma, np.arange(self.n + 1)).astype(np.float32)
-        reward = np.tensordot(powers[:-1], np.where(taken, ring.reward.take(path), np.float32(0)), 1)
+        rewards = np.where(taken, ring.reward.take(path), np.float32(0))
+        reward = (powers[:-1] @ rewards.reshape(self.n, -1)).reshape(rows.shape)
         last = ring.ahead(rows, count - 1)
         return Batch(
             observation=ring.observation(rows),

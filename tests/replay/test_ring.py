@@ -193,6 +193,9 @@ def test_wrong_steps_are_refused_with_a_reason():
         ring.add(changed(extras={}))
     with pytest.raises(EtudeError, match=r"in order: \[\[1, 2\]\]"):
         ring.add(changed(truncated=np.array([[False, False, False], [False, False, True]])))
+    ring.add(steps)  # nothing was lost
+    ring.check()
+    assert_all_transitions_are_true(ring, world)
 
 
 def test_observations_that_are_no_stacks_are_refused():
