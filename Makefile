@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= jax tensorflow torch
+BENCHMARKS ?= learn_step rollouts replay acting start_up whole_run
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 FLOORS_0_TO_2 := $(wildcard etude/data.py etude/trees.py etude/spaces.py etude/events.py etude/protocols.py \
-  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py \
+  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py etude/checks.py etude/config_json.py \
   etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
 
 .PHONY: help train test engines check bench slow
@@ -40,11 +41,13 @@ engine-%:
 check: $(VENV)/.ready-test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy $(FLOORS_0_TO_2)
+	$(PY) -m mypy --follow-imports=silent $(FLOORS_0_TO_2)
 	$(PY) -m pytest tests/layers
 
+# PEERS=path/to/python compares with the libraries of benchmarks/requirements-peers.txt.
 bench: $(VENV)/.ready-test
-	$(PY) -m benchmarks
+	@for name in $(BENCHMARKS); do \
+	echo "== $$name =="; $(PY) benchmarks/$$name.py $(if $(PEERS),--peers $(PEERS)) || exit 1; done
 
 slow: $(VENV)/.ready-test
 	$(PY) benchmarks/learning.py
