@@ -9,13 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.data import EpisodeEnd
 from etude.errors import ConfigError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import Actor, Collector
-from etude.rollout.rows import Rows, Template, capacity
+from etude.rollout.rows import Ends, Rows, Template, capacity
 from etude.rollout.worker import Channel, Memory, counters_of
-from etude.trees import Tree
 
 
 class PortableActor(Actor, Protocol):
@@ -44,14 +42,12 @@ class Piece(NamedTuple):
     template: Template | None  # None: as in the piece before
     steps: int
     width: int  # columns in the buffer
-    final_observation: Tree
-    final_index: np.ndarray
-    episodes: tuple[EpisodeEnd, ...]
+    ends: Ends
     restarted: np.ndarray
 
 
 class Free(NamedTuple):
-    """The parent has read a buffer."""
+    """The parent has read a buffer. (That it has read all of them before goes without saying in an Order.)"""
 
 
 class Save(NamedTuple):
@@ -86,7 +82,7 @@ class Acting:
     def __init__(self, collector: Collector, weights: Weights, memory: Memory):
         self._collector, self._weights, self._buffers = collector, weights, memory.buffers
         self._version = 0
-        self._written, self._free = 0, len(memory.buffers)
+        self._written, self._free = 0, 0
         self._told = False
 
     def serve(self, request: Any, channel: Channel) -> None:
@@ -104,6 +100,7 @@ class Acting:
         if order.version != self._version:
             self._collector.actor.load({name: self._weights[name].copy() for name in order.weights})
             self._version = order.version
+        self._free = len(self._buffers)
         if order.cut:
             self._collector.cut()
         width = len(self._collector.columns) if self._collector.environments.native else order.n
@@ -122,9 +119,8 @@ class Acting:
         self._written, self._free = self._written + 1, self._free - 1
         template = None if self._told else self._collector.template()
         self._told = True
-        return Piece(
-            buffer, template, steps, width, done.final_observation, done.final_index, done.episodes, done.restarted
-        )
+        ends = Ends(done.final_index, done.final_observation, done.episodes)
+        return Piece(buffer, template, steps, width, ends, done.restarted)
 
     def _room(self, width: int) -> int:
         size = len(self._buffers[0])

@@ -98,7 +98,9 @@ class Collector:
         noise = self._draw(steps, n)
         total, length, counters = self._total[:n], self._length[:n], self._counters
         observation = self._observation if n == len(self.columns) else trees.rows(self._observation, slice(n))
-        ends = Ends([], [], [])
+        index: list[tuple[int, int]] = []
+        finals: list[Tree] = []
+        episodes: list[EpisodeEnd] = []
         for t in range(steps):
             choice = explorer(act(observation), noise[t], step)
             trees.put(rows.observation, t, observation)
@@ -109,13 +111,15 @@ class Collector:
             rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
             total += reward
             length += 1
-            if final:
-                self._end_episodes(t, terminated, final, ends)
+            for i in sorted(final):
+                index.append((t, i))
+                finals.append(final[i])
+                episodes.append(self._end_episode(i, not terminated[i]))
             counters[0] += 1
             step += stride
         trees.put(rows.observation, steps, observation)
         self._keep(observation, n)
-        return ends
+        return Ends.of(index, finals, episodes, self.template().observation)
 
     def _draw(self, steps: int, n: int) -> np.ndarray:
         """Noise [steps, n, k]: each environment has a generator of its own, whichever worker it is in."""
@@ -123,15 +127,12 @@ class Collector:
         draws = [self._explorer.draw(rng, steps, space) for rng in self._generators[:n]]
         return np.stack(draws, axis=1)
 
-    def _end_episodes(self, t: int, terminated: np.ndarray, final: dict[int, Tree], ends: Ends) -> None:
-        for i in sorted(final):
-            number, episode, length = int(self.columns[i]), int(self._episode[i]), int(self._length[i])
-            end = EpisodeEnd(number, episode, length, float(self._total[i]), not terminated[i])
-            ends.index.append((t, i))
-            ends.observations.append(final[i])
-            ends.episodes.append(end)
-            self._total[i], self._length[i] = 0.0, 0
-            self._episode[i] += 1
+    def _end_episode(self, i: int, truncated: bool) -> EpisodeEnd:
+        number, episode, length = int(self.columns[i]), int(self._episode[i]), int(self._length[i])
+        end = EpisodeEnd(number, episode, length, float(self._total[i]), bool(truncated))
+        self._total[i], self._length[i] = 0.0, 0
+        self._episode[i] += 1
+        return end
 
     def _keep(self, observation: Tree, n: int) -> None:
         if n < len(self.columns):

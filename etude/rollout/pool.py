@@ -145,7 +145,8 @@ class Pool:
                 else:
                     self._template = answer.template or self._template
                     flight.take(share, answer, self._template)
-                    worker.ask(Free())
+                    if share.done < flight.order.steps:
+                        worker.ask(Free())
         for share in flight.shares:
             share.worker.failures = 0
         return flight.to_steps()
@@ -158,7 +159,7 @@ class _Share:
     worker: Worker
     n: int  # environments
     done: int = 0  # time steps
-    ends: list[Piece] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
 
     @staticmethod
     def of(worker: Worker, n: int) -> _Share:
@@ -172,7 +173,7 @@ class _Share:
     def forget(self) -> None:
         """Drop what a worker had collected before it failed."""
         self.done = 0
-        self.ends.clear()
+        self.pieces.clear()
 
 
 class _Flight:
@@ -188,19 +189,21 @@ class _Flight:
             self._rows = Rows.allocate(template, self.order.steps, self.order.n)
         buffer = share.worker.memory.buffers[piece.buffer]
         self._rows.place(Rows.over(buffer, template, piece.steps, piece.width), share.done, share.columns)
-        share.ends.append(piece)
+        share.pieces.append(piece)
         share.done += piece.steps
 
     def to_steps(self) -> Steps:
         """The whole chunk, in the order of environments."""
-        ends = Ends([], [], [])
         restarted = np.zeros(self.order.n, bool)
+        indices, observations, episodes = [], [], []
         for share in self.shares:
-            first, start = share.columns.start, 0
-            restarted[share.columns] = share.ends[0].restarted
-            for piece in share.ends:
-                ends.index.extend((start + int(t), first + int(n)) for t, n in piece.final_index)
-                ends.observations.extend(trees.rows(piece.final_observation, i) for i in range(len(piece.final_index)))
-                ends.episodes.extend(piece.episodes)
+            restarted[share.columns] = share.pieces[0].restarted
+            start = 0
+            for piece in share.pieces:
+                indices.append(piece.ends.index + (start, share.columns.start))
+                observations.append(piece.ends.observation)
+                episodes.extend(piece.ends.episodes)
                 start += piece.steps
-        return self._rows.to_steps(ends, np.arange(self.order.n), restarted)
+        ends = Ends(np.concatenate(indices), trees.concatenate(observations), tuple(episodes))
+        by_time = np.lexsort((ends.index[:, 1], ends.index[:, 0]))
+        return self._rows.to_steps(ends.take(by_time), np.arange(self.order.n), restarted)

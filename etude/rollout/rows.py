@@ -32,11 +32,22 @@ class Template(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The episodes that ended in a chunk: rows (t, n), true last observations, and what is reported of them."""
+    """The E episodes that ended in a chunk."""
 
-    index: list[tuple[int, int]]
-    observations: list[Tree]
-    episodes: list[EpisodeEnd]
+    index: np.ndarray  # [E, 2] int64: (t, n)
+    observation: Tree  # [E, ...] the true last ones
+    episodes: tuple[EpisodeEnd, ...]
+
+    @staticmethod
+    def of(index: list[tuple[int, int]], observations: list[Tree], episodes: list[EpisodeEnd], like: Tree) -> Ends:
+        """From one entry for each; `like` is a tree [0, ...] of such observations."""
+        observation = trees.stack(observations) if observations else like
+        return Ends(np.array(index, np.int64).reshape(-1, 2), observation, tuple(episodes))
+
+    def take(self, order: np.ndarray) -> Ends:
+        """Some of them, in this order."""
+        episodes = tuple(self.episodes[i] for i in order.tolist())
+        return Ends(self.index[order], trees.rows(self.observation, order), episodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +105,13 @@ class Rows:
             value[here] = other.extras[name][there]
 
     def to_steps(self, ends: Ends, columns: np.ndarray, restarted: np.ndarray) -> Steps:
-        """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied."""
+        """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied.
+
+        ends: sorted by t, then n.
+        """
         n, steps = len(columns), len(self.reward)
-        kept = sorted((i for i, (_, column) in enumerate(ends.index) if column < n), key=ends.index.__getitem__)
-        final = trees.stack([ends.observations[i] for i in kept]) if kept else _none(self.observation)
+        if n < self.reward.shape[1]:
+            ends = ends.take(np.flatnonzero(ends.index[:, 1] < n))
         here = slice(0, steps), slice(0, n)
         return Steps(
             observation=trees.rows(self.observation, here),
@@ -106,12 +120,12 @@ class Rows:
             terminated=self.terminated[here],
             truncated=self.truncated[here],
             next_observation=trees.rows(self.observation, (steps, here[1])),
-            final_observation=final,
-            final_index=np.array([ends.index[i] for i in kept], np.int64).reshape(-1, 2),
+            final_observation=ends.observation,
+            final_index=ends.index,
             columns=columns,
             restarted=restarted,
             extras={name: value[here] for name, value in self.extras.items()},
-            episodes=tuple(ends.episodes[i] for i in kept),
+            episodes=ends.episodes,
         )
 
 
@@ -125,7 +139,3 @@ def capacity(template: Template, environments: int, size: int) -> int:
     """How many time steps fit in a buffer of `size` bytes; may be 0."""
     arrays = len(trees.leaves(template.observation)) + len(template.extras) + 4
     return (size - arrays * _ALIGNMENT) // (row_bytes(template) * environments) - 1
-
-
-def _none(observation: Tree) -> Tree:
-    return trees.map(lambda leaf: np.empty((0, *leaf.shape[2:]), leaf.dtype), observation)
