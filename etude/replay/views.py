@@ -77,8 +77,9 @@ class Advantages:
     over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
     value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
-        observations that are bootstrapped from. It is called again only after the ring or a setting changed, so that
-        the advantages of one learning phase stay those of the policy that collected it.
+        observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again only
+        after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy that
+        collected it.
     """
 
     def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
@@ -116,7 +117,7 @@ class Advantages:
         following = np.zeros(rows.shape)
         following[:-1] = value[1:]
         following[kind != 0] = 0.0
-        following[bootstrapped] = values[stored.sum() :]
+        following[bootstrapped] = values[stored.sum() :][: bootstrapped.sum()]
         error = self.reward_scale * ring.reward.take(rows) + self.gamma * following - value
         advantage = reverse_sums(error, self.gamma * self.lambda_ * (kind == 0))
         return {
@@ -125,12 +126,15 @@ class Advantages:
         }
 
     def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
+        # Engines compile for each new number of observations: fill up to one that most rollouts share.
+        room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
+        bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
         observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
         values = np.asarray(self.value(observations), np.float64)
-        if values.shape != (len(rows) + len(bootstrapped),):
+        if values.shape != (len(rows) + room,):
             raise ConfigError(
-                f"`value` returned shape {values.shape} for {len(rows) + len(bootstrapped)} observations; expected one "
-                "number for each."
+                f"`value` returned shape {values.shape} for {len(rows) + room} observations; expected "
+                "one number for each."
             )
         return values
 

@@ -247,10 +247,22 @@ def test_values_are_asked_for_once_for_a_rollout_and_again_after_more_steps():
     world = World(VECTOR, 3, np.random.default_rng(0), p_end=0.0)
     buffer.add(world.step(10))
     buffer.sample(2, 5), buffer.sample(2, 5)
-    assert calls == [30 + 3]
+    assert calls == [30 + 4]
     buffer.add(world.step(10))
     buffer.sample(2, 5)
-    assert calls == [33, 60 + 3]
+    assert calls == [30 + 4, 60 + 4]
+
+
+def test_values_are_asked_for_in_few_different_numbers_so_that_engines_need_not_compile_anew():
+    calls = []
+    view = Advantages(0.9, 0.9, lambda observations: calls.append(len(observations)) or np.zeros(len(observations)))
+    buffer = Buffer(Ring(VECTOR, 36, 3, LOG_PROB), Epochs(), view, np.random.default_rng(0))
+    world = World(VECTOR, 3, np.random.default_rng(0), p_end=0.2)
+    for _ in range(50):
+        buffer.add(world.step(12))
+        buffer.sample(1, 4)
+        buffer.clear()
+    assert set(calls) == {36 + 4, 36 + 8, 36 + 16}
 
 
 def test_a_value_of_the_wrong_shape_is_refused():
