@@ -1,0 +1,123 @@
+"""`engine.learn` against a bare loop of the same framework, the same network and the same batches.
+
+`python benchmarks/learn_step.py --peers PATH_TO_PYTHON` writes learn_step.json: microseconds per gradient step, from
+batches in NumPy to losses and errors in NumPy. Each framework has a process of its own; engine and bare loop take turns
+in it. The peers' figures are of their `train`, which also samples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+import measure
+from cases import CASES, CLIP, ENTROPY, EVERY, GAMMA, LARGEST_NORM, RATE, TAU, Case, batches
+
+MODULES = {"jax": "bare_jax", "tensorflow": "bare_tensorflow", "torch": "bare_torch", "torch, compiled": "bare_torch"}
+AT_MOST = {"jax": 1.25, "tensorflow": 1.25, "torch": 1.25, "torch, compiled": 1.5}
+PEERS = {"sb3": "torch", "sbx": "jax"}
+
+
+def engine_for(case: Case, framework: str) -> Any:
+    """An engine of etude with the networks and hyperparameters of the bare loop."""
+    import numpy as np
+    from gymnasium.spaces import Box, Discrete
+
+    import etude
+    from etude import engines
+    from etude.spaces import Spaces
+
+    observation = Box(-np.inf, np.inf, (case.observation,), np.float32)
+    box = Box(-1, 1, (case.actions,), np.float32)
+    same: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "max_gradient_norm": LARGEST_NORM[case.algorithm]}
+    agent: Any
+    if case.algorithm == "dqn":
+        config: Any = etude.DQNConfig(etude.Mlp(case.widths), double=False, target_every=EVERY, **same)
+        agent, spaces = etude.DQN(config), Spaces(observation, Discrete(case.actions))
+    elif case.algorithm == "ppo":
+        config = etude.PPOConfig(etude.Mlp(case.widths, "tanh", "orthogonal"), clip=CLIP, entropy=ENTROPY, **same)
+        agent, spaces = etude.PPO(config), Spaces(observation, box)
+    else:
+        agent, spaces = etude.SAC(etude.SACConfig(etude.Mlp(case.widths), tau=TAU, **same)), Spaces(observation, box)
+    name, _, compiled = framework.partition(", ")
+    return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
+
+
+def learn_call(case: Case, framework: str) -> Callable[[], Any]:
+    """One learn call of an engine on the batches of a case."""
+    import numpy as np
+
+    from etude.data import Batch
+    from etude.schedules import at
+
+    engine, given = engine_for(case, framework), batches(case)
+    extras = {name: given[name] for name in ("log_prob", "advantage", "return") if name in given}
+    names = ("observation", "action", "reward", "discount", "weight")
+    batch = Batch(
+        **{name: given[name] for name in names},
+        next_observation=given.get("next_observation"),
+        index=np.zeros(given["weight"].shape, np.int64),
+        extras=extras,
+    )
+    config = engine.structure.agent.config
+    hyper = {name: at(getattr(config, name), 0, 1) for name in engine.structure.hyper}
+    return lambda: engine.learn(batch, hyper)
+
+
+def measured(framework: str, names: list[str], repeats: int) -> dict:
+    """Seconds per gradient step of the engine and of the bare loop, for each case."""
+    bare_module, found = importlib.import_module(MODULES[framework]), {}
+    for name in names:
+        case = CASES[name]
+        kind = (case, True) if framework.endswith("compiled") else (case,)
+        bare, given = bare_module.bare(*kind), batches(case)
+        functions = {"etude": learn_call(case, framework), "bare": lambda bare=bare, given=given: bare(given)}
+        taken = measure.interleaved(functions, repeats, 0.3)
+        found[name] = {who: [s / case.k for s in seconds] for who, seconds in taken.items()}
+    return found
+
+
+def main() -> None:
+    parser = measure.arguments(__doc__)
+    parser.add_argument("--frameworks", choices=MODULES, nargs="+", default=list(MODULES))
+    parser.add_argument("--cases", choices=CASES, nargs="+", default=list(CASES))
+    options = parser.parse_args()
+    if options.cell:
+        measure.answer(measured(options.cell, options.cases, options.repeats))
+        return
+    for threads in options.threads:
+        for framework in options.frameworks:
+            one_framework(options, framework, threads)
+        if options.peers:
+            peers(options, threads)
+
+
+def one_framework(options: Any, framework: str, threads: str) -> None:
+    """Measure all cases in one process; print, and add to the JSON file."""
+    command = measure.script("learn_step.py", "--cell", framework, "--repeats", str(options.repeats))
+    backend = {"KERAS_BACKEND": framework} if framework in ("jax", "tensorflow") else {}
+    found = measure.process([*command, "--cases", *options.cases], threads, **backend)
+    for name, seconds in found.items():
+        micro = {who: measure.summary([1e6 * s for s in values]) for who, values in seconds.items()}
+        against = {**measure.ratio(seconds["etude"], seconds["bare"]), "wanted": AT_MOST[framework]}
+        title = f"{framework}, {name}, threads: {threads}"
+        measure.show(title, {**micro, "etude / bare, a ratio": against}, "us per gradient step")
+        measure.write(__file__, {title: {"microseconds": micro, "etude / bare": against}})
+
+
+def peers(options: Any, threads: str) -> None:
+    """The same networks in Stable-Baselines3 and SBX."""
+    for name in {CASES[case].algorithm for case in options.cases}:
+        found = {}
+        for library in PEERS:
+            command = measure.script("peers.py", "learn", library, name, str(options.repeats), python=options.peers)
+            found[library] = measure.summary([1e6 * s for s in measure.process(command, threads)["seconds"]])
+        measure.show(f"peers, {name}, threads: {threads}", found, "us per gradient step, sampling included")
+        measure.write(__file__, {f"peers, {name}, threads: {threads}": found}, options.peers)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()
