@@ -77,9 +77,9 @@ class Advantages:
     over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
     value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
-        observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again only
-        after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy that
-        collected it.
+        observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again
+        only after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy
+        that collected it.
     """
 
     def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):

@@ -118,6 +118,20 @@ def test_a_cleared_ring_starts_anew():
     assert_all_transitions_are_true(ring, world)
 
 
+@KINDS
+def test_a_cleared_ring_holds_the_same_bytes_as_a_new_one(spaces, stack):
+    rng = np.random.default_rng(0)
+    used, world = ring_and_world(spaces, stack, rng, limit=6)
+    for _ in range(10):
+        used.add(random_steps(world, rng))
+    used.clear()
+    new = Ring(spaces, 18, 3, LOG_PROB, stack)
+    for columns in ([0, 1, 2], [1]):  # column 1 is ahead of the others
+        steps = world.step(2, columns)
+        used.add(steps), new.add(steps)
+        assert_same(used.state(), new.state())
+
+
 def test_final_observations_do_not_pile_up():
     rng = np.random.default_rng(0)
     ring, world = ring_and_world(STACKS, 3, rng, p_end=1.0, limit=8)
