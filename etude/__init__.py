@@ -1,19 +1,19 @@
 """etude: reinforcement learning. Write an agent in Keras or PyTorch, train it anywhere."""
 
-
+from etude import report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
-
+from etude.assembly import Setup
 from etude.networks import Conv, Mlp, lagged
 from etude.optimizers import Adam
-
+from etude.run import Run, load
 from etude.schedules import Linear
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig", 
-    "SACConfig", "lagged", 
+    "DQN", "PPO", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig", "Run",
+    "SACConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

@@ -24,12 +24,13 @@ class Loss:
 
 
 class Losses(dict[str, Loss]):
-    """Losses by name. Each trains the part of the agent that has its name (an attribute that holds a network, or a dict of
-    networks) and nothing else; all gradients are taken at the same parameters."""
+    """Losses by name. Each trains the part of the agent that has its name (an attribute that holds a network, or a
+    dict of networks) and nothing else; all gradients are taken at the same parameters."""
 
 
 class Agent:
-    """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a critic).
+    """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
+    critic).
 
     config: a frozen dataclass. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
@@ -49,7 +50,8 @@ class Agent:
         raise NotImplementedError
 
     def act(self, observation: Tree) -> Any:
-        """What the explorer turns into actions, for [N, ...] observations: action values [N, n], a distribution, or actions."""
+        """What the explorer turns into actions, for [N, ...] observations: action values [N, n], a distribution, or
+        actions."""
         raise NotImplementedError
 
     def value(self, observation: Tree) -> Any:

@@ -1,5 +1,5 @@
-"""Checks of configs, one line each, called from `__post_init__`. Each raises ConfigError with the field, the value and what
-is allowed."""
+"""Checks of configs, one line each, called from `__post_init__`. Each raises ConfigError with the field, the value and
+what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What crosses between parts: plain NumPy arrays in frozen dataclasses. T is time steps, N parallel environments, B a batch.
+"""What crosses between parts: plain NumPy arrays in frozen dataclasses. T is time steps, N parallel environments, B a
+batch.
 
 An observation is a tree (see `trees`): an array, or dicts and tuples of arrays. Actions are those of the agent: for a
 Box space they are in [-1, 1] (the environment's adapter scales them), for Discrete they start at 0.
@@ -26,8 +27,8 @@ class EpisodeEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """T time steps of N environments. Row t + 1 of a column follows row t; where row t ends an episode, row t + 1 starts
-    the next one. There are no reset steps: every row is a real transition."""
+    """T time steps of N environments. Row t + 1 of a column follows row t; where row t ends an episode, row t + 1
+    starts the next one. There are no reset steps: every row is a real transition."""
 
     observation: Tree  # [T, N, ...] what the action was chosen for
     action: np.ndarray  # [T, N, ...]

@@ -9,7 +9,8 @@ from etude.data import EpisodeEnd
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run begins or goes on: what it is, in words and numbers (algorithm, environment, engine, device, total...)."""
+    """The run begins or goes on: what it is, in words and numbers (algorithm, environment, engine, device,
+    total...)."""
 
     step: int
     description: dict

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1: `w -= rate * m / (1 - b1**t) / (sqrt(v / (1 - b2**t)) + epsilon)`.
+    """Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1: `w -= rate * m / (1 - b1**t) / (sqrt(v / (1 - b2**t)) +
+    epsilon)`.
 
     The same on every engine. (Keras' own Adam adds epsilon before the bias correction, torch's after it; for
     epsilon = 1e-5 and early steps the two differ by tens of per cent.)

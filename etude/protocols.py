@@ -21,7 +21,10 @@ Weights = dict[str, np.ndarray]
 class Engine(Protocol):
     """Evaluates and trains one agent in one framework."""
 
+    name: str  # jax, torch, tensorflow
+    device: str
     spaces: Spaces
+    structure: Any  # the agent's parts by name: `engines.structure.Structure`
     exportable: bool  # whether the NumPy engine can act with these weights
 
     def act(self, observation: Tree) -> Any:
@@ -54,8 +57,8 @@ class Explorer(Protocol):
         same numbers as drawing 8, so that chunks of any length give the same actions."""
 
     def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
-        """Actions for N environments: `output` of `act` for N observations, `noise` [N, k], `step` the environment steps
-        of the whole run so far (schedules read it)."""
+        """Actions for N environments: `output` of `act` for N observations, `noise` [N, k], `step` the environment
+        steps of the whole run so far (schedules read it)."""
 
 
 class Environments(Protocol):
@@ -84,8 +87,8 @@ class Environments(Protocol):
         """For each environment, plain data from which `restore` replays the open episode: episode, seed, actions."""
 
     def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
-        """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that cannot
-        be replayed, which were reset to a new episode instead."""
+        """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that
+        cannot be replayed, which were reset to a new episode instead."""
 
     def close(self) -> None: ...
 

@@ -1,4 +1,5 @@
-"""Hyperparameters that change while a run goes on, as data. A schedule is asked for its value at an environment step."""
+"""Hyperparameters that change while a run goes on, as data. A schedule is asked for its value at an environment
+step."""
 
 from __future__ import annotations
 

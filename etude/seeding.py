@@ -10,7 +10,7 @@ import numpy as np
 
 def _entropy(run_seed: int, purpose: str, *numbers: int) -> np.random.SeedSequence:
     words: list[int] | np.ndarray = [run_seed, zlib.crc32(purpose.encode()), *numbers]
-    if 0 <= min(words) and max(words) < 2**32:
+    if min(words) >= 0 and max(words) < 2**32:
         words = np.array(words, np.uint32)  # the same sequence; halves the cost, which every short episode pays
     return np.random.SeedSequence(words)
 

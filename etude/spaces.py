@@ -81,9 +81,8 @@ def describe(space: Space) -> str:
 def to_json(space: Space) -> dict:
     """A space as plain data, fit for JSON."""
     if isinstance(space, Box):
-        same = bool(np.all(space.low == space.low.flat[0]) and np.all(space.high == space.high.flat[0]))
-        low, high = (float(space.low.flat[0]), float(space.high.flat[0])) if same else (space.low.tolist(), space.high.tolist())
-        return {"box": {"low": low, "high": high, "shape": list(space.shape), "dtype": str(space.dtype)}}
+        bounds = [float(x.flat[0]) if np.all(x == x.flat[0]) else x.tolist() for x in (space.low, space.high)]
+        return {"box": {"low": bounds[0], "high": bounds[1], "shape": list(space.shape), "dtype": str(space.dtype)}}
     if isinstance(space, Discrete):
         return {"discrete": {"n": int(space.n), "start": int(space.start)}}
     if isinstance(space, MultiDiscrete):
@@ -95,8 +94,8 @@ def to_json(space: Space) -> dict:
     if isinstance(space, Tuple):
         return {"tuple": [to_json(part) for _, part in parts(space)]}
     raise SpaceError(
-        f"etude cannot use a {type(space).__name__} space; expected Box, Discrete, MultiDiscrete, MultiBinary, or Dict and "
-        "Tuple of these. Convert it with a gymnasium wrapper."
+        f"etude cannot use a {type(space).__name__} space; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
+        "Dict and Tuple of these. Convert it with a gymnasium wrapper."
     )
 
 

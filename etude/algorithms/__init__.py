@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from etude.agent import Agent
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
@@ -41,8 +40,8 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         )
     if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
         raise SpaceError(
-            f"{kind.__name__} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten it with "
-            "gymnasium.wrappers.TransformAction."
+            f"{kind.__name__} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten "
+            "it with gymnasium.wrappers.TransformAction."
         )
     if spaces.masked and isinstance(spaces.action, Box | MultiBinary):
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")

@@ -1,4 +1,5 @@
-"""Engines: what evaluates and trains an agent. Frameworks are imported here and in `ops`, and only when they are used."""
+"""Engines: what evaluates and trains an agent. Frameworks are imported here and in `ops`, and only when they are
+used."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def installed() -> list[str]:
 
 
 def choose(name: str, network: Any = None) -> str:
-    """The engine that `name` means: itself, or for "auto" that of the agent's own network, or the first one installed."""
+    """The engine that `name` means: itself, or for "auto" that of the agent's own network, or the first one
+    installed."""
     found = installed()
     if name == "auto":
         own = _framework_of(network)
@@ -38,11 +40,13 @@ def choose(name: str, network: Any = None) -> str:
     return name
 
 
-def create(name: str, agent: Agent, spaces: Spaces, *, seed: int = 0, device: str = "auto", compiled: bool = False) -> Engine:
+def create(
+    name: str, agent: Agent, spaces: Spaces, *, seed: int = 0, device: str = "auto", compiled: bool = False
+) -> Engine:
     """An engine for an agent.
 
-    name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch, compile the
-    learn step (slow to start, faster then); the other engines always do.
+    name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch,
+    compile the learn step (slow to start, faster then); the other engines always do.
     """
     name = choose(name, getattr(agent.config, "network", None))
     if name == "torch":
@@ -76,8 +80,8 @@ def _use_keras_with(name: str) -> None:
         os.environ["KERAS_BACKEND"] = name
     elif running != name:
         raise ConfigError(
-            f"Keras is already running on {running} in this process and cannot change to {name}. Use engine={running!r}, or set "
-            f"KERAS_BACKEND={name} before keras is imported."
+            f"Keras is already running on {running} in this process and cannot change to {name}. Use "
+            f"engine={running!r}, or set KERAS_BACKEND={name} before keras is imported."
         )
 
 

@@ -10,7 +10,9 @@ from etude.optimizers import Adam
 Arrays = dict[str, Any]
 
 
-def adam(settings: Adam, rate: Any, step: Any, values: Arrays, gradients: Arrays, moments: tuple[Arrays, Arrays]) -> tuple:
+def adam(
+    settings: Adam, rate: Any, step: Any, values: Arrays, gradients: Arrays, moments: tuple[Arrays, Arrays]
+) -> tuple:
     """One step of Kingma & Ba 2015, arXiv:1412.6980, Algorithm 1. `step` is a float scalar, 1 at the first step.
 
     Returns (values, (first moments, second moments)).

@@ -1,4 +1,5 @@
-"""The engine whose learn step is a pure function of its state, compiled by a small backend: JAX, TensorFlow, or torch."""
+"""The engine whose learn step is a pure function of its state, compiled by a small backend: JAX, TensorFlow, or
+torch."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from etude.trees import Tree
 class Backend(Protocol):
     """What differs between frameworks."""
 
+    name: str
     device: str
 
     def settle(self, structure: Structure) -> None:
@@ -33,11 +35,12 @@ class Backend(Protocol):
         """The function, compiled at its first call for each combination of shapes."""
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
-        """`losses(values)` returns (scalars by group, more). Returns (more, gradient of each group's scalar with respect to
-        the group's own values)."""
+        """`losses(values)` returns (scalars by group, more). Returns (more, gradient of each group's scalar with
+        respect to the group's own values)."""
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
-        """`step(carry, inputs[i], constant) -> (carry, outputs)` for each i; returns the carry and the outputs stacked."""
+        """`step(carry, inputs[i], constant) -> (carry, outputs)` for each i; returns the carry and the outputs
+        stacked."""
 
     def put(self, tree: Any) -> Any:
         """NumPy arrays onto the device."""
@@ -49,8 +52,8 @@ class Backend(Protocol):
 class FunctionalEngine:
     """Evaluates and trains one agent.
 
-    The agent's ordinary methods are traced with its variables, optimizer moments and hyperparameters as arguments, so that
-    nothing is compiled again when one of them changes. `traces` counts how often the learn step was traced.
+    The agent's ordinary methods are traced with its variables, optimizer moments and hyperparameters as arguments, so
+    that nothing is compiled again when one of them changes. `traces` counts how often the learn step was traced.
     """
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
@@ -58,7 +61,7 @@ class FunctionalEngine:
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
         self.exportable = self.structure.portable
         backend.settle(self.structure)
-        self.device = backend.device
+        self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
         values = backend.put(dict(self.structure.initial))
         zero = {n: np.zeros_like(self.structure.initial[n]) for n in self.structure.trainable}
@@ -134,7 +137,9 @@ class FunctionalEngine:
             if "max_gradient_norm" in structure.hyper:
                 own, metrics[f"{group}_gradient_norm"] = clip_by_norm(own, hyper["max_gradient_norm"])
             moments = ({n: first[n] for n in names}, {n: second[n] for n in names})
-            changed, (m, v) = adam(settings, hyper[structure.rates[group]], ops.cast(step, "float32"), values, own, moments)
+            changed, (m, v) = adam(
+                settings, hyper[structure.rates[group]], ops.cast(step, "float32"), values, own, moments
+            )
             new, first, second = new | changed, first | m, second | v
         for target, source, every, tau in structure.following:
             if tau is not None:
@@ -169,5 +174,3 @@ class FunctionalEngine:
 
 def _without_next(batch: Any) -> Any:
     return {name: array for name, array in batch.items() if name != "next_observation"}
-
-

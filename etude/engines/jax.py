@@ -17,6 +17,8 @@ from etude.spaces import Space
 class JaxBackend:
     """See `functional.Backend`."""
 
+    name = "jax"
+
     def __init__(self, device: str, seed: int):
         self.device, self._seed = device, seed
 

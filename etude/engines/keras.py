@@ -23,7 +23,9 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
     try:
         model = factory()
         if not isinstance(model, keras.Model | keras.layers.Layer):
-            raise NetworkError(f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model.")
+            raise NetworkError(
+                f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model."
+            )
         shape = tuple(model(trees.map(keras.ops.convert_to_tensor, zeros(space, 2))).shape)
     finally:
         random.setstate(before)

@@ -1,5 +1,5 @@
-"""The engine that only acts: an agent whose networks come from specs, in plain NumPy. Workers, evaluation and serving use it
-and import no framework."""
+"""The engine that only acts: an agent whose networks come from specs, in plain NumPy. Workers, evaluation and serving
+use it and import no framework."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from etude.trees import Tree
 
 
 def _no_modules(factory: Any, space: Space, outputs: int) -> Part:
-    raise NetworkError("NumPy cannot evaluate a torch.nn.Module or keras.Model; use the engine that it was written for.")
+    raise NetworkError(
+        "NumPy cannot evaluate a torch.nn.Module or keras.Model; use the engine that it was written for."
+    )
 
 
 class NumpyEngine:

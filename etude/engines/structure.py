@@ -28,7 +28,8 @@ class Following(NamedTuple):
 
 
 class Structure:
-    """A built agent, taken apart by name. Names are `attribute.variable`, or `attribute.key.variable` for a dict of parts."""
+    """A built agent, taken apart by name. Names are `attribute.variable`, or `attribute.key.variable` for a dict of
+    parts."""
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent = copy.copy(agent)
@@ -36,7 +37,9 @@ class Structure:
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {
-            f"{p}.{v}": np.array(value, order="C") for p, part in self.parts.items() for v, value in part.variables.items()
+            f"{p}.{v}": np.array(value, order="C")
+            for p, part in self.parts.items()
+            for v, value in part.variables.items()
         }
         self.groups: dict[str, tuple[str, ...]] = {}  # loss name -> the variables that it trains
         for name, part in self.parts.items():
@@ -81,7 +84,9 @@ class Structure:
         for name, value in weights.items():
             own = self.initial.get(name)
             if own is None:
-                raise NetworkError(f"There is no weight named {name!r}; the agent has {', '.join(sorted(self.initial))}.")
+                raise NetworkError(
+                    f"There is no weight named {name!r}; the agent has {', '.join(sorted(self.initial))}."
+                )
             if np.shape(value) != own.shape:
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the agent's has {own.shape}.")
 

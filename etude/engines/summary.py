@@ -23,7 +23,7 @@ def check_finite(update: Update) -> None:
     bad = {name: value for name, value in update.losses.items() if not math.isfinite(value)}
     if bad:
         raise NumericalError(
-            f"The loss became {', '.join(f'{name} = {value}' for name, value in bad.items())}. Usual causes: a learning rate "
-            "that is too large, rewards of very different size (normalise them), or gradients without a bound "
-            "(set max_gradient_norm). Go on from the last checkpoint with a smaller learning rate."
+            f"The loss became {', '.join(f'{name} = {value}' for name, value in bad.items())}. Usual causes: a "
+            "learning rate that is too large, rewards of very different size (normalise them), or gradients without a "
+            "bound (set max_gradient_norm). Go on from the last checkpoint with a smaller learning rate."
         )

@@ -17,6 +17,8 @@ from etude.spaces import Space
 class TensorFlowBackend:
     """See `functional.Backend`."""
 
+    name = "tensorflow"
+
     def __init__(self, device: str, seed: int):
         self.device, self._seed = device, seed
 
@@ -62,7 +64,9 @@ class TensorFlowBackend:
 
         outputs = _outputs_of(lambda: step(carry, pick(0), constant)[1])
         arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in _present(outputs)]
-        _, carry, arrays = tf.while_loop(lambda i, *_: i < k, body, (tf.constant(0), carry, arrays), maximum_iterations=k)
+        _, carry, arrays = tf.while_loop(
+            lambda i, *_: i < k, body, (tf.constant(0), carry, arrays), maximum_iterations=k
+        )
         stacked = iter([array.stack() for array in arrays])
         return carry, tuple(None if x is None else next(stacked) for x in outputs)
 

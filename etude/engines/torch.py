@@ -23,8 +23,10 @@ from etude.trees import Tree
 
 
 class TorchEngine:
-    """Evaluates and trains one agent in eager torch. Every gradient step is one pass through `agent.loss`, one backward pass
-    for each loss, and one fused Adam step for each."""
+    """Evaluates and trains one agent in eager torch. Every gradient step is one pass through `agent.loss`, one
+    backward pass for each loss, and one fused Adam step for each."""
+
+    name = "torch"
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str):
         self.spaces = spaces
@@ -129,7 +131,12 @@ class TorchEngine:
         for name in self.structure.trainable:
             held = self._moments(name)
             moments["first"][name], moments["second"][name] = (to_numpy(held[key]) for key in ("exp_avg", "exp_avg_sq"))
-        return {"values": self.weights(), **moments, "step": np.int32(self._step), "noise": seeding.generator_state(self._noise)}
+        return {
+            "values": self.weights(),
+            **moments,
+            "step": np.int32(self._step),
+            "noise": seeding.generator_state(self._noise),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
@@ -154,6 +161,8 @@ class TorchEngine:
 
 class CompiledTorchBackend:
     """See `functional.Backend`: one gradient step is one compiled function, called k times."""
+
+    name = "torch"
 
     def __init__(self, device: str, seed: int):
         self.device, self._seed = device, seed
@@ -205,7 +214,9 @@ def to_torch(tree: Any, device: str) -> Any:
     """NumPy arrays onto a device, without a copy where it is the CPU and the array may be written to."""
     if tree is None:
         return None
-    return trees.map(lambda x: torch.as_tensor(x if np.ndim(x) == 0 or x.flags.writeable else x.copy(), device=device), tree)
+    return trees.map(
+        lambda x: torch.as_tensor(x if np.ndim(x) == 0 or x.flags.writeable else x.copy(), device=device), tree
+    )
 
 
 def to_numpy(tree: Any) -> Any:
@@ -223,7 +234,9 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
         torch.manual_seed(seed)
         module = factory()
     if not isinstance(module, torch.nn.Module):
-        raise NetworkError(f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module.")
+        raise NetworkError(
+            f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module."
+        )
     with torch.no_grad():
         shape = tuple(module(to_torch(zeros(space, 2), "cpu")).shape)
     if shape != (2, outputs):
@@ -235,7 +248,8 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
 
 
 class TorchModule(Part):
-    """A torch.nn.Module that a user wrote, as a function of its parameters and buffers (buffers are updated in place)."""
+    """A torch.nn.Module that a user wrote, as a function of its parameters and buffers (buffers are updated in
+    place)."""
 
     portable = False
 

@@ -75,8 +75,8 @@ class Architecture:
     def _add_convolutions(self, image: int, space: Space) -> tuple[list[tuple[str, str, int]], int]:
         if not isinstance(self.spec, Conv):
             raise NetworkError(
-                f"An Mlp cannot read the image in {describe(self.space)}. Give the config network=Conv(), or flatten the "
-                "image with gymnasium.wrappers.FlattenObservation."
+                f"An Mlp cannot read the image in {describe(self.space)}. Give the config network=Conv(), or flatten "
+                "the image with gymnasium.wrappers.FlattenObservation."
             )
         if self.members is not None:
             raise NetworkError("A Conv network cannot be stacked in members yet; give one network per member.")
@@ -86,8 +86,8 @@ class Architecture:
             height, wide = (height - kernel) // stride + 1, (wide - kernel) // stride + 1
             if height < 1 or wide < 1:
                 raise NetworkError(
-                    f"The image {space.shape} is too small for the convolutions {self.spec.filters}: nothing is left after "
-                    f"number {i + 1}. Give Conv fewer or smaller filters."
+                    f"The image {space.shape} is too small for the convolutions {self.spec.filters}: nothing is left "
+                    f"after number {i + 1}. Give Conv fewer or smaller filters."
                 )
             fan_in = kernel * kernel * channels
             name = f"image{image}.conv{i}"

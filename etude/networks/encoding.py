@@ -1,7 +1,7 @@
 """From observations to what layers take: one float32 vector, and images.
 
-Discrete values become one-hot vectors, MultiDiscrete ones joined one-hot vectors, everything else is flattened. Parts of a
-Dict or Tuple are joined in the order of `trees`. The action mask is not an input.
+Discrete values become one-hot vectors, MultiDiscrete ones joined one-hot vectors, everything else is flattened. Parts
+of a Dict or Tuple are joined in the order of `trees`. The action mask is not an input.
 """
 
 from __future__ import annotations

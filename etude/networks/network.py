@@ -1,7 +1,7 @@
 """Networks with values in them: what `make` gives to an agent's `build`.
 
-A part is a function of named arrays. What `build` makes holds their initial values, in NumPy; an engine binds the same part to
-arrays of its framework (`Part.bound`), so that nothing here knows which one it is.
+A part is a function of named arrays. What `build` makes holds their initial values, in NumPy; an engine binds the same
+part to arrays of its framework (`Part.bound`), so that nothing here knows which one it is.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Network(Part):
 
 
 class Free(Part):
-    """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
+    """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no
+    argument."""
 
     def __init__(self, values: np.ndarray):
         self.variables = {"value": np.asarray(values, np.float32)}
@@ -119,8 +120,8 @@ class Maker:
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
         if not callable(spec):
             raise ConfigError(
-                f"network is {spec!r}; expected a spec such as Mlp((64, 64)), or a function that returns a torch.nn.Module "
-                "or a keras.Model."
+                f"network is {spec!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "
+                "torch.nn.Module or a keras.Model."
             )
         if members is not None:
             raise NetworkError(

@@ -1,5 +1,5 @@
-"""Normalisation of observations by running moments: part of the agent, so that it is saved and shipped with the weights and
-frozen where the agent is only evaluated."""
+"""Normalisation of observations by running moments: part of the agent, so that it is saved and shipped with the
+weights and frozen where the agent is only evaluated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ CLIP = 10.0  # standard deviations, as in Stable-Baselines3 and the original Ope
 
 
 def normalised_paths(space: Space) -> list[tuple[str, tuple]]:
-    """(dotted name, path) of the parts that are normalised: Box of floats. Images, choices and masks stay as they are."""
+    """(dotted name, path) of the parts that are normalised: Box of floats. Images, choices and masks stay as they
+    are."""
     return [
         (".".join(str(key) for key in path) or "all", path)
         for path, part in leaves(space)
@@ -54,7 +55,9 @@ class RunningMoments:
     def values(self) -> dict[str, np.ndarray]:
         """What the network part of the normaliser takes: means and reciprocal standard deviations, float32."""
         means = {f"{name}.mean": self.mean[name].astype(np.float32) for name, _ in self.paths}
-        scales = {f"{name}.scale": (1 / np.sqrt(self.variance[name] + 1e-8)).astype(np.float32) for name, _ in self.paths}
+        scales = {
+            f"{name}.scale": (1 / np.sqrt(self.variance[name] + 1e-8)).astype(np.float32) for name, _ in self.paths
+        }
         return means | scales
 
     def state(self) -> dict[str, Any]:

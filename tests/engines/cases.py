@@ -33,7 +33,14 @@ class Case:
         return find(self.algorithm)[0](self.config)
 
     def hyper(self, **changes: float) -> dict[str, float]:
-        found = {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "epsilon": 0.1, "tau": 0.05, "temperature": 0.5}
+        found = {
+            "learning_rate": 1e-3,
+            "gamma": 0.9,
+            "target_every": 3,
+            "epsilon": 0.1,
+            "tau": 0.05,
+            "temperature": 0.5,
+        }
         found |= {"lambda_": 0.9, "clip": 0.2, "entropy": 0.01, "value_cost": 0.5, "initial_log_std": 0.0}
         return found | {"max_gradient_norm": 0.5, "target_entropy": -2.0} | changes
 
@@ -52,7 +59,12 @@ CASES = [
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
     Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
     Case("sac, fixed temperature", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, learn_temperature=False)),
-    Case("sac, bounded", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5))),
+    Case(
+        "sac, bounded",
+        "sac",
+        Spaces(VECTOR, BOX2),
+        SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
+    ),
 ]
 
 

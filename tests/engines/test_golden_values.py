@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "losses"))
 from golden import ROWS, check, evaluate  # noqa: E402
 
 DIFFERENTIABLE = {
+    "activations": lambda x: ops.gelu(x) + ops.silu(x) + ops.elu(x) + ops.softplus(x) + ops.sigmoid(x) * ops.tanh(x),
+    "reductions": lambda x: ops.logsumexp(x) + ops.std(x, -1) + ops.max(x, -1) * ops.min(x, -1),
+    "recurrence": lambda x: ops.linear_recurrence(x, ops.sigmoid(x), x[0]),
     "huber": lambda x: value.huber(2 * x),
     "categorical entropy": lambda x: Categorical(x).entropy(),
     "categorical divergence": lambda x: Categorical(x).kl(Categorical(0.5 * x)),

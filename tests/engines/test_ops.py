@@ -9,6 +9,7 @@ from etude import ops
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
 POSITIVE = np.abs(X) + np.float32(0.1)
+LONG = RNG.uniform(-1, 1, size=(37, 2)).astype(np.float32)
 INDEX = np.array([0, 3, 1], np.int32)
 W, STACKED = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(2, 4, 5)).astype(np.float32)
 BIAS, STACKED_BIAS = RNG.normal(size=5).astype(np.float32), RNG.normal(size=(2, 1, 5)).astype(np.float32)
@@ -42,6 +43,8 @@ CALLS += [
     ("take_last", (X, INDEX)),
     ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
     ("linear_recurrence", (X, POSITIVE, X[0])),
+    ("linear_recurrence", (LONG, 1 - 0.1 * np.abs(LONG), LONG[0])),
+    ("linear_recurrence", (X[:1], POSITIVE[:1], X[0])),
     ("matmul", (X, W)),
     ("matmul", (X, STACKED)),
     ("matmul", (np.stack([X, -X]), STACKED)),

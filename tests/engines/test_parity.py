@@ -1,5 +1,6 @@
-"""The same weights, batch, noise and hyperparameters give the same losses everywhere: in plain NumPy and on every engine before
-the first update, and on every engine after eight. `parity.json` holds what one engine gave; each engine is held to it."""
+"""The same weights, batch, noise and hyperparameters give the same losses everywhere: in plain NumPy and on every
+engine before the first update, and on every engine after eight. `parity.json` holds what one engine gave; each engine
+is held to it."""
 
 import json
 from pathlib import Path
@@ -56,5 +57,7 @@ def test_compiled_torch_agrees_with_eager(case, engine_name):
 
 
 if __name__ == "__main__":  # python tests/engines/test_parity.py > tests/engines/parity.json
-    found = {case.name: dict(zip(("before", "after"), losses_before_and_after(case, "torch"), strict=True)) for case in CASES}
+    found = {
+        case.name: dict(zip(("before", "after"), losses_before_and_after(case, "torch"), strict=True)) for case in CASES
+    }
     print(json.dumps(found, indent=1))

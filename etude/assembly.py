@@ -1,0 +1,126 @@
+"""From an algorithm, an environment and a few settings to the parts of a run. The one place that knows all axes by
+name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import presets
+from etude.agent import Agent
+from etude.algorithms import check_spaces, find
+from etude.engines.numpy import NumpyEngine
+from etude.envs import make_environments
+from etude.errors import ConfigError
+from etude.explore import EpsilonGreedy, Sample
+from etude.networks import Conv
+from etude.networks.encoding import split
+from etude.protocols import Engine, Explorer, Rollout
+from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Ring, Uniform
+from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.seeding import generator
+from etude.spaces import Discrete, Spaces, zeros
+
+EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where and how a run is carried out; nothing of this changes what is learned, but for `seed` and
+    `environments`."""
+
+    seed: int = 0
+    engine: str = "auto"  # auto, jax, torch, tensorflow
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
+    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 on-policy
+    workers: int = 0  # processes that collect; 0: in this process
+    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
+    vectorization: str = "auto"  # auto, loop, native: see envs.make_environments
+
+    def __post_init__(self) -> None:
+        if self.environments is not None and self.environments < 1:
+            raise ConfigError(f"environments = {self.environments}; expected a whole number of at least 1.")
+        if self.workers < 0 or (self.environments is not None and self.workers > self.environments):
+            raise ConfigError(
+                f"workers = {self.workers} for {self.environments} environments; expected from 0 to as many as "
+                "environments."
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
+
+
+def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces) -> tuple[str, Agent]:
+    """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv`
+    network."""
+    if isinstance(algorithm, Agent):
+        if config is not None:
+            raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
+        name, agent = type(algorithm).__name__.lower(), algorithm
+    else:
+        kind, config_kind = find(algorithm)
+        if config is not None and not isinstance(config, config_kind):
+            raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
+        name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
+        if config is None and split(spaces.observation)[1]:
+            agent = kind(dataclasses.replace(agent.config, network=Conv()))
+    check_spaces(agent, spaces)
+    return name, agent
+
+
+def config_for(algorithm: str, environment: Any) -> Any:
+    """The preset config of an algorithm for an environment id, or its default config."""
+    _, config_kind = find(algorithm)
+    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
+    return config_kind(**(preset.config if preset else {}))
+
+
+def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:
+    """How many environments are stepped in parallel."""
+    if setup.environments is not None:
+        return setup.environments
+    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
+    return max(preset.environments if preset else (8 if agent.on_policy else 1), setup.workers)
+
+
+def explorer_for(agent: Agent, spaces: Spaces, total: int) -> Explorer:
+    """What explores where nothing else is asked for: epsilon-greedy over action values, samples of distributions."""
+    if isinstance(spaces.action, Discrete) and not agent.on_policy:
+        return EpsilonGreedy(agent.config.epsilon, total=total)
+    return Sample()
+
+
+def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
+    """The rollout that the setup asks for. Where NumPy cannot act, the engine does, in this process."""
+    count = setup.environments
+    assert count is not None
+    make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=setup.vectorization)
+    make_actor = functools.partial(NumpyEngine, agent, engine.spaces)
+    if setup.workers == 0:
+        return InProcess(make(np.arange(count)), make_actor() if engine.exportable else engine, explorer, setup.seed)
+    options = PoolOptions(overlap=setup.overlap)
+    if engine.exportable:
+        return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
+    return LockstepPool(make, engine, explorer, setup.seed, count, setup.workers, options)
+
+
+def replay_for(agent: Agent, engine: Engine, seed: int, count: int) -> Buffer:
+    """The ring, selector and view that the agent's config describes."""
+    config, spaces = agent.config, engine.spaces
+    rng = generator(seed, "replay")
+    if agent.on_policy:
+        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))})
+        return Buffer(ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value), rng)
+    view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+    return Buffer(Ring(spaces, config.replay_size, count, {}), Uniform(), view, rng)
+
+
+def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:
+    """The names of the weights that rollouts need: those that acting reads; none where the engine itself acts."""
+    if not engine.exportable:
+        return ()
+    return NumpyEngine(agent, engine.spaces).read_by_acting(zeros(engine.spaces.observation, 1))

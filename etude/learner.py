@@ -1,0 +1,161 @@
+"""The learning half of a run: what happens to steps once they are collected."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from etude import assembly, trees
+from etude.agent import Agent
+from etude.data import Steps
+from etude.events import Learned
+from etude.networks import RunningMoments, RunningScale
+from etude.protocols import Engine, Weights
+from etude.schedules import at
+from etude.spaces import Spaces, zeros
+
+BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
+
+
+@dataclass
+class Progress:
+    """What a run counts. All of it is in its checkpoints."""
+
+    step: int = 0  # environment steps
+    total: int = 0  # environment steps that the schedules are stretched over
+    updates: int = 0  # gradient steps
+    phases: int = 0  # off-policy: learning phases that were due so far, those of the warm-up included
+    episodes: int = 0
+    best: float | None = None  # the highest mean return of an evaluation
+    seconds: float = 0.0
+
+
+class Learner:
+    """Replay, engine and normalisers of one agent, and when how much learning is due.
+
+    count: environments that are stepped in parallel.
+    """
+
+    def __init__(self, agent: Agent, engine: Engine, seed: int, count: int):
+        self.agent, self.engine, self.count = agent, engine, count
+        self.progress = Progress()
+        self.replay = assembly.replay_for(agent, engine, seed, count)
+        self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
+        self.scale = RunningScale(count) if agent.config.normalize_reward else None
+        self._acting = assembly.acting_weights(agent, engine)
+
+    def chunk(self, left: int) -> tuple[int, int | None]:
+        """What to collect next, (time steps, environments or None for all): up to the next learning phase, and never
+        more than `left` environment steps."""
+        config = self.agent.config
+        if left < self.count:
+            return 1, left
+        if self.agent.on_policy:
+            wanted = config.rollout - len(self.replay) // self.count
+        else:
+            wanted = config.learn_every // self.count
+        return max(1, min(wanted, left // self.count)), None
+
+    def take(self, steps: Steps) -> None:
+        """Store collected steps and count them."""
+        self.progress.step += len(steps)
+        self.progress.episodes += len(steps.episodes)
+        if self.scale is not None:
+            ended = steps.terminated | steps.truncated
+            self.scale.update(steps.reward, ended, steps.columns, self.hyper()["gamma"])
+        self.replay.add(steps)
+
+    def learn_if_due(self) -> Learned | None:
+        """A learning phase, where one is due."""
+        config, began = self.agent.config, time.perf_counter()
+        if self.agent.on_policy:
+            rows = config.rollout * self.count
+            size = min(config.minibatch, rows)
+            gradient_steps = config.epochs * (rows // size) if self.replay.full else 0
+        else:
+            size, gradient_steps = config.batch_size, self._due()
+        if not gradient_steps:
+            return None
+        losses, metrics = self._learn(gradient_steps, size)
+        if self.agent.on_policy:
+            self.replay.clear()
+        self.progress.updates += gradient_steps
+        return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
+
+    def _due(self) -> int:
+        config, progress = self.agent.config, self.progress
+        phases = progress.step // config.learn_every
+        due, progress.phases = phases - progress.phases, phases
+        return due * config.updates if progress.step >= config.warmup else 0
+
+    def _learn(self, gradient_steps: int, size: int) -> tuple[dict[str, float], dict[str, float]]:
+        hyper, view = self.hyper(), self.replay.view
+        view.gamma, view.reward_scale = hyper["gamma"], 1.0 if self.scale is None else self.scale.factor
+        if self.agent.on_policy:
+            view.lambda_ = hyper["lambda_"]
+        losses: dict[str, float] = {}
+        metrics: dict[str, float] = {}
+        for k in _portions(gradient_steps, max(1, BATCH_BYTES // (size * _row_bytes(self.engine.spaces)))):
+            batches = self.replay.sample(k, size)
+            update = self.engine.learn(batches, hyper)
+            if update.td_error is not None:
+                self.replay.update(batches, update.td_error)
+            for means, values in ((losses, update.losses), (metrics, update.metrics)):
+                for name, value in values.items():
+                    means[name] = means.get(name, 0.0) + value * k / gradient_steps
+        return losses, metrics
+
+    def hyper(self) -> dict[str, float]:
+        """The present values of the hyperparameters that may change while the run goes on."""
+        config, progress = self.agent.config, self.progress
+        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.structure.hyper}
+
+    def follow_moments(self, steps: Steps) -> bool:
+        """Take collected observations into the normaliser; whether there is one.
+
+        To be called after learning, so that steps are learned from with the moments that they were acted on with.
+        """
+        if self.moments is None:
+            return False
+        self.moments.update(steps.observation)
+        name = self.engine.structure.normaliser
+        self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
+        return True
+
+    def acting_weights(self) -> Weights:
+        """What rollouts need to act; nothing where the engine itself acts."""
+        if not self._acting:
+            return {}
+        weights = self.engine.weights()
+        return {name: weights[name] for name in self._acting}
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data, by component, from which `restore` goes on."""
+        return {
+            "engine": self.engine.state(),
+            "replay": self.replay.state(),
+            "progress": asdict(self.progress),
+            "moments": None if self.moments is None else self.moments.state(),
+            "scale": None if self.scale is None else self.scale.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self.engine.restore(state["engine"])
+        self.replay.restore(state["replay"])
+        self.progress = Progress(**state["progress"])
+        if self.moments is not None:
+            self.moments.restore(state["moments"])
+        if self.scale is not None:
+            self.scale.restore(state["scale"])
+
+
+def _portions(total: int, most: int) -> list[int]:
+    """`total` in portions of `most` and one remainder, so that few sizes are compiled."""
+    return [most] * (total // most) + ([total % most] if total % most else [])
+
+
+def _row_bytes(spaces: Spaces) -> int:
+    """Bytes of one transition in a batch."""
+    return 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
