@@ -19,6 +19,6 @@ class Finite:
 
     def __call__(self, array: np.ndarray) -> bool:
         flat = array.ravel()
-        if flat.size != self._weights.size:
+        if flat.size > self._weights.size:
             self._weights = np.full(flat.size, self._weight, self._weights.dtype)
-        return math.isfinite(flat.dot(self._weights)) or bool(np.isfinite(flat).all())
+        return math.isfinite(flat.dot(self._weights[: flat.size])) or bool(np.isfinite(flat).all())

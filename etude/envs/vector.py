@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from etude import trees
-from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_step
+from etude.envs.adapter import Layout, Where, explain_error, explain_reset, explain_step
 from etude.envs.finite import Finite
 from etude.envs.observations import Mismatch
 from etude.errors import EnvironmentFault, SpaceError
@@ -21,6 +21,7 @@ from etude.seeding import episode_seed
 from etude.trees import Tree
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
+_FLAGS = (bool, np.bool_, int, float, np.number)
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
 
 
@@ -39,11 +40,11 @@ class LoopEnvironments:
         self.name, self._run_seed = name, run_seed
         count = len(self.columns)
         self._envs = [factory() for _ in range(count)]
+        self._numbers_in_run = self.columns.tolist()
         self._step_functions = [env.step for env in self._envs]
         self._episode = [-1] * count
-        self._log: list[
-            np.ndarray
-        ] = []  # the actions of every step, those of ended episodes too until they are trimmed
+        self._log: list[np.ndarray] = []  # the actions of every step; those of ended episodes are trimmed now and then
+        self._replayed: list[np.ndarray] = [_NOTHING] * count  # actions of the open episode from before a resume
         self._start = [0] * count  # where in the log the open episode begins
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
@@ -52,7 +53,9 @@ class LoopEnvironments:
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
         self._layout = Layout.of(first.observation_space, first.action_space, info)
         self.spaces = self._layout.spaces
-        self._replayed = [self._no_actions()] * count  # actions of the open episode from before a resume
+        action = self.spaces.action
+        self._none = np.empty((0, *(action.shape or ())), action.dtype)
+        self._replayed = [self._none] * count
         self._observation: Tree = None
         self._check_alike()
 
@@ -99,7 +102,7 @@ class LoopEnvironments:
         return [
             {
                 "episode": self._episode[i],
-                "seed": episode_seed(self._run_seed, int(self.columns[i]), max(0, self._episode[i])),
+                "seed": episode_seed(self._run_seed, self._numbers_in_run[i], max(0, self._episode[i])),
                 "actions": self._actions_of(i),
                 "observation": [np.array(leaf[i]) for leaf in leaves],
             }
@@ -130,17 +133,19 @@ class LoopEnvironments:
 
     def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
         self._episode[i] += 1
-        self._replayed[i] = self._no_actions()
+        self._replayed[i] = self._none
         self._start[i], self._skipped[i] = len(self._log), 0
-        return self._raw_reset(i, episode_seed(self._run_seed, int(self.columns[i]), self._episode[i]))
+        return self._raw_reset(i, episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i]))
 
     def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        where = Where(self.name, int(self.columns[i]), self._episode[i], 0)
         try:
             result = self._envs[i].reset(seed=seed)
         except Exception as problem:
-            raise where.fault(explain_error(problem)) from problem
-        return check_reset(result, where)
+            raise self._where(i).fault(explain_error(problem)) from problem
+        wrong = explain_reset(result)
+        if wrong is not None:
+            raise self._where(i).fault(wrong)
+        return result
 
     def _end(self, i: int, result: tuple) -> Tree:
         """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
@@ -170,6 +175,8 @@ class LoopEnvironments:
         return numbers
 
     def _check_reward(self, i: int, reward: Any) -> None:
+        if isinstance(reward, float) and abs(reward) < 1e38:
+            return
         try:
             number = np.array(reward, np.float32)
         except (TypeError, ValueError):
@@ -192,7 +199,7 @@ class LoopEnvironments:
         return flags
 
     def _check_flag(self, i: int, value: Any) -> None:
-        if not isinstance(value, bool | np.bool_ | int | float | np.number):
+        if not isinstance(value, _FLAGS):
             raise self._where(i).fault(f"terminated or truncated is {str(value)[:80]}; expected one bool")
 
     def _explain(self, i: int, result: Any, problem: Exception) -> EnvironmentFault:
@@ -203,7 +210,7 @@ class LoopEnvironments:
         return self._where(i).fault(explain_step(result))
 
     def _where(self, i: int) -> Where:
-        return Where(self.name, int(self.columns[i]), self._episode[i], self._length(i))
+        return Where(self.name, self._numbers_in_run[i], self._episode[i], self._length(i))
 
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + len(self._log) - self._start[i] - self._skipped[i]
@@ -221,10 +228,6 @@ class LoopEnvironments:
     def _actions_of(self, i: int) -> np.ndarray:
         rows = [row[i] for row in self._log[self._start[i] :] if len(row) > i]
         return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
-
-    def _no_actions(self) -> np.ndarray:
-        space = self.spaces.action
-        return np.empty((0, *(space.shape or ())), space.dtype)
 
     def _joined(self, observation: Tree, n: int) -> Tree:
         rest = trees.rows(self._observation, slice(n, None))
