@@ -52,10 +52,10 @@ def greedy(values: np.ndarray) -> np.ndarray:
 
 def _pick(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
     """A uniform choice among n actions, or among those that are free."""
-    # In float32 the product with the largest number below 1 would round up to n.
+    # noise <= 1 - 2**-24: the product is below n in float32 too.
     if free is None:
-        return np.multiply(noise, n, dtype=np.float64).astype(np.int64)
-    rank = np.multiply(noise, free.sum(1), dtype=np.float64).astype(np.int64)
+        return (noise * n).astype(np.int64)
+    rank = (noise * free.sum(1)).astype(np.int64)
     return (free.cumsum(1) > rank[:, None]).argmax(1)
 
 

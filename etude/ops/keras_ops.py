@@ -78,8 +78,11 @@ def take_last(x: Any, index: Any) -> Any:
 
 
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
-    def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
-        y = now[0] + now[1] * following
-        return y, y
-
-    return ops.scan(step, last, (x, decay), reverse=True)[1]
+    # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
+    length, reach = x.shape[0], 1
+    x = ops.concatenate([x[:-1], x[-1:] + decay[-1:] * last], 0)
+    while reach < length:
+        x = ops.concatenate([x[:-reach] + decay[:-reach] * x[reach:], x[-reach:]], 0)
+        decay = ops.concatenate([decay[:-reach] * decay[reach:], decay[-reach:]], 0)
+        reach *= 2
+    return x

@@ -144,11 +144,14 @@ def take_last(x: Tensor, index: Tensor) -> Tensor:
 
 
 def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
-    rows = []
-    for x_t, decay_t in zip(reversed(x.unbind()), reversed(decay.unbind()), strict=True):
-        last = x_t + decay_t * last
-        rows.append(last)
-    return torch.stack(rows[::-1])
+    # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
+    length, reach = x.shape[0], 1
+    x = torch.cat([x[:-1], x[-1:] + decay[-1:] * last])
+    while reach < length:
+        x = torch.cat([x[:-reach] + decay[:-reach] * x[reach:], x[-reach:]])
+        decay = torch.cat([decay[:-reach] * decay[reach:], decay[-reach:]])
+        reach *= 2
+    return x
 
 
 def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor:

@@ -73,7 +73,7 @@ def test_masked_actions_are_never_chosen(explorer, rng):
 def test_the_largest_noise_below_one_stays_within_the_actions():
     largest = np.nextafter(np.float32(1), np.float32(0))
     noise = np.array([[0, largest], [0, largest]], np.float32)
-    for n in range(1, 20):
+    for n in range(1, 70):
         assert (EpsilonGreedy(1.0)(np.zeros((2, n), np.float32), noise, 0).action == n - 1).all()
         masked = np.array([[0.0] * n + [-1e9]] * 2, np.float32)
         assert (EpsilonGreedy(1.0)(masked, noise, 0).action == n - 1).all()

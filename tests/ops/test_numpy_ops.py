@@ -27,13 +27,15 @@ def test_the_bits_of_a_row_do_not_depend_on_how_many_rows_there_are(inputs, outp
     np.testing.assert_array_equal(ops.matmul(np.repeat(x, 2, 1)[:8, ::2], w), together[:8])
 
 
+@pytest.mark.parametrize("inputs", [3, 23, 64, 256])
+@pytest.mark.parametrize("outputs", [1, 17, 64])
 @pytest.mark.parametrize("own_inputs", [False, True])
-def test_the_bits_of_stacked_products_do_not_depend_on_how_many_rows_there_are(own_inputs):
+def test_the_bits_of_stacked_products_do_not_depend_on_how_many_rows_there_are(inputs, outputs, own_inputs):
     rng = np.random.default_rng(0)
-    w = rng.normal(size=(3, 23, 64)).astype(np.float32)
-    x = rng.normal(size=(3, 21, 23) if own_inputs else (21, 23)).astype(np.float32)
+    w = rng.normal(size=(3, inputs, outputs)).astype(np.float32)
+    x = rng.normal(size=(3, 21, inputs) if own_inputs else (21, inputs)).astype(np.float32)
     together = ops.matmul(x, w)
-    assert together.shape == (3, 21, 64)
+    assert together.shape == (3, 21, outputs)
     np.testing.assert_allclose(together, np.matmul(x, w), rtol=1e-4, atol=1e-4)
     for rows in (1, 5, 8, 13):
         np.testing.assert_array_equal(ops.matmul(x[..., :rows, :], w), together[:, :rows])
