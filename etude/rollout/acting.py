@@ -73,6 +73,8 @@ class MakeActing:
         actor = self.make_actor()
         counters = counters_of(memory)
         collector = Collector(environments, actor, self.explorer, self.run_seed, counters, self.generation)
+        if self.generation:
+            collector.cut()
         return Acting(collector, weights_in(memory.weights, actor.weights()), memory)
 
 

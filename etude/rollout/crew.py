@@ -1,18 +1,13 @@
-"""Worker processes: started, asked and answered with deadlines, and replaced when they die or hang."""
+"""Worker processes together: asked and waited for with deadlines, and replaced when they die or hang."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
-import signal
-import sys
 import time
-import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -22,22 +17,12 @@ import numpy as np
 
 from etude import errors
 from etude.errors import ConfigError, EnvironmentFault
-from etude.protocols import Weights
-from etude.rollout.acting import weights_size
-from etude.rollout.worker import Job, Memory, Raised, Ready, counters_of
+from etude.rollout.process import Failure, Worker
+from etude.rollout.worker import Job, Raised, Ready
 
-_CONTEXT = get_context("spawn")
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
-_GRACE = 2.0  # seconds that a worker may take to close its environments
+_GRACE = 1.0  # seconds that a worker may take to close its environments
 _LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
-
-# The number of threads has to be set before NumPy is imported, which importing anything of etude does.
-_BOOT = """
-import os
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
-from etude.rollout.worker import main
-main(*arguments)
-"""
 
 
 @dataclass(frozen=True)
@@ -57,116 +42,11 @@ class PoolOptions:
             raise ConfigError(f"deadline and buffer must be positive and restarts not negative; given {self}.")
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a worker does not answer."""
-
-    reason: str
-    detail: str = ""  # its traceback or where it was
-
-    @property
-    def indented(self) -> str:
-        return "".join(f"\n    {line}" for line in self.detail.splitlines())
-
-
 class WorkerTraceback(Exception):
     """The traceback of an exception in another process, as text."""
 
     def __str__(self) -> str:
         return f"\n\n{self.args[0]}"
-
-
-class Worker:
-    """One process, its end of the pipe, and what it shares."""
-
-    def __init__(self, number: int, columns: list[int], memory: Memory):
-        self.number, self.columns, self.memory = number, columns, memory
-        self.counters = counters_of(memory)
-        self.failures = 0  # in a row
-        self.generation = 0
-        self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
-        self.process: Any = None
-
-    def __str__(self) -> str:
-        first, last = self.columns[0], self.columns[-1]
-        numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"Worker {self.number} ({numbers})"
-
-    def launch(self, job: bytes) -> None:
-        """Start the process. The program's main module is not imported there, so that scripts need no guard and workers
-        do not load what the script loads; what a job needs of it travels by value."""
-        self.connection, theirs = _CONTEXT.Pipe()
-        self._stacks, write_stacks = _CONTEXT.Pipe(duplex=False)
-        arguments = (theirs, write_stacks, self.memory, job)
-        self.process = _CONTEXT.Process(
-            target=exec, args=(_BOOT, {"arguments": arguments}), name=f"etude-{self.number}"
-        )
-        main_module = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            self.process.start()
-        finally:
-            sys.modules["__main__"] = main_module
-        theirs.close()
-        write_stacks.close()
-
-    def ask(self, message: Any) -> None:
-        """Send a message; that nobody is there to read it shows when the answer is awaited."""
-        self.allow(0.0)
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
-
-    def answer(self) -> Any:
-        """The next message, or the Failure of a process that has died. Only when there is something to read."""
-        try:
-            return self.connection.recv()
-        except (EOFError, OSError):
-            self.process.join(_GRACE)
-            return Failure(_describe_exit(self.process.exitcode), self._read_stacks())
-
-    def allow(self, seconds: float) -> None:
-        """Start to wait, with so much time more than usual."""
-        self.silent, self._seen = -seconds, int(self.counters[0])
-
-    def waited(self, seconds: float) -> float:
-        """Note that we waited for it; returns how long it has not taken a time step."""
-        taken = int(self.counters[0])
-        self.silent = 0.0 if taken != self._seen else self.silent + seconds
-        self._seen = taken
-        return self.silent
-
-    def where(self) -> str:
-        """Where in the code a process that hangs is, if it can still tell."""
-        if sys.platform != "win32":
-            with contextlib.suppress(OSError):
-                os.kill(self.process.pid, signal.SIGUSR1)
-            self._stacks.poll(0.5)
-        return self._read_stacks()
-
-    def _read_stacks(self) -> str:
-        text = b""
-        with contextlib.suppress(OSError):
-            while self._stacks.poll(0.05) and (part := os.read(self._stacks.fileno(), 65536)):
-                text += part
-        return text.decode(errors="replace")
-
-    def dismiss(self) -> None:
-        """Ask the process to end."""
-        if self.process is not None:
-            self.ask(None)
-
-    def end(self, grace: float) -> None:
-        """Make sure that the process has ended, by force after `grace` seconds. May be called twice."""
-        if self.process is None:
-            return
-        self.process.join(grace)
-        if self.process.exitcode is None:
-            self.process.kill()
-            self.process.join()
-        self.process.close()
-        self.process = None
-        self.connection.close()
-        self._stacks.close()
 
 
 class Crew:
@@ -179,6 +59,7 @@ class Crew:
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
         self._finalizer = weakref.finalize(self, _end_all, workers)
+        self._finalizer.atexit = False
         try:
             for worker in workers:
                 worker.launch(self._pickled(worker))
@@ -199,7 +80,7 @@ class Crew:
                 break
             stuck = [worker for worker in busy if worker.waited(self._tick) > self._options.deadline]
             if stuck:
-                yield from ((worker, _hung(worker)) for worker in stuck)
+                yield from ((worker, worker.hung()) for worker in stuck)
                 return
         for number in sorted(ready):
             yield ready[number], self._judge(ready[number], ready[number].answer())
@@ -297,12 +178,6 @@ def registered_environments() -> dict[str, Any]:
     }
 
 
-def share_memory(environments: int, buffer: int, weights: Weights) -> Memory:
-    """Memory for one worker: of `buffer` bytes for each of two chunks, and with room for weights like these."""
-    buffers = (_CONTEXT.RawArray("b", buffer), _CONTEXT.RawArray("b", buffer))
-    return Memory(_CONTEXT.RawArray("q", 1 + environments), buffers, _CONTEXT.RawArray("b", weights_size(weights)))
-
-
 def split_columns(environments: int, workers: int) -> list[list[int]]:
     """The environments' numbers, split into runs of as equal length as possible."""
     if not 1 <= workers <= environments:
@@ -313,11 +188,11 @@ def split_columns(environments: int, workers: int) -> list[list[int]]:
 
 
 def _closer(crew: Crew) -> Callable[[], None]:
-    reference = weakref.ref(crew)
+    reference, owner = weakref.ref(crew), os.getpid()
 
     def close() -> None:
         alive = reference()
-        if alive is not None:
+        if alive is not None and os.getpid() == owner:  # a fork of this process has no workers
             alive.close()
 
     return close
@@ -329,14 +204,3 @@ def _end_all(workers: list[Worker]) -> None:
     until = time.monotonic() + _GRACE
     for worker in workers:
         worker.end(max(0.0, until - time.monotonic()))
-
-
-def _hung(worker: Worker) -> Failure:
-    return Failure(f"took no time step for {worker.silent:.1f} s", worker.where())
-
-
-def _describe_exit(code: int | None) -> str:
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-    return f"exited with code {code}"

@@ -15,8 +15,9 @@ from etude import trees
 from etude.data import Steps
 from etude.protocols import Environments, Explorer
 from etude.rollout.collector import Actor
-from etude.rollout.crew import Crew, Failure, PoolOptions, Worker, registered_environments, share_memory, split_columns
+from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns
 from etude.rollout.in_process import InProcess
+from etude.rollout.process import Failure, Worker, share_memory
 from etude.rollout.worker import Channel, Job, Memory, counters_of
 from etude.trees import Tree
 
@@ -117,7 +118,7 @@ class LockstepEnvironments:
         """Replay the open episodes."""
         workers = self.crew.workers
         answers = self.crew.ask_all({w.number: Restore([state[c] for c in w.columns]) for w in workers})
-        lost = []
+        lost: list[int] = []
         for worker, (_, positions) in zip(workers, answers, strict=True):
             lost.extend(worker.columns[i] for i in positions)
         return trees.concatenate([observation for observation, _ in answers]), lost

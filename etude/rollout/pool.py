@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from etude import trees
-from etude.data import Steps
+from etude.data import EpisodeEnd, Steps
 from etude.errors import NetworkError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Free, MakeActing, Order, Piece, PortableActor, Restore, Save, weights_in
-from etude.rollout.crew import Crew, Failure, PoolOptions, Worker, registered_environments, share_memory, split_columns
+from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns
+from etude.rollout.process import Failure, Worker, share_memory
 from etude.rollout.rows import Ends, Rows, Template
 from etude.rollout.saved import notes, pack, unpack
 from etude.rollout.worker import Job
@@ -48,7 +49,7 @@ class Pool:
         self._staged: Weights = {}
         self._loaded: set[str] = set()
         self._version = 0
-        self._template: Template | None = None
+        self._templates: dict[int, Template] = {}
         self._flight: _Flight | None = None
         self._ahead: Steps | None = None
         self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
@@ -58,16 +59,15 @@ class Pool:
     def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
         """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
         n = self.environments if environments is None else environments
-        self._settle()
-        if self._ahead is not None and self._ahead.shape != (steps, n):
-            self._crew.warnings.append(
-                f"{len(self._ahead)} steps collected ahead are dropped: a different chunk is wanted."
-            )
-            self._ahead, self._cut = None, {worker.number for worker in self._crew.workers}
-        if self._ahead is None:
+        collected = self._settle()
+        if collected is not None and collected.shape != (steps, n):
+            dropped, collected = len(collected), None
+            self._crew.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
+            self._cut = {worker.number for worker in self._crew.workers}
+        if collected is None:
             self._flight = self._start(steps, step, n)
-            self._settle()
-        collected, self._ahead = self._ahead, None
+            collected = self._finish(self._flight)
+        self._flight = self._ahead = None
         if upcoming and self._overlap:
             self._flight = self._start(upcoming, step + len(collected), self.environments)
         return collected
@@ -90,13 +90,16 @@ class Pool:
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment number, and what was collected ahead."""
         self._settle()
-        answers = self._crew.ask_all({worker.number: Save() for worker in self._crew.workers})
-        return pack([column for part in answers for column in part], self._ahead)
+        parts = self._crew.ask_all({worker.number: Save() for worker in self._crew.workers})
+        for number in self._cut:
+            parts[number] = [column | {"restarted": True} for column in parts[number]]
+        return pack([column for part in parts for column in part], self._ahead)
 
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
         self._settle()
         columns, self._ahead = unpack(state, self.environments, self.spaces)
+        self._cut.clear()
         parts = {worker.number: Restore([columns[c] for c in worker.columns]) for worker in self._crew.workers}
         return notes([number for part in self._crew.ask_all(parts) for number in part])
 
@@ -117,11 +120,12 @@ class Pool:
         self._version += 1
         self._loaded.update(weights)
 
-    def _settle(self) -> None:
-        """Wait for what was started."""
+    def _settle(self) -> Steps | None:
+        """The chunk that was collected ahead, once it is complete."""
         if self._flight is not None:
             self._ahead = self._finish(self._flight)
             self._flight = None
+        return self._ahead
 
     def _start(self, steps: int, step: int, n: int) -> _Flight:
         if self._staged:
@@ -141,10 +145,10 @@ class Pool:
                 if isinstance(answer, Failure):
                     share.forget()
                     self._crew.replace(worker, answer)
-                    worker.ask(flight.order._replace(n=share.n, cut=True))
+                    worker.ask(flight.order._replace(n=share.n))
                 else:
-                    self._template = answer.template or self._template
-                    flight.take(share, answer, self._template)
+                    self._templates[worker.number] = answer.template or self._templates[worker.number]
+                    flight.take(share, answer, self._templates[worker.number])
                     if share.done < flight.order.steps:
                         worker.ask(Free())
         for share in flight.shares:
@@ -181,11 +185,11 @@ class _Flight:
 
     def __init__(self, order: Order, shares: list[_Share]):
         self.order, self.shares = order, shares
-        self._rows: Rows | None = None
+        self._rows: Rows
 
     def take(self, share: _Share, piece: Piece, template: Template) -> None:
         """Copy the rows of a piece out of the worker's buffer."""
-        if self._rows is None:
+        if not any(each.pieces for each in self.shares):
             self._rows = Rows.allocate(template, self.order.steps, self.order.n)
         buffer = share.worker.memory.buffers[piece.buffer]
         self._rows.place(Rows.over(buffer, template, piece.steps, piece.width), share.done, share.columns)
@@ -195,7 +199,8 @@ class _Flight:
     def to_steps(self) -> Steps:
         """The whole chunk, in the order of environments."""
         restarted = np.zeros(self.order.n, bool)
-        indices, observations, episodes = [], [], []
+        indices, observations = [], []
+        episodes: list[EpisodeEnd] = []
         for share in self.shares:
             restarted[share.columns] = share.pieces[0].restarted
             start = 0

@@ -31,7 +31,8 @@ class Template(NamedTuple):
         return Template(trees.map(lambda leaf: leaf[:0].copy(), observation), choice.action[:0].copy(), extras)
 
 
-class Ends(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ends:
     """The E episodes that ended in a chunk."""
 
     index: np.ndarray  # [E, 2] int64: (t, n)

@@ -43,34 +43,34 @@ DEATHS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [acting, lockstep])
-@pytest.mark.parametrize("fault, words", DEATHS)
+@pytest.mark.parametrize("kind, fault, words", [(acting, *death) for death in DEATHS] + [(lockstep, *DEATHS[0])])
 def test_a_worker_that_dies_is_replaced_and_counts_stay_exact(tmp_path, kind, fault, words):
     witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
     assert len(warnings) == 1
     assert words in warnings[0]
     assert "Worker 0 (environments 0 to 2)" in warnings[0]
+    assert fault is not labelled.segfault or "in segfault" in warnings[0]  # where it happened
     assert witness.restarts == (3 if kind is acting else 5)
 
 
-@pytest.mark.parametrize("kind", [acting, lockstep])
-@pytest.mark.parametrize("fault, place", [(labelled.stop_itself, ""), (labelled.sleep_for_ever, "in sleep_for_ever")])
+@pytest.mark.parametrize(
+    "kind, fault, place",
+    [
+        (acting, labelled.stop_itself, ""),
+        (acting, labelled.sleep_for_ever, "in sleep_for_ever"),
+        (lockstep, labelled.stop_itself, ""),
+    ],
+)
 def test_a_worker_that_hangs_is_replaced_and_where_it_hung_is_told(tmp_path, kind, fault, place):
     make = partial(Faulty, fault=fault, flag=str(tmp_path / "done"))
-    witness, warnings = collect_all(kind(make, deadline=0.6))
+    witness, warnings = collect_all(kind(make, deadline=1.0))
     assert len(warnings) == 1
-    assert "took no time step for 0." in warnings[0]
+    assert "took no time step for " in warnings[0]
     assert place in warnings[0]
     assert witness.restarts == (3 if kind is acting else 5)
 
 
-def test_a_segmentation_fault_tells_where_it_happened(tmp_path):
-    _, warnings = collect_all(acting(partial(Faulty, fault=labelled.segfault, flag=str(tmp_path / "done"))))
-    assert "in segfault" in warnings[0]
-
-
-@pytest.mark.parametrize("kind", [acting, lockstep])
-@pytest.mark.parametrize("fault", [labelled.raise_an_error, labelled.raise_end_of_file])
+@pytest.mark.parametrize("kind, fault", [(acting, labelled.raise_end_of_file), (lockstep, labelled.raise_an_error)])
 def test_an_exception_in_an_environment_is_raised_here_with_its_traceback(tmp_path, kind, fault):
     rollout = kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done")))
     with pytest.raises(
@@ -130,14 +130,14 @@ def test_workers_killed_at_random_moments_do_not_change_the_count():
     import random
 
     rollout, witness, rng, step = acting(Labelled, buffer=2000, overlap=True), Witness(), random.Random(1), 0
-    for _ in range(6):
+    for _ in range(4):
         part = rollout.collect(60, step, upcoming=60)
         step += len(part)
         witness.check(part)
         time.sleep(rng.random() * 0.01)
         os.kill(rng.choice(rollout._crew.workers).process.pid, signal.SIGKILL)
     rollout.close()
-    assert len(witness.seen) == step == 6 * 300
+    assert len(witness.seen) == step == 4 * 300
 
 
 def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path):

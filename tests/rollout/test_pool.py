@@ -110,6 +110,15 @@ def test_a_state_saved_while_a_chunk_is_under_way_holds_that_chunk(opened, resto
         assert_same(one.collect(5, 35 * i, upcoming=5), other.collect(5, 35 * i, upcoming=5))
 
 
+def test_a_chunk_that_was_dropped_is_not_forgotten_in_a_saved_state(opened):
+    one = opened(pool(overlap=True))
+    one.collect(5, 0, upcoming=5)
+    one.collect(1, 35, 4)
+    other = in_process()
+    other.restore(one.state())
+    assert other.collect(1, 39).restarted.tolist() == [False] * 4 + [True] * 3
+
+
 def test_the_state_of_stepping_workers_is_that_of_acting_ones(opened):
     one, other = opened(LockstepPool(Labelled, Adder(), Noisy(), 1, 5, 2)), opened(pool(5, 3))
     one.collect(5, 0)
