@@ -6,6 +6,7 @@ The other scripts run this one: `PYTHON peers.py run sbx dqn 50000 1`; also lear
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from typing import Any
@@ -101,7 +102,7 @@ def rollouts(env_id: str, environments: str, steps: str) -> dict:
     """Environment steps per second with random actions drawn beforehand, and the memory of the processes."""
     import gymnasium as gym
     import numpy as np
-    from rollouts import children, resident
+    from rollouts import resident, workers_of
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     found: dict[str, Any] = {}
@@ -117,7 +118,7 @@ def rollouts(env_id: str, environments: str, steps: str) -> dict:
             env.step(actions[i % 64])
         found[name] = int(steps) // n * n / (time.perf_counter() - began)
         if kind is SubprocVecEnv:
-            found["resident"] = [resident(pid) for pid in children()]
+            found["resident"] = [resident(pid) for pid in workers_of(os.getpid())]
         env.close()
     return found
 
