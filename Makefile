@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= jax tensorflow torch
-BENCHMARKS ?= learn_step rollouts replay acting start_up whole_run
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -46,8 +45,7 @@ check: $(VENV)/.ready-test
 
 # PEERS=path/to/python compares with the libraries of benchmarks/requirements-peers.txt.
 bench: $(VENV)/.ready-test
-	@for name in $(BENCHMARKS); do \
-	echo "== $$name =="; $(PY) benchmarks/$$name.py $(if $(PEERS),--peers $(PEERS)) || exit 1; done
+	$(PY) -m benchmarks $(if $(PEERS),--peers $(PEERS))
 
 slow: $(VENV)/.ready-test
 	$(PY) benchmarks/learning.py

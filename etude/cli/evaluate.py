@@ -32,5 +32,5 @@ def main(arguments: Sequence[str]) -> int:
 
     with trained(path, options.checkpoint, options.env) as run:
         found = run.evaluate(options.episodes, options.seed)
-        say(f"{run.algorithm} on {run.environment} after {run.progress.step:,} steps: {found}")
+        say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
     return 0

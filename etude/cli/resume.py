@@ -32,8 +32,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _resume(path: Path, options: Resume) -> int:
-    from etude.cli.sessions import Cadence, carry_out
-    from etude.run import from_state
+    from etude.cli.sessions import carry_out
+    from etude.run import Cadence, from_state
     from etude.run_directory import RunDirectory
 
     given = {"engine": options.engine, "device": options.device, "workers": options.workers}
@@ -43,13 +43,13 @@ def _resume(path: Path, options: Resume) -> int:
         for note in [*directory.notes, *loaded.notes]:
             say(note)
         with from_state(loaded.state, run_dir=directory, **changed) as run:
-            total = options.steps or run.progress.total
-            if total <= run.progress.step:
+            total = options.steps or run.learner.progress.total
+            if total <= run.step:
                 raise ConfigError(
-                    f"This run has taken {run.progress.step:,} of {total:,} steps. To train on, say up to how many: "
-                    f"etude resume {path} --steps {2 * run.progress.step}"
+                    f"This run has taken {run.step:,} of {total:,} steps. To train on, say up to how many: "
+                    f"etude resume {path} --steps {2 * run.step}"
                 )
             cadence = Cadence(**directory.read_config()["cadence"])
             if options.target is not None:
                 cadence = dataclasses.replace(cadence, target=options.target)
-            return carry_out(run, total - run.progress.step, cadence)
+            return carry_out(run, total - run.step, cadence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from etude.cli import INTERRUPTED
@@ -12,24 +11,14 @@ from etude.cli.output import next_commands, say
 from etude.events import Finished
 from etude.protocols import Reporter
 from etude.report import Curve, JsonLines, Progress, TensorBoard
-from etude.run import Run
-
-
-@dataclass(frozen=True)
-class Cadence:
-    """When a run is evaluated, saved and ended early; all in environment steps."""
-
-    target: float | None
-    evaluate_every: int
-    evaluate_episodes: int
-    save_every: int
+from etude.run import Cadence, Run
 
 
 def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
     """Train `run` for `steps` more environment steps; returns the exit code."""
     assert run.directory is not None
     directory = run.directory
-    total = run.progress.step + steps
+    total = run.step + steps
     directory.write_config({**run.description(), "total": total, "cadence": dataclasses.asdict(cadence)})
     with ExitStack() as stack:
         reporters: list[Reporter] = [
@@ -43,12 +32,13 @@ def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
 
 
 def _conclude(finished: Finished, run: Run, cadence: Cadence, directory: Path) -> int:
+    best = run.learner.progress.best
     if finished.reason == "interrupted":
         say(f"\nStopped at step {finished.step:,} and saved. Go on with\n  etude resume {directory}")
         return INTERRUPTED
     if finished.reason == "target":
         say(f"\nReached a mean return of {cadence.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s.")
-    elif cadence.target is not None and run.progress.best < cadence.target:
-        say(f"\nNo evaluation reached {cadence.target:g}; the best mean return was {run.progress.best:.1f}.")
+    elif cadence.target is not None and best is not None and best < cadence.target:
+        say(f"\nNo evaluation reached {cadence.target:g}; the best mean return was {best:.1f}.")
     next_commands(str(directory))
     return 0

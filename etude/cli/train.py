@@ -86,8 +86,8 @@ def _network_named(arguments: Sequence[str]) -> str:
 
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
-    from etude.cli.sessions import Cadence, carry_out
-    from etude.run import Run
+    from etude.cli.sessions import carry_out
+    from etude.run import Cadence, Run
     from etude.run_directory import RunDirectory
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap")

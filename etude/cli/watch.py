@@ -64,7 +64,7 @@ def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     """Play episodes with the best actions; yields after every reset and step, and tells each return."""
     from etude.explore import Greedy
 
-    actor, explorer, steps, rng = run.acting(), Greedy(), 0, np.random.default_rng(options.seed)
+    actor, explorer, steps, rng = run.actor(), Greedy(), 0, np.random.default_rng(options.seed)
     for episode in range(options.episodes):
         observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
         yield

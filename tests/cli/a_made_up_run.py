@@ -11,17 +11,23 @@ from etude.events import Collected, Evaluated, Finished, Saved, Started
 class MadeUpRun:
     def __init__(self, directory, step=0, reason="steps", best=120.0):
         self.directory, self.reason = directory, reason
-        self.progress = SimpleNamespace(step=step, best=best, total=1_000)
+        self.step = step
+        self.learner = SimpleNamespace(progress=SimpleNamespace(best=best, total=1_000))
         self.algorithm, self.environment = "dqn", "CartPole-v1"
         self.asked = None
 
     def description(self):
-        return {"algorithm": "dqn", "environment": "CartPole-v1", "setup": {"seed": 5}, "total": self.progress.total}
+        return {
+            "algorithm": "dqn",
+            "environment": "CartPole-v1",
+            "setup": {"seed": 5},
+            "total": self.learner.progress.total,
+        }
 
     def train(self, steps, report, **cadence):
         self.asked = (steps, cadence)
-        first, last = self.progress.step, self.progress.step + steps
-        self.progress.step = last
+        first, last = self.step, self.step + steps
+        self.step = last
         path = str(self.directory.save(last, {"progress": {"step": last}}))
         finished = Finished(last, self.reason, 1.0, {})
         for event in (

@@ -10,8 +10,9 @@ from a_made_up_run import MadeUpRun
 
 from etude import cli
 from etude.cli import doctor
-from etude.cli.sessions import Cadence, carry_out
+from etude.cli.sessions import carry_out
 from etude.cli.watch import Watch, play
+from etude.run import Cadence
 from etude.run_directory import RunDirectory
 from etude.spaces import Box, Discrete, Spaces
 
@@ -21,7 +22,7 @@ def runs(tmp_path):
     paths = []
     for name in ("a", "b"):
         with RunDirectory.create(tmp_path / name, "dqn") as directory:
-            carry_out(MadeUpRun(directory), 1_000, Cadence(None, 50, 3, 500))
+            carry_out(MadeUpRun(directory), 1_000, Cadence(50, 3, None, 500))
         paths.append(tmp_path / name)
     return paths
 
@@ -112,7 +113,7 @@ class Countdown(gym.Env):
 def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
     env = Countdown()
     actor = SimpleNamespace(act=lambda observation: np.tile([0.0, 1.0], (len(observation), 1)))
-    run = SimpleNamespace(acting=lambda: actor)
+    run = SimpleNamespace(actor=lambda: actor)
     pictures = list(play(run, env, Watch(episodes=2, seed=7)))
     assert len(pictures) == 2 * (1 + 3)
     assert env.seeds == [7, 8]
@@ -122,6 +123,6 @@ def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
 
 def test_watching_ends_with_an_episode_that_does_not(capsys):
     env = Countdown()
-    run = SimpleNamespace(acting=lambda: SimpleNamespace(act=lambda observation: np.zeros((1, 2))))
+    run = SimpleNamespace(actor=lambda: SimpleNamespace(act=lambda observation: np.zeros((1, 2))))
     assert len(list(play(run, env, Watch(max_steps=2)))) == 3
     assert "cut off after 2 steps" in capsys.readouterr().out

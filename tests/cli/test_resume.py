@@ -2,8 +2,9 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import cli
-from etude.cli.sessions import Cadence, carry_out
+from etude.cli.sessions import carry_out
 from etude.report import read_records
+from etude.run import Cadence
 from etude.run_directory import RunDirectory
 
 
@@ -12,7 +13,7 @@ def run_path(tmp_path, monkeypatch):
     """The directory of a made-up run of 1,000 steps."""
     directory = RunDirectory.create(tmp_path / "run", "dqn")
     with directory:
-        carry_out(MadeUpRun(directory), 1_000, Cadence(None, 50, 3, 500))
+        carry_out(MadeUpRun(directory), 1_000, Cadence(50, 3, None, 500))
     return tmp_path / "run"
 
 

@@ -4,8 +4,9 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import cli
-from etude.cli.sessions import Cadence, carry_out
+from etude.cli.sessions import carry_out
 from etude.report import read_records
+from etude.run import Cadence
 from etude.run_directory import RunDirectory
 
 CADENCE = Cadence(target=100.0, evaluate_every=50, evaluate_episodes=3, save_every=500)

@@ -17,7 +17,7 @@ FLOORS = {
     2: "networks explore replay adapt offline",
     3: "agent engines algorithms presets",
     4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly interrupt",
+    5: "run evaluate checkpoint run_directory assembly learner interrupt",
     6: "solo tuning serving language",
     7: "report cli",
 }
@@ -28,6 +28,8 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("algorithms", "agent"),
     ("rollout", "envs"),
     ("run", "assembly"),
+    ("run", "learner"),
+    ("learner", "assembly"),
     ("run", "evaluate"),
     ("run", "checkpoint"),
     ("run", "run_directory"),
