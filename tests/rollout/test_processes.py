@@ -34,7 +34,8 @@ def make(kind=Mine, **options):
 def start(tmp_path: Path, body: str) -> subprocess.Popen:
     script = tmp_path / "program.py"
     script.write_text(SCRIPT + textwrap.dedent(body))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}
     return subprocess.Popen(
         [sys.executable, script],
         stdout=subprocess.PIPE,
@@ -85,6 +86,29 @@ def test_ctrl_c_ends_the_program_and_its_workers_without_their_tracebacks(tmp_pa
     assert_nothing_is_left(program, workers)
     assert err.count("Traceback") == 1
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_program_that_handles_ctrl_c_goes_on_with_the_same_workers(tmp_path):
+    body = """
+    import signal
+    asked = []
+    signal.signal(signal.SIGINT, lambda *_: asked.append(True))
+    rollout = make()
+    while not asked:
+        rollout.collect(50, 0)
+    rollout.collect(50, 0)
+    rollout.state()
+    print(rollout.warnings(), pids(rollout))
+    rollout.close()
+    """
+    program = start(tmp_path, body)
+    workers = workers_of(program)
+    time.sleep(0.2)
+    os.killpg(program.pid, signal.SIGINT)
+    out, err = program.communicate(timeout=60)
+    assert err == ""
+    assert out.split() == ["[]", *(str(pid) for pid in workers)]
+    assert_nothing_is_left(program, workers)
 
 
 @pytest.mark.parametrize(
