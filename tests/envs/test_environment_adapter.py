@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.vector import SyncVectorEnv
-from worlds import Scripted, always
+from worlds import Counter, Scripted, always
 
 from etude import trees
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
@@ -169,13 +169,13 @@ def masked(t, info_mask):
     return (ZEROS, {"action_mask": mask}) if info_mask else ({"action_mask": mask, "position": ZEROS}, {})
 
 
-def masked_env(info_mask, final_mask=True):
+def masked_env(info_mask, final=None):
     space = None if info_mask else Dict({"action_mask": MultiBinary(2), "position": Box(-1, 1, (2,), np.float32)})
 
     def step(t):
         observation, info = masked(t, info_mask)
-        if t == 3 and not final_mask:
-            info = {}
+        if t == 3 and final is not None:
+            info = final
         return observation, 0.0, t == 3, False, info
 
     return Scripted(space, reset=lambda seed: masked(0, info_mask), step=step)
@@ -203,6 +203,28 @@ def test_action_masks_become_a_key_of_the_observation(info_mask, kind):
     assert masks == [even, odd, even, even, odd]
 
 
+@pytest.mark.parametrize("kind", ["SameStep", "Disabled", "NextStep"])
+def test_the_masks_of_a_simulator_s_other_environments_survive_a_restart(kind):
+    class Masked(Counter):
+        def reset(self, *, seed=None, options=None):
+            return super().reset()[0], {"action_mask": np.array([1, 0], np.int8)}
+
+        def step(self, action):
+            *rest, _ = super().step(action)
+            return *rest, {"action_mask": np.array([self.t % 2, 1], np.int8)}
+
+    simulator = SyncVectorEnv([lambda i=i: Masked(i) for i in range(3)], autoreset_mode=kind)
+    environments = NativeEnvironments(simulator, np.arange(3), 0)
+    environments.reset()
+    alone = 0
+    for _ in range(12):
+        observation, *_, final = environments.step(np.zeros(3, np.int64))
+        alone += len(final) in (1, 2)
+        for i, t in enumerate(observation["observation"][:, 2]):
+            assert observation["action_mask"][i].tolist() == ([1, 0] if t == 0 else [t % 2, 1])
+    assert alone > 3
+
+
 def test_a_mask_joins_the_keys_of_a_dict_observation():
     space = Dict({"x": Box(-1, 1, (2,), np.float32)})
     env = Scripted(space, reset=lambda seed: ({"x": ZEROS}, {"action_mask": np.array([0, 1], np.int8)}))
@@ -215,8 +237,9 @@ def test_a_mask_of_several_parts_is_joined():
     assert looped(env).reset()["action_mask"].tolist() == [[0, 1, 1, 1, 0]]
 
 
-def test_the_last_observation_may_come_without_a_mask_or_with_an_empty_one():
-    environments = looped(masked_env(True, final_mask=False))
+@pytest.mark.parametrize("last", [{}, {"action_mask": np.zeros(2, np.int8)}], ids=["none", "empty"])
+def test_the_last_observation_may_come_without_a_mask_or_with_an_empty_one(last):
+    environments = looped(masked_env(True, final=last))
     environments.reset()
     for _ in range(3):
         *_, final = environments.step(np.zeros(1, np.int64))

@@ -45,6 +45,7 @@ BROKEN_STEPS = {
     "no reward": ((ZEROS, None, False, False, {}), "the reward is None"),
     "reward text": ((ZEROS, "much", False, False, {}), "the reward is much"),
     "flag array": ((ZEROS, 0.0, np.ones(1, bool), False, {}), "terminated or truncated is .*one bool"),
+    "truncated array": ((ZEROS, 0.0, True, np.ones(1, bool), {}), "terminated or truncated is .*one bool"),
     "flag arrays": ((ZEROS, 0.0, np.ones(2, bool), False, {}), "cannot be used"),
     "old Gym": ((ZEROS, 0.0, False, {}), "four values, as the old Gym API does.*Split `done`"),
     "no info": ((ZEROS, 0.0, False, False), "info is missing"),
@@ -69,6 +70,15 @@ def test_a_fault_in_a_later_episode_counts_episodes_and_steps_from_their_starts(
 
     with pytest.raises(EnvironmentFault, match="environment 4, episode 3, step 2: the reward"):
         run(Scripted(step=script), steps=9)
+
+
+def test_steps_that_left_an_environment_out_do_not_count_in_its_faults():
+    makes = iter([Scripted(), Scripted(step=at_step_3(ZEROS, np.nan, False, False, {}))])
+    environments = LoopEnvironments(lambda: next(makes), np.arange(2), 0)
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match="environment 1, episode 0, step 3: the reward"):
+        for n in (2, 1, 1, 2, 1, 2):
+            environments.step(np.zeros(n, np.int64))
 
 
 def test_a_fault_of_the_reset_after_an_episode_says_so():
@@ -177,6 +187,8 @@ def test_a_simulator_s_fault_names_the_environment_and_step():
         (Poisoned(5, observation=np.float32(np.nan)), "the observation is nan"),
     ]:
         environments = simulator_of(poisoned)
+        environments.reset()
+        environments.step(np.zeros(2, np.int64))
         environments.reset()
         with pytest.raises(EnvironmentFault, match=f"Fleet, environment 8, episode ., step [25]: {message}"):
             for _ in range(20):

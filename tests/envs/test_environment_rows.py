@@ -16,9 +16,9 @@ def loop():
     return LoopEnvironments(Counters(), COLUMNS, 0)
 
 
-def sync(mode, wrap=lambda simulator: simulator):
+def sync(mode, wrap=lambda simulator: simulator, copy=True):
     factories = [lambda i=i: Counter(i) for i in COLUMNS]
-    return lambda: NativeEnvironments(wrap(SyncVectorEnv(factories, autoreset_mode=mode)), COLUMNS, 0)
+    return lambda: NativeEnvironments(wrap(SyncVectorEnv(factories, copy=copy, autoreset_mode=mode)), COLUMNS, 0)
 
 
 def asynchronous(mode, shared_memory=True):
@@ -31,6 +31,7 @@ def asynchronous(mode, shared_memory=True):
 IMPLEMENTATIONS = {
     "loop": loop,
     **{f"sync {mode.name}": sync(mode) for mode in AutoresetMode},
+    **{f"sync {mode.name} without copies": sync(mode, copy=False) for mode in AutoresetMode},
     **{f"async {mode.name}": asynchronous(mode) for mode in AutoresetMode},
     "async DISABLED over pipes": asynchronous(AutoresetMode.DISABLED, shared_memory=False),
     "async SAME_STEP over pipes": asynchronous(AutoresetMode.SAME_STEP, shared_memory=False),
