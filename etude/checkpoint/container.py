@@ -74,9 +74,7 @@ class MemberReader:
         file.seek(member.offset)
 
     def readinto(self, view: memoryview) -> None:
-        """Fill `view`; ValueError where the member has fewer bytes left."""
-        if len(view) > self._left:
-            raise ValueError("it is too short for what it says it holds")
+        """Fill `view`, which has at most what is left of the member; ValueError where the file has ended."""
         self._left -= len(view)
         for start in range(0, len(view), CHUNK):  # hashed while it is still in the processor's cache
             piece = view[start : start + CHUNK]
@@ -85,9 +83,7 @@ class MemberReader:
             self._digest.update(piece)
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        if size > self._left:
-            raise ValueError("it is too short for what it says it holds")
+        """The next `size` bytes, as `readinto`."""
         data = bytearray(size)
         self.readinto(memoryview(data))
         return bytes(data)

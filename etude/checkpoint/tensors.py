@@ -37,7 +37,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Source(Protocol):
-    """Bytes that are read in order; both methods raise ValueError where there are fewer than asked for."""
+    """Bytes that are read in order."""
 
     def read(self, size: int) -> bytes: ...
 

@@ -231,8 +231,11 @@ def test_data_is_on_the_disk_before_the_name_and_the_name_before_the_save_return
     ]  # fmt: skip
 
 
-def test_a_directory_in_the_place_of_the_file_is_refused_before_writing(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_the_file_is_refused_before_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.etude").mkdir()
+    monkeypatch.setattr(files, "create", None)
     with pytest.raises(CheckpointError, match="Is a directory"):
         checkpoint.write(tmp_path / "x.etude", small_state())
     assert [path.name for path in tmp_path.iterdir()] == ["x.etude"]

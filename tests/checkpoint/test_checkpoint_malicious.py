@@ -125,7 +125,7 @@ TEXTS = {
     "a float that is no hex": b'{"$float":"zzzzzzzzzzzzzzzz"}',
     "a tuple of text": b'{"$tuple":"abc"}',
 }
-SHA = hashlib.sha256(b"").hexdigest()
+SHA, ZEROS = hashlib.sha256(b"").hexdigest(), hashlib.sha256(b"00").hexdigest()
 
 
 def entry(name: Any = "x.json", offset: Any = 16, size: Any = 0, sha256: Any = SHA) -> dict:
@@ -197,6 +197,12 @@ def test_the_forged_members_would_be_read_if_they_were_right(path: Path) -> None
 @pytest.mark.parametrize("what", MANIFESTS)
 def test_manifests_are_refused_with(what: str, path: Path) -> None:
     assert str(path) in refused(path, forged_manifest(MANIFESTS[what]))
+
+
+def test_bytes_that_no_member_covers_are_refused(path: Path) -> None:
+    both = {"meta": {}, "members": [entry(size=2, sha256=ZEROS), entry("y.json", size=2, sha256=ZEROS)]}
+    assert "malformed manifest" in refused(path, forged_manifest({"meta": {}, "members": []}, b"hidden"))
+    assert "malformed manifest" in refused(path, forged_manifest(both, b"00??"))
 
 
 def test_tensors_without_their_json_are_refused(path: Path) -> None:
