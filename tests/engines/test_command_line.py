@@ -1,0 +1,84 @@
+"""The command line from training to a video, with real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from etude import cli
+from etude.report import read_records
+
+LEARNING = ["--set.warmup", "100", "--set.learn-every", "100", "--set.updates", "5", "--set.network.widths", "8"]
+CADENCE = ["--evaluate-every", "400", "--evaluate-episodes", "2", "--save-every", "300"]
+
+
+def arguments(engine_name, directory, steps):
+    given = ["--engine", engine_name, "--steps", str(steps), "--seed", "1", "--run-dir", str(directory)]
+    return ["train", "dqn", "CartPole-v1", *given, *LEARNING, *CADENCE]
+
+
+@pytest.fixture(scope="module")
+def trained(engine_name, tmp_path_factory):
+    """The directory of a run of 900 steps; only read."""
+    directory = tmp_path_factory.mktemp("runs") / "whole"
+    assert cli.main(arguments(engine_name, directory, 900)) == 0
+    return directory
+
+
+def measured(directory):
+    records = [{k: v for k, v in r.items() if k != "time/fps"} for r in read_records(directory / "metrics.jsonl")]
+    return [record for record in records if any("/" in key for key in record)]
+
+
+def test_a_run_can_be_evaluated_watched_and_plotted(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert cli.main(["evaluate", str(trained), "--episodes", "3"]) == 0
+    assert cli.main(["evaluate", str(trained / "checkpoints" / "best.etude"), "--episodes", "3"]) == 0
+    assert capsys.readouterr().out.count("over 3 episodes") == 2
+    video = tmp_path / "out.mp4"
+    assert cli.main(["watch", str(trained), "--video", str(video), "--max-steps", "20"]) == 0
+    assert video.stat().st_size > 1_000
+    assert cli.main(["plot", str(trained), "--output", str(tmp_path / "curve.png")]) == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted_one(trained, tmp_path):
+    directory = tmp_path / "broken"
+    shutil.copytree(trained, directory)
+    for path in directory.glob("checkpoints/step_*.etude"):
+        if "000000300" not in path.name:
+            path.unlink()  # as if it had been killed after step 300
+    assert cli.main(["resume", str(directory)]) == 0
+    assert measured(directory) == measured(trained)
+    assert any("train/q" in record for record in measured(directory))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be caught")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, engine_name, tmp_path):
+    directory = tmp_path / "run"
+    command = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main())"]
+    process = subprocess.Popen(
+        [*command, *arguments(engine_name, directory, 10_000_000)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while not list(directory.glob("checkpoints/step_*")) and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(process.pid, getattr(signal, name))
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert f"etude resume {directory}" in output
+    last = read_records(directory / "metrics.jsonl")[-1]
+    assert last["finished"] == "interrupted"
+    assert (directory / "checkpoints" / f"step_{last['step']:09d}.etude").exists()
