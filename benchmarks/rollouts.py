@@ -1,8 +1,8 @@
 """Environment steps per second: in process, on a pool of workers that act by themselves, and in Stable-Baselines3.
 
-`python benchmarks/rollouts.py --peers PATH_TO_PYTHON` writes rollouts.json. etude's figures include the policy (DQN
-4-128-2 on CartPole-v1, SAC 256x256 on HalfCheetah-v5) and the hand-over of steps; the peers take random actions that were
-drawn beforehand. Resident memory is that of the worker processes, in MB.
+`python benchmarks/rollouts.py --peers PATH_TO_PYTHON` writes rollouts.json. Of etude, the policy (DQN 4-128-2 on
+CartPole-v1, SAC 256x256 on HalfCheetah-v5) and the hand-over of steps are included; the peers take random actions that
+were drawn beforehand. Resident memory is that of the worker processes, in MB.
 """
 
 from __future__ import annotations
