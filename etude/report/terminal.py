@@ -11,7 +11,7 @@ from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learne
 from etude.report.records import Recorder, scalars
 
 RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
-REDRAW_SECONDS = 0.1
+REDRAW_SECONDS = 0.25
 LINE_SECONDS = 10.0
 
 
@@ -164,7 +164,10 @@ def _panel(state: _State, now: float) -> Any:
 
     share = state.step / state.total if state.total else 0.0
     bar = Grid.grid(padding=(0, 1), expand=False)
-    bar.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=40), Text(f"{share:4.0%}", style="bold"))
+    bar.add_row(
+        ProgressBar(1.0, min(share, 1.0), width=40, complete_style="cyan", finished_style="green"),
+        Text(f"{share:4.0%}", style="bold"),
+    )
     grid = Grid.grid(padding=(0, 2))
     for name, text in state.facts(now):
         grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
