@@ -72,7 +72,7 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
     if array.size == 0:
         return
     dtype = array.dtype.newbyteorder("<")
-    pieces = np.nditer(
+    pieces = np.nditer(  # type: ignore[call-overload]  # NumPy's stub does not know "contig"
         [array],
         ["external_loop", "buffered"],
         [["readonly", "contig"]],

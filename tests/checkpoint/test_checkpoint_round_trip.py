@@ -66,6 +66,14 @@ def test_signalling_nans_empty_and_single_arrays_keep_their_bits(tmp_path: Path)
     assert same(state, checkpoint.read(tmp_path / "x.etude"))
 
 
+def test_keys_that_look_like_places_are_not_mixed_up(tmp_path: Path) -> None:
+    arrays = iter([np.array([i]) for i in range(9)])
+    keys = ("a/b", "a~1b", "~1", "/", "a~b", "a~0b")
+    state = {"x": {"a": {"b": next(arrays)}, **{key: next(arrays) for key in keys}}}
+    checkpoint.write(tmp_path / "x.etude", state)
+    assert same(state, checkpoint.read(tmp_path / "x.etude"))
+
+
 def test_arrays_that_were_read_can_be_written_to_and_share_no_memory(tmp_path: Path) -> None:
     shared = np.arange(4.0)
     checkpoint.write(tmp_path / "x.etude", {"x": [shared, shared]})
