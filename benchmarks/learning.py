@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
+import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -147,22 +148,24 @@ def main() -> None:
 
 
 def run_all(wanted: list[str], table: Table, jobs: int) -> list[str]:
-    """Run cells in processes; returns those that failed, which the next call runs again."""
+    """Run cells in processes; returns those that failed, which the next call runs again. Ctrl-C starts no further ones."""
     failed = []
-    with ThreadPoolExecutor(jobs) as pool:
-        limits = dict.fromkeys(measure.LIMITS, "1")
-        futures = {
-            pool.submit(measure.process, measure.script("learning.py", "--cell", key), timeout=6 * 3600, **limits): key
-            for key in wanted
-        }
+    pool, limits = ThreadPoolExecutor(jobs), dict.fromkeys(measure.LIMITS, "1")
+    futures = {
+        pool.submit(measure.process, measure.script("learning.py", "--cell", key), timeout=6 * 3600, **limits): key
+        for key in wanted
+    }
+    try:
         for future in as_completed(futures):
             key = futures[future]
             try:
                 table.add(key, future.result())
                 print(f"{key:<44} {future.result()['return']:>8g}  {future.result()['seconds']:.0f} s", flush=True)
-            except RuntimeError as error:
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
                 failed.append(key)
                 print(error, flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
     return failed
 
 
