@@ -46,7 +46,8 @@ class Config:
     clip: float | None = None
     target: Literal["auto"] | float = "auto"
     count: int = 3
-    either: int | float = 1
+    either: float | int = 1
+    level: Literal[1, 2] = 1
     double: bool = True
     name: str = "x"
     colour: Colour = Colour.RED
@@ -78,6 +79,7 @@ CONFIGS = st.builds(
     target=st.just("auto") | FLOATS,
     count=st.integers(),
     either=st.integers() | FLOATS,
+    level=st.sampled_from([1, 2]),
     double=st.booleans(),
     name=st.text(),
     colour=st.sampled_from(Colour),
@@ -131,6 +133,8 @@ def test_a_union_is_read_as_the_class_that_the_data_names() -> None:
         ({"class": "Config", "count": True}, "Config.count: got True; expected int"),
         ({"class": "Config", "double": 1}, "Config.double: got 1; expected bool"),
         ({"class": "Config", "target": "automatic"}, "Config.target: got 'automatic'; expected 'auto' or float"),
+        ({"class": "Config", "level": True}, "Config.level: got True; expected 1, 2"),
+        ({"class": "Config", "table": {"class": "Linear", "start": 1}}, "Config.table: got a Linear; expected dict"),
         ({"class": "Config", "colour": {"class": "Colour", "member": "GREEN"}}, "Config.colour: got a Colour"),
         ({"class": "Config", "colour": "RED"}, "Config.colour: got 'RED'; expected Colour"),
         ({"class": "Config", "pair": [1]}, "Config.pair: got [1]; expected tuple[int, str]"),
