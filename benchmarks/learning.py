@@ -148,7 +148,7 @@ def main() -> None:
 
 
 def run_all(wanted: list[str], table: Table, jobs: int) -> list[str]:
-    """Run cells in processes; returns those that failed, which the next call runs again. Ctrl-C starts no further ones."""
+    """Run cells in processes; returns those that failed. The next call runs what is missing."""
     failed = []
     pool, limits = ThreadPoolExecutor(jobs), dict.fromkeys(measure.LIMITS, "1")
     futures = {
