@@ -44,9 +44,9 @@ class KerasModule(Part):
 
     def __init__(self, model: Any):
         self.model = model
-        self._trained = [f"{i}.{v.path}" for i, v in enumerate(model.trainable_variables)]
-        self._others = [f"state{i}.{v.path}" for i, v in enumerate(model.non_trainable_variables)]
-        values = [np.array(v) for v in (*model.trainable_variables, *model.non_trainable_variables)]
+        self._trained = [f"{i}.{v.name}" for i, v in enumerate(model.trainable_variables)]
+        self._others = [f"state{i}.{v.name}" for i, v in enumerate(model.non_trainable_variables)]
+        values = [np.array(keras.ops.convert_to_numpy(v)) for v in (*model.trainable_variables, *model.non_trainable_variables)]
         self.variables: dict[str, Any] = dict(zip((*self._trained, *self._others), values, strict=True))
         self.frozen = frozenset(self._others)
 

@@ -1,0 +1,279 @@
+"""What every algorithm does on every engine, on every kind of space and network that it takes."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from cases import BOX2, CASES, VECTOR, Case, random_batches, random_values
+
+from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
+from etude.algorithms import check_spaces
+from etude.data import Batch
+from etude.engines.numpy import NumpyEngine
+from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
+from etude.explore import EpsilonGreedy, Greedy, Sample
+from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def make(case: Case, engine_name: str, seed: int = 0):
+    """A fresh engine, or one that was used before and is put back to its fresh state: it is compiled already."""
+    engine, fresh = _made(case.name, engine_name, seed)
+    engine.restore(fresh)
+    return engine
+
+
+@functools.cache
+def _made(name: str, engine_name: str, seed: int):
+    case = next(case for case in CASES if case.name == name)
+    engine = engines.create(engine_name, case.agent(), case.spaces, seed=seed)
+    return engine, engine.state()
+
+
+@every_case
+def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
+    engine = make(case, engine_name)
+    observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
+    output = engine.act(observation)
+    explorers = [Greedy(), EpsilonGreedy(0.5)] if case.algorithm == "dqn" else [Greedy(), Sample()]
+    for explorer in explorers:
+        noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
+        action = explorer(output, noise, 0).action
+        if isinstance(explorer, Greedy) and isinstance(case.spaces.action, Box):
+            action = np.clip(action, -1, 1)  # a Gaussian has no bounds; the environment's adapter clips it
+        if not (isinstance(explorer, Sample) and isinstance(case.spaces.action, Box)):
+            assert all(np.asarray(a, case.spaces.action.dtype) in case.spaces.action for a in action)
+        if case.spaces.masked:
+            assert all(mask[a] for mask, a in zip(observation["action_mask"], action, strict=True))
+
+
+@every_case
+def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, engine_name):
+    engine = make(case, engine_name)
+    batches = random_batches(case, 1, 16)
+    many = Batch(**{field.name: _twice(getattr(batches, field.name)) for field in dataclasses.fields(Batch)})
+    hyper = case.hyper(target_every=1_000_000, tau=0.0, entropy=0.0, learning_rate=3e-3)
+    first = engine.learn(many, hyper)
+    for _ in range(20):
+        last = engine.learn(many, hyper)
+    name = {"dqn": "q", "ppo": "model", "sac": "critic"}[case.algorithm]
+    assert last.losses[name] < first.losses[name]
+    assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
+    assert last.steps == 2
+    if not case.agent().on_policy:
+        assert last.td_error.shape == (2, 16)
+
+
+def _twice(tree):
+    return None if tree is None else trees.map(lambda x: np.repeat(x, 2, 0), tree)
+
+
+@every_case
+def test_nothing_is_compiled_again_on_the_second_call_nor_when_a_hyperparameter_changes(case, engine_name):
+    if engine_name == "torch":
+        pytest.skip("eager torch compiles nothing")
+    engine = make(case, engine_name)
+    engine.learn(random_batches(case, 2, 16), case.hyper())
+    traced = engine.traces
+    changes = {name: value * 0.5 for name, value in case.hyper().items() if name not in ("target_every",)}
+    engine.learn(random_batches(case, 2, 16, seed=1), case.hyper(**changes, target_every=7))
+    engine.load(engine.weights())
+    engine.learn(random_batches(case, 2, 16, seed=2), case.hyper())
+    assert traced > 0
+    assert engine.traces == traced
+
+
+def test_a_changed_hyperparameter_takes_effect(engine_name):
+    case = CASES[0]
+    outcomes = []
+    for rate in (0.0, 1e-2):
+        engine = make(case, engine_name)
+        before = engine.weights()
+        engine.learn(random_batches(case, 2, 16), case.hyper(learning_rate=1e-3))
+        between = engine.weights()
+        engine.learn(random_batches(case, 2, 16), case.hyper(learning_rate=rate))
+        after = engine.weights()
+        name = "q.dense0.weight"
+        assert not np.array_equal(before[name], between[name])
+        outcomes.append(np.array_equal(between[name], after[name]))
+    assert outcomes == [True, False]
+
+
+def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
+    case = CASES[0]
+    engine = make(case, engine_name)
+    start = engine.weights()["q_lagged.dense0.weight"]
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=4))
+    assert np.array_equal(engine.weights()["q_lagged.dense0.weight"], start)
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=4))
+    weights = engine.weights()
+    assert np.array_equal(weights["q_lagged.dense0.weight"], weights["q.dense0.weight"])
+
+    case = next(case for case in CASES if case.name == "sac")
+    engine = make(case, engine_name)
+    before = engine.weights()["critic_lagged.dense0.weight"]
+    engine.learn(random_batches(case, 2, 16), case.hyper(tau=0.25, learning_rate=0.0))
+    engine.load({"critic.dense0.weight": before + 1.0})
+    engine.learn(random_batches(case, 2, 16), case.hyper(tau=0.25, learning_rate=0.0))
+    weights = engine.weights()
+    expected = before + (1 - 0.75**2)
+    np.testing.assert_allclose(weights["critic_lagged.dense0.weight"], expected, rtol=1e-5, atol=1e-7)
+
+
+@every_case
+def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
+    engine = make(case, engine_name)
+    engine.learn(random_batches(case, 2, 16), case.hyper())
+    state = engine.state()
+    expected = [engine.learn(random_batches(case, 2, 16, seed=i), case.hyper()).losses for i in (1, 2)]
+    again = make(case, engine_name, seed=99)
+    again.restore(state)
+    assert [again.learn(random_batches(case, 2, 16, seed=i), case.hyper()).losses for i in (1, 2)] == expected
+    for name, value in engine.weights().items():
+        assert np.array_equal(value, again.weights()[name]), name
+
+
+@every_case
+def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
+    engine, again = make(case, engine_name), make(case, engine_name, seed=99)
+    again.restore(engine.state())
+    batches = random_batches(case, 2, 16)
+    assert again.learn(batches, case.hyper()).losses == engine.learn(batches, case.hyper()).losses
+
+
+@every_case
+def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
+    engine = make(case, engine_name)
+    before = engine.weights()
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=1_000_000, tau=0.0))
+    moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
+    assert moved <= set(engine.structure.trainable)
+    assert {name.split(".")[0] for name in moved} == set(engine.structure.groups)
+
+
+@every_case
+def test_numpy_acts_as_the_engine_does(case, engine_name):
+    engine = make(case, engine_name)
+    actor = NumpyEngine(case.agent(), case.spaces)
+    actor.load(engine.weights())
+    observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
+    for mine, theirs in zip(_arrays(actor.act(observation)), _arrays(engine.act(observation)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    if case.agent().on_policy:
+        np.testing.assert_allclose(actor.value(observation), engine.value(observation), rtol=1e-4, atol=1e-5)
+
+
+def _arrays(output):
+    return trees.leaves(output)
+
+
+def test_acting_reads_the_actor_and_not_the_critics():
+    case = next(case for case in CASES if case.name == "sac")
+    actor = NumpyEngine(case.agent(), case.spaces)
+    read = actor.read_by_acting(random_values(VECTOR, np.random.default_rng(0), 1))
+    assert {name.split(".")[0] for name in read} == {"actor"}
+
+
+def torch_network():
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+
+
+def keras_network():
+    import keras
+
+    return keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+
+
+def own_network(engine_name):
+    return torch_network if engine_name == "torch" else keras_network
+
+
+def test_a_network_of_ones_own_learns_and_is_restored(engine_name):
+    case = dataclasses.replace(CASES[0], config=DQNConfig(network=own_network(engine_name), double=False))
+    engine = engines.create(engine_name, case.agent(), case.spaces)
+    assert not engine.exportable
+    before = engine.weights()
+    first = engine.learn(random_batches(case, 4, 32), case.hyper())
+    moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
+    assert any(name.startswith("q.") for name in moved)
+    assert any(name.startswith("q_lagged.") for name in moved)
+    assert np.isfinite(first.losses["q"])
+    again = engines.create(engine_name, case.agent(), case.spaces, seed=5)
+    again.restore(engine.state())
+    batches = random_batches(case, 4, 32, seed=1)
+    assert again.learn(batches, case.hyper()).losses == engine.learn(batches, case.hyper()).losses
+    observation = random_values(VECTOR, np.random.default_rng(0), 4)
+    np.testing.assert_array_equal(engine.act(observation), again.act(observation))
+
+
+def test_the_first_weights_of_a_network_of_ones_own_come_from_the_seed(engine_name):
+    case = dataclasses.replace(CASES[0], config=DQNConfig(network=own_network(engine_name)))
+    one, same, other = (
+        engines.create(engine_name, case.agent(), case.spaces, seed=seed).weights() for seed in (1, 1, 2)
+    )
+    assert all(np.array_equal(value, same[name]) for name, value in one.items())
+    assert not all(np.array_equal(value, other[name]) for name, value in one.items())
+
+
+def test_a_wrong_output_shape_is_told_with_what_was_expected(engine_name):
+    spaces = Spaces(VECTOR, Discrete(4))
+    with pytest.raises(NetworkError, match=r"\(2, 3\).*expected \(2, 4\)"):
+        engines.create(engine_name, DQN(DQNConfig(network=own_network(engine_name))), spaces)
+
+
+def test_weights_that_do_not_fit_are_refused_by_name(engine_name):
+    engine = make(CASES[0], engine_name)
+    with pytest.raises(NetworkError, match="no weight named 'q.dense9.weight'"):
+        engine.load({"q.dense9.weight": np.zeros((2, 2), np.float32)})
+    with pytest.raises(NetworkError, match=r"'q.dense0.weight' has shape \(2, 2\)"):
+        engine.load({"q.dense0.weight": np.zeros((2, 2), np.float32)})
+
+
+def test_a_loss_that_is_not_a_number_is_named(engine_name):
+    engine = make(CASES[0], engine_name)
+    batches = random_batches(CASES[0], 2, 16)
+    batches.reward[0, 3] = np.nan
+    with pytest.raises(NumericalError, match="q = nan"):
+        engine.learn(batches, CASES[0].hyper())
+
+
+def test_a_gpu_that_is_not_there_is_refused_in_one_line(engine_name):
+    with pytest.raises(ConfigError, match="asks for a GPU; this engine sees 0"):
+        engines.create(engine_name, CASES[0].agent(), CASES[0].spaces, device="cuda:7")
+    with pytest.raises(ConfigError, match="Unknown device 'tpu'"):
+        engines.create(engine_name, CASES[0].agent(), CASES[0].spaces, device="tpu")
+    assert make(CASES[0], engine_name).device.startswith("cpu")
+
+
+def test_a_space_that_an_algorithm_cannot_use_is_refused_with_those_that_can():
+    refused = [
+        (SAC(SACConfig()), Discrete(2), "SAC needs Box actions; this environment has Discrete.2.. Use dqn or ppo"),
+        (DQN(DQNConfig()), BOX2, "DQN needs Discrete actions.*Use ppo or sac"),
+        (DQN(DQNConfig()), MultiDiscrete([2, 2]), "Use ppo"),
+        (PPO(PPOConfig()), Dict({"a": Discrete(2)}), "No algorithm"),
+        (SAC(SACConfig()), Box(-1, 1, (2, 2)), "flat vector"),
+    ]
+    for agent, action, message in refused:
+        with pytest.raises(SpaceError, match=message):
+            check_spaces(agent, Spaces(VECTOR, action))
+
+
+def test_an_mlp_refuses_images_and_says_what_to_do():
+    spaces = Spaces(Tuple([VECTOR, Box(0, 255, (8, 8, 3), np.uint8)]), Discrete(2))
+    with pytest.raises(NetworkError, match=r"network=Conv\(\)"):
+        NumpyEngine(DQN(DQNConfig(network=Mlp((8,)))), spaces)
+
+
+def test_configs_refuse_what_cannot_be():
+    with pytest.raises(ConfigError, match="gamma = 1.5; expected a number from 0 to 1"):
+        DQNConfig(gamma=1.5)
+    with pytest.raises(ConfigError, match="batch_size = 0"):
+        SACConfig(batch_size=0)
+    with pytest.raises(ConfigError, match="epsilon"):
+        DQNConfig(epsilon=Linear(2.0, 0.1))
+    with pytest.raises(ConfigError, match="unknown activation 'swish'"):
+        Mlp((8,), activation="swish")
