@@ -91,7 +91,7 @@ def explorer_for(agent: Agent, spaces: Spaces, total: int) -> Explorer:
     """What explores where nothing else is asked for: epsilon-greedy over action values, samples of distributions."""
     if isinstance(spaces.action, Discrete) and not agent.on_policy:
         return EpsilonGreedy(agent.config.epsilon, total=total)
-    return Sample()
+    return Sample(log_prob=agent.on_policy)
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:

@@ -22,8 +22,8 @@ ACTION_MASK = "action_mask"
 class Spaces:
     """The canonical observation and action spaces of a task."""
 
-    observation: Space
-    action: Space
+    observation: Any  # a Space: Any, because each kind has attributes of its own
+    action: Any
 
     @property
     def masked(self) -> bool:

@@ -141,11 +141,11 @@ class FunctionalEngine:
                 settings, hyper[structure.rates[group]], ops.cast(step, "float32"), values, own, moments
             )
             new, first, second = new | changed, first | m, second | v
-        for target, source, every, tau in structure.following:
-            if tau is not None:
-                new[target] = new[target] + hyper[tau] * (new[source] - new[target])
+        for target, source, field, averaged in structure.following:
+            if averaged:
+                new[target] = new[target] + hyper[field] * (new[source] - new[target])
             else:
-                due = step % ops.cast(hyper[every], "int32") == 0
+                due = step % ops.cast(hyper[field], "int32") == 0
                 new[target] = ops.where(due, new[source], new[target])
         self._names = (list(scalars), list(metrics))
         summary = ops.stack([*scalars.values(), *metrics.values()], 0)

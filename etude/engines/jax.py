@@ -37,7 +37,8 @@ class JaxBackend:
         return jax.jit(function)
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
-        more, gradients = None, {}
+        more: Any = None
+        gradients: Arrays = {}
         for group, names in groups.items():
             # One differentiation per loss; the compiler merges the forward passes that they have in common.
             def own(trained: Arrays, group: str = group) -> Any:

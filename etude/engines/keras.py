@@ -46,11 +46,14 @@ class KerasModule(Part):
         self.model = model
         self._trained = [f"{i}.{v.name}" for i, v in enumerate(model.trainable_variables)]
         self._others = [f"state{i}.{v.name}" for i, v in enumerate(model.non_trainable_variables)]
-        values = [np.array(keras.ops.convert_to_numpy(v)) for v in (*model.trainable_variables, *model.non_trainable_variables)]
+        values = [
+            np.array(keras.ops.convert_to_numpy(v))
+            for v in (*model.trainable_variables, *model.non_trainable_variables)
+        ]
         self.variables: dict[str, Any] = dict(zip((*self._trained, *self._others), values, strict=True))
         self.frozen = frozenset(self._others)
 
-    def __call__(self, observation: Tree) -> Any:
+    def __call__(self, observation: Tree = None) -> Any:
         trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
         outputs, moved = self.model.stateless_call(trained, others, observation)
         self.moved = dict(zip(self._others, moved, strict=True))

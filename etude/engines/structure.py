@@ -19,12 +19,12 @@ from etude.spaces import Spaces
 
 
 class Following(NamedTuple):
-    """A lagged variable, the one that it follows, and the config field that says how fast."""
+    """A lagged variable and the one that it follows."""
 
     target: str
     source: str
-    every: str | None
-    tau: str | None
+    field: str  # the config field that says how fast
+    averaged: bool  # whether the field is the rate of an average, or the gradient steps between two copies
 
 
 class Structure:
@@ -51,7 +51,7 @@ class Structure:
         self.following = self._following()
         self.hyper = self._hyper_names()
         self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
-        self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.on), None)
+        self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None)
         self.portable = all(part.portable for part in self.parts.values())
 
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Agent:
@@ -98,7 +98,7 @@ class Structure:
     def _following(self) -> tuple[Following, ...]:
         names = {id(part): name for name, part in self.parts.items()}
         return tuple(
-            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.every, part.lag.tau)
+            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.field, part.lag.averaged)
             for name, part in self.parts.items()
             if part.lag is not None
             for v in part.variables
@@ -106,7 +106,7 @@ class Structure:
 
     def _hyper_names(self) -> tuple[str, ...]:
         fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
-        followed = {name for f in self.following for name in (f.every, f.tau) if name is not None}
+        followed = {following.field for following in self.following}
         if followed - fields.keys():
             raise ConfigError(
                 f"lagged names the config fields {sorted(followed - fields.keys())}, which "

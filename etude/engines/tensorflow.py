@@ -46,7 +46,7 @@ class TensorFlowBackend:
             for names in groups.values():
                 tape.watch([values[name] for name in names])
             scalars, more = losses(values)
-        gradients = {}
+        gradients: Arrays = {}
         for group, names in groups.items():
             own = {name: values[name] for name in names}
             gradients |= tape.gradient(scalars[group], own, unconnected_gradients=tf.UnconnectedGradients.ZERO)

@@ -108,10 +108,10 @@ class TorchEngine:
 
     @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:
-        for target, source, every, tau in self.structure.following:
-            if tau is not None:
-                self._values[target].lerp_(self._values[source], hyper[tau])
-            elif self._step % int(hyper[every]) == 0:  # type: ignore[index]
+        for target, source, field, averaged in self.structure.following:
+            if averaged:
+                self._values[target].lerp_(self._values[source], hyper[field])
+            elif self._step % int(hyper[field]) == 0:
                 self._values[target].copy_(self._values[source])
 
     def weights(self) -> Weights:
@@ -259,5 +259,5 @@ class TorchModule(Part):
         self.variables = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
         self.frozen = frozenset(name for name, _ in module.named_buffers())
 
-    def __call__(self, observation: Tree) -> Any:
+    def __call__(self, observation: Tree = None) -> Any:
         return torch.func.functional_call(self.module, dict(self.variables), (observation,))

@@ -101,7 +101,7 @@ class Architecture:
         x = self._features(values, observation)
         last = len(self._layers) - 1
         for i, (weight, bias) in enumerate(self._layers):
-            x = ops.matmul(x, values[weight]) + values[bias]
+            x = ops.affine(x, values[weight], values[bias])
             if i < last:
                 x = self._activation(x)
         return x

@@ -6,6 +6,7 @@ of a Dict or Tuple are joined in the order of `trees`. The action mask is not an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ def width(space: Space) -> int:
         return int(space.n)
     if isinstance(space, MultiDiscrete):
         return int(space.nvec.sum())
-    return int(np.prod(space.shape, dtype=int))
+    return math.prod(space.shape or ())
 
 
 def at(observation: Tree, path: Path) -> Any:

@@ -15,7 +15,7 @@ from gymnasium import spaces as gym_spaces
 
 from etude.errors import ConfigError, NetworkError
 from etude.networks.architecture import Architecture
-from etude.networks.normaliser import normalise, normalised_paths
+from etude.networks.normaliser import normalise, normalised_parts
 from etude.networks.specs import Conv, Mlp, Spec
 from etude.spaces import Space
 from etude.trees import Tree
@@ -24,11 +24,13 @@ ModuleFactory = Callable[[], Any]  # returns a torch.nn.Module or a keras.Model
 
 
 class Lag(NamedTuple):
-    """How a lagged copy follows its source: exactly one of `every` and `tau` is set."""
+    """How a lagged copy follows its source."""
 
     source: Part
-    every: str | None  # the config field that holds how many gradient steps lie between two copies
-    tau: str | None  # the config field that holds the rate of an exponential average: w += tau * (source - w)
+    field: str  # the config field with the number
+    averaged: (
+        bool  # the number is the rate of an average, w += rate * (source - w), or the gradient steps between copies
+    )
 
 
 class Part:
@@ -40,7 +42,7 @@ class Part:
     portable: bool = True  # whether NumPy can compute it quickly enough to act
     lag: Lag | None = None
 
-    def __call__(self, observation: Tree) -> Any:
+    def __call__(self, observation: Tree = None) -> Any:
         raise NotImplementedError
 
     def bound(self, variables: Mapping[str, Any]) -> Part:
@@ -58,7 +60,7 @@ class Network(Part):
         self.variables = architecture.initial(rng)
         self.portable = not isinstance(architecture.spec, Conv)
 
-    def __call__(self, observation: Tree) -> Any:
+    def __call__(self, observation: Tree = None) -> Any:
         return self.architecture(self.variables, observation)
 
 
@@ -77,19 +79,13 @@ class Normaliser(Part):
     """Centres and scales observations by moments that the run keeps up to date (`RunningMoments.values`)."""
 
     def __init__(self, space: Space, on: bool):
-        self.space, self.on = space, on
-        self.paths = normalised_paths(space) if on else []
-        variables = {}
-        for name, path in self.paths:
-            part = space
-            for key in path:
-                part = part[key]  # type: ignore[index]
-            variables[f"{name}.mean"] = np.zeros(part.shape, np.float32)
-            variables[f"{name}.scale"] = np.ones(part.shape, np.float32)
-        self.variables, self.frozen = variables, frozenset(variables)
+        self.parts = normalised_parts(space) if on else []
+        means = {f"{name}.mean": np.zeros(shape, np.float32) for name, _, shape in self.parts}
+        self.variables = means | {f"{name}.scale": np.ones(shape, np.float32) for name, _, shape in self.parts}
+        self.frozen = frozenset(self.variables)
 
-    def __call__(self, observation: Tree) -> Tree:
-        return normalise(self.variables, self.paths, observation) if self.on else observation
+    def __call__(self, observation: Tree = None) -> Tree:
+        return normalise(self.variables, self.parts, observation)
 
 
 class Maker:
@@ -144,9 +140,10 @@ def lagged(part: Part, *, every: str | None = None, tau: str | None = None) -> P
 
     every, tau: the name of the config field that holds the number, so that it can change while a run goes on.
     """
-    if (every is None) == (tau is None):
+    field = every or tau
+    if field is None or (every is not None and tau is not None):
         raise ConfigError("lagged takes exactly one of every= and tau=, each the name of a config field.")
     follower = part.bound({name: np.copy(value) for name, value in part.variables.items()})
     follower.frozen = frozenset(part.variables)
-    follower.lag = Lag(part, every, tau)
+    follower.lag = Lag(part, field, averaged=tau is not None)
     return follower
