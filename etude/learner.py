@@ -91,9 +91,8 @@ class Learner:
 
     def _learn(self, gradient_steps: int, size: int) -> tuple[dict[str, float], dict[str, float]]:
         hyper, view = self.hyper(), self.replay.view
-        view.gamma, view.reward_scale = hyper["gamma"], 1.0 if self.scale is None else self.scale.factor
-        if self.agent.on_policy:
-            view.lambda_ = hyper["lambda_"]
+        view.adjust(hyper)
+        view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
         for k in _portions(gradient_steps, max(1, BATCH_BYTES // (size * _row_bytes(self.engine.spaces)))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,15 @@ from etude.replay.ring import Ring
 from etude.replay.selectors import Selection
 from etude.seeding import generator_state, restore_generator
 
-View = Callable[[Ring, np.ndarray, np.ndarray], Batch]
+
+class View(Protocol):
+    """See `views`."""
+
+    reward_scale: float
+
+    def adjust(self, hyper: Mapping[str, float]) -> None: ...
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
 
 
 class Selector(Protocol):

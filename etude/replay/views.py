@@ -6,7 +6,7 @@ observation counts. `gamma`, `lambda_` and `reward_scale` are plain attributes t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -22,6 +22,10 @@ class OneStep:
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
         self.gamma, self.reward_scale = gamma, reward_scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma."""
+        self.gamma = hyper["gamma"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         kind = ring.kind.take(rows)
@@ -49,6 +53,10 @@ class NStep:
         if n < 1:
             raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
         self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma."""
+        self.gamma = hyper["gamma"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         steps = np.arange(self.n).reshape(-1, *[1] * rows.ndim)
@@ -86,6 +94,10 @@ class Advantages:
         self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
         self._basis: tuple = ()
         self._estimates: dict[str, np.ndarray] = {}
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self.gamma, self.lambda_ = hyper["gamma"], hyper["lambda_"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
