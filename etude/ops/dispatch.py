@@ -13,8 +13,8 @@ _FRAMEWORKS = {
     "torch": "torch_ops",
     "keras": "keras_ops",
     "tensorflow": "keras_ops",
-    "jax": "keras_ops",
-    "jaxlib": "keras_ops",
+    "jax": "jax_ops",
+    "jaxlib": "jax_ops",
 }
 
 

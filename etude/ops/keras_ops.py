@@ -1,4 +1,4 @@
-"""`ops` for TensorFlow and JAX through keras.ops: eager arrays, tracers, graph tensors and Keras variables."""
+"""`ops` for TensorFlow through keras.ops: eager arrays and graph tensors, and Keras variables on any backend."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""`ops` for JAX: eager arrays and tracers. jax.numpy itself: importing Keras takes longer than importing JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PRECEDENCE = 2
+
+matmul = jnp.matmul
+relu = jax.nn.relu
+elu = jax.nn.elu
+silu = jax.nn.silu
+tanh = jnp.tanh
+sigmoid = jax.nn.sigmoid
+softplus = jax.nn.softplus
+exp = jnp.exp
+log = jnp.log
+log1p = jnp.log1p
+sqrt = jnp.sqrt
+square = jnp.square
+abs = jnp.abs
+sign = jnp.sign
+isfinite = jnp.isfinite
+zeros_like = jnp.zeros_like
+ones_like = jnp.ones_like
+stop_gradient = jax.lax.stop_gradient
+minimum = jnp.minimum
+maximum = jnp.maximum
+where = jnp.where
+all = jnp.all
+argmax = jnp.argmax
+softmax = jax.nn.softmax
+log_softmax = jax.nn.log_softmax
+cumsum = jnp.cumsum
+sort = jnp.sort
+concatenate = jnp.concatenate
+stack = jnp.stack
+reshape = jnp.reshape
+expand_dims = jnp.expand_dims
+squeeze = jnp.squeeze
+swapaxes = jnp.swapaxes
+
+
+def _reduction(function: Any) -> Any:
+    return lambda x, axis=None, keepdims=False: function(x, axis=axis, keepdims=keepdims)
+
+
+sum = _reduction(jnp.sum)
+mean = _reduction(jnp.mean)
+std = _reduction(jnp.std)
+max = _reduction(jnp.max)
+min = _reduction(jnp.min)
+logsumexp = _reduction(jax.nn.logsumexp)
+
+
+def affine(x: Any, w: Any, bias: Any) -> Any:
+    return jnp.matmul(x, w) + bias
+
+
+def conv(x: Any, kernel: Any, stride: int) -> Any:
+    return jax.lax.conv_general_dilated(
+        x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def gelu(x: Any) -> Any:
+    return jax.nn.gelu(x, approximate=True)
+
+
+def cast(x: Any, dtype: str) -> Any:
+    return x.astype(dtype)
+
+
+def clip(x: Any, low: Any, high: Any) -> Any:
+    return jnp.minimum(jnp.maximum(x, low), high)
+
+
+def one_hot(index: Any, n: int) -> Any:
+    return jax.nn.one_hot(index, n, dtype="float32")
+
+
+def take_last(x: Any, index: Any) -> Any:
+    # A comparison fuses with what is around it, where the gradient of a gather is a slow scatter.
+    chosen = jnp.expand_dims(index, -1) == jnp.arange(x.shape[-1], dtype=index.dtype)
+    return jnp.sum(jnp.where(chosen, x, 0.0), -1)
+
+
+def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
+    def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
+        y = now[0] + now[1] * following
+        return y, y
+
+    return jax.lax.scan(step, jnp.broadcast_to(last, x.shape[1:]), (x, decay), reverse=True)[1]
