@@ -14,7 +14,7 @@ from etude import presets
 from etude.agent import Agent
 from etude.algorithms import check_spaces, find
 from etude.engines.numpy import NumpyEngine
-from etude.envs import make_environments
+from etude.envs import choose_vectorization, make_environments
 from etude.errors import ConfigError
 from etude.explore import EpsilonGreedy, Sample
 from etude.networks import Conv
@@ -55,8 +55,8 @@ class Setup:
 
 
 def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces) -> tuple[str, Agent]:
-    """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv`
-    network."""
+    """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv` network
+    in the place of the default one."""
     if isinstance(algorithm, Agent):
         if config is not None:
             raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
@@ -66,7 +66,7 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         if config is not None and not isinstance(config, config_kind):
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
-        if config is None and split(spaces.observation)[1]:
+        if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             agent = kind(dataclasses.replace(agent.config, network=Conv()))
     check_spaces(agent, spaces)
     return name, agent
@@ -98,7 +98,9 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     """The rollout that the setup asks for. Where NumPy cannot act, the engine does, in this process."""
     count = setup.environments
     assert count is not None
-    make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=setup.vectorization)
+    # Decided here, for all of them: a worker would decide for its own part.
+    vectorization = choose_vectorization(environment, count, setup.vectorization)
+    make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
     make_actor = functools.partial(NumpyEngine, agent, engine.spaces)
     if setup.workers == 0:
         return InProcess(make(np.arange(count)), make_actor() if engine.exportable else engine, explorer, setup.seed)

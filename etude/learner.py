@@ -45,17 +45,18 @@ class Learner:
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)
 
-    def chunk(self, left: int) -> tuple[int, int | None]:
+    def chunk(self, left: int, after: int = 0) -> tuple[int, int | None]:
         """What to collect next, (time steps, environments or None for all): up to the next learning phase, and never
-        more than `left` environment steps."""
+        more than `left` environment steps. after: time steps that are collected before."""
         config = self.agent.config
         if left < self.count:
             return 1, left
         if self.agent.on_policy:
-            wanted = config.rollout - len(self.replay) // self.count
+            wanted = config.rollout - (len(self.replay) // self.count + after) % config.rollout
         else:
-            wanted = config.learn_every // self.count
-        return max(1, min(wanted, left // self.count)), None
+            to_next_phase = config.learn_every - (self.progress.step + after * self.count) % config.learn_every
+            wanted = -(-to_next_phase // self.count)
+        return min(wanted, left // self.count), None
 
     def take(self, steps: Steps) -> None:
         """Store collected steps and count them."""
@@ -140,9 +141,10 @@ class Learner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
+        """Continue from `state`; without its replay, to act only."""
         self.engine.restore(state["engine"])
-        self.replay.restore(state["replay"])
+        if "replay" in state:
+            self.replay.restore(state["replay"])
         self.progress = Progress(**state["progress"])
         if self.moments is not None:
             self.moments.restore(state["moments"])

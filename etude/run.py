@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +13,24 @@ import numpy as np
 from etude import assembly, checkpoint, engines
 from etude.agent import Agent
 from etude.assembly import Setup
+from etude.audience import Audience
+from etude.cadence import Cadence
 from etude.config_json import from_json, to_json
+from etude.data import Steps
 from etude.engines.numpy import NumpyEngine
 from etude.envs import make_environments
-from etude.errors import CheckpointError, ConfigError
+from etude.errors import CheckpointError, ConfigError, EnvironmentFault, EtudeError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Collected, Evaluated, Event, Finished, Saved, Started, Warned
 from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
-from etude.protocols import Engine, Reporter, Rollout
+from etude.protocols import Engine, Explorer, Reporter, Rollout
+from etude.rollout.saved import given_up, open_episodes
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
-
-
-@dataclass(frozen=True)
-class Cadence:
-    """When a run evaluates and saves, in environment steps."""
-
-    evaluate_every: int | None = None  # None: only when asked
-    evaluate_episodes: int = 10
-    target: float | None = None  # stop when the mean return of an evaluation reaches this
-    save_every: int | None = None  # None: only at the end
-
-    def __post_init__(self) -> None:
-        for name in ("evaluate_every", "evaluate_episodes", "save_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}; expected a whole number of at least 1.")
-        if self.target is not None and self.evaluate_every is None:
-            raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
 
 
 class Run:
@@ -83,7 +68,13 @@ class Run:
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count)
         self._rollout: Rollout | None = None  # made when the first step is asked for
         self._rollout_state: dict | None = None  # what it is to continue from
+        self._explorer: Explorer | None = None
+        self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
         self._notes: list[str] = []
+        self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
+        self._acts_only = False  # loaded without its replay
+        self._saved = 0  # the step of the last checkpoint
+        self._clock = 0.0
         self._stop = False
 
     @property
@@ -98,11 +89,10 @@ class Run:
 
         cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
         """
-        reporters, event = list(report), None
+        audience, event = Audience(report), None
         with stop_on_interrupt(self.stop):
             for event in self.steps(steps, **cadence):
-                for reporter in reporters:
-                    reporter(event)
+                audience.tell(event)
         assert isinstance(event, Finished)
         return event
 
@@ -111,61 +101,89 @@ class Run:
         self._stop = True
 
     def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
-        """Take exactly `steps` environment steps; yields what happens. cadence: the fields of `Cadence`."""
+        """Take exactly `steps` environment steps; yields what happens. cadence: the fields of `Cadence`.
+
+        Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
+        the environment fails, the run is saved (in its directory) before the error is raised.
+        """
         if steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
-        plan, progress = Cadence(**cadence), self.learner.progress
-        end, began, reason = self.step + steps, time.perf_counter(), "steps"
+        self._refuse_without_replay("train on")
+        plan, progress, end = Cadence(**cadence), self.learner.progress, self.step + steps
         progress.total = max(progress.total, end)
-        self._stop = False
-        yield Started(self.step, self.description())
-        self._open_rollout()
+        self._stop, self._saved, self._clock = False, self.step, time.perf_counter()
+        yield Started(self.step, {**self.description(), "end": end})
+        try:
+            self._open_rollout()
+            reason = yield from self._loop(end, plan)
+        except (EnvironmentFault, KeyboardInterrupt):
+            if self._whole and self.step != self._saved:
+                yield from self._save("last")
+            raise
+        yield from self._save("last")
+        totals = {"episodes": progress.episodes, "updates": progress.updates}
+        yield Finished(self.step, reason, progress.seconds, totals)
+
+    def _loop(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
+        """Up to step `end`, or the reason to stop before."""
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
-            if _crossed(before, self.step, plan.evaluate_every):
+            if plan.evaluates(before, self.step):
                 evaluated = self._evaluated(plan.evaluate_episodes)
                 yield evaluated
                 if evaluated.best:
                     yield from self._save("best")
                 if plan.target is not None and evaluated.mean >= plan.target:
-                    reason = "target"
-                    break
-            if self._stop:
-                reason = "interrupted"
-                break
-            if _crossed(before, self.step, plan.save_every) and self.step < end:
+                    return "target"
+            if self._stop and self.step < end:
+                return "interrupted"
+            if plan.saves(before, self.step) and self.step < end:
                 yield from self._save("last")
-        progress.seconds += time.perf_counter() - began
-        yield from self._save("last")
-        totals = {"episodes": progress.episodes, "updates": progress.updates}
-        yield Finished(self.step, reason, progress.seconds, totals)
+        return "steps"
 
     def _open_rollout(self) -> None:
+        learner = self.learner
+        explorer = assembly.explorer_for(self.agent, self.engine.spaces, learner.progress.total)
+        if explorer != self._explorer:  # its schedule is stretched over another number of steps
+            self.close()
         if self._rollout is None:
-            learner = self.learner
-            explorer = assembly.explorer_for(self.agent, self.engine.spaces, learner.progress.total)
+            self._explorer = explorer
             self._rollout = assembly.rollout_for(self.environment, self.agent, self.engine, self.setup, explorer)
+            self._rollout.load(learner.acting_weights())
             if self._rollout_state is not None:
+                self._episodes = open_episodes(self._rollout_state)
                 self._notes = self._rollout.restore(self._rollout_state)
                 self._rollout_state = None
-            self._rollout.load(learner.acting_weights())
 
-    def _collect_and_learn(self, end: int, plan: Cadence) -> Iterator[Event]:
-        learner, rollout, began = self.learner, self._rollout, time.perf_counter()
+    def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
+        learner, began = self.learner, time.perf_counter()
+        steps, notes = self._collect(end, plan)
+        seconds, self._whole = time.perf_counter() - began, False
+        learner.take(steps)
+        learned = learner.learn_if_due()
+        if learner.follow_moments(steps) or learned is not None:
+            assert self._rollout is not None
+            self._rollout.load(learner.acting_weights())
+        self._whole = True
+        events: list[Event] = [Warned(self.step, note) for note in notes]
+        events.append(Collected(self.step, steps.episodes, seconds))
+        return events if learned is None else [*events, learned]
+
+    def _collect(self, end: int, plan: Cadence) -> tuple[Steps, list[str]]:
+        rollout, learner = self._rollout, self.learner
         assert rollout is not None
         time_steps, environments = learner.chunk(end - self.step)
-        steps = rollout.collect(time_steps, self.step, environments, self._upcoming(time_steps, end, plan))
-        learner.take(steps)
+        try:
+            steps = rollout.collect(time_steps, self.step, environments, self._upcoming(time_steps, end, plan))
+        except BaseException:
+            # What was being collected is lost, and where the environments are is unknown: they are to begin anew.
+            self._give_up_rollout()
+            raise
+        for episode in steps.episodes:
+            self._episodes[episode.environment] = episode.episode + 1
         notes, self._notes = self._notes + rollout.warnings(), []
-        for note in notes:
-            yield Warned(self.step, note)
-        yield Collected(self.step, steps.episodes, time.perf_counter() - began)
-        learned = learner.learn_if_due()
-        if learned is not None:
-            yield learned
-        if learner.follow_moments(steps) or learned is not None:
-            rollout.load(learner.acting_weights())
+        return steps, notes
 
     def _upcoming(self, time_steps: int, end: int, plan: Cadence) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
@@ -173,8 +191,8 @@ class Run:
         if not self.setup.overlap:
             return 0
         after = self.step + time_steps * self.learner.count
-        ahead = after + time_steps * self.learner.count
-        return time_steps if ahead <= end and not _crossed(self.step, after, plan.save_every) else 0
+        following, environments = self.learner.chunk(end - after, time_steps) if after < end else (0, None)
+        return following if environments is None and not plan.saves(self.step, after) else 0
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -210,9 +228,11 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
+        named = isinstance(self.environment, str)
         return {
             "algorithm": self.algorithm,
-            "environment": self.environment if isinstance(self.environment, str) else repr(self.environment),
+            "environment": self.environment if named else repr(self.environment),
+            "environment_is_named": named,
             "config": to_json(self.agent.config),
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
@@ -223,7 +243,8 @@ class Run:
         }
 
     def state(self) -> dict[str, Any]:
-        """The whole run as plain data and arrays, by component."""
+        """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
+        self._refuse_without_replay("save")
         rollout = self._rollout_state if self._rollout is None else self._rollout.state()
         return {"description": self.description(), **self.learner.state(), "rollout": rollout}
 
@@ -236,7 +257,14 @@ class Run:
             )
         self.close()
         self.learner.restore(state)
-        self._rollout_state = state["rollout"]
+        self._rollout_state, self._explorer, self._whole = state["rollout"], None, True
+        self._acts_only = "replay" not in state
+
+    def _refuse_without_replay(self, what: str) -> None:
+        if self._acts_only:
+            raise CheckpointError(
+                f"This run was loaded without its replay, to act only; it cannot {what}. Load all of it: etude.load."
+            )
 
     def save(self, path: str | Path) -> None:
         """Write the whole run to one file."""
@@ -245,17 +273,37 @@ class Run:
     def _save(self, kind: str) -> Iterator[Event]:
         if self.directory is None:
             return
+        progress, now = self.learner.progress, time.perf_counter()
+        progress.seconds, self._clock = progress.seconds + now - self._clock, now
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
-            yield Saved(self.step, str(save(self.step, self.state())), kind)
+            path = save(self.step, self.state())
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
+            return
+        if kind == "last":
+            self._saved = self.step
+        yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:
-        """End workers and close environments. May be called twice."""
-        if self._rollout is not None:
-            self._rollout.close()
-            self._rollout = None
+        """End workers and close environments; the run can go on all the same. May be called twice."""
+        rollout, self._rollout = self._rollout, None
+        if rollout is not None:
+            try:
+                self._rollout_state = rollout.state()
+            except EtudeError:
+                self._rollout_state = self._given_up()
+            finally:
+                rollout.close()
+
+    def _give_up_rollout(self) -> None:
+        rollout, self._rollout = self._rollout, None
+        assert rollout is not None
+        self._rollout_state = self._given_up()
+        rollout.close()
+
+    def _given_up(self) -> dict[str, Any]:
+        return given_up(self._episodes, self.setup.seed, self.step, self.engine.spaces)
 
     def __enter__(self) -> Run:
         return self
@@ -264,25 +312,38 @@ class Run:
         self.close()
 
 
-def load(path: str | Path, env: Any = None, config: Any = None, **setup: Any) -> Run:
+def load(path: str | Path, env: Any = None, config: Any = None, agent: Agent | None = None, **setup: Any) -> Run:
     """The run in a checkpoint file, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
+    agent: needed again where the run was given an agent of your own.
     setup: fields of `Setup` that differ now, such as workers or device.
     """
-    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, **setup)
+    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, **setup)
 
 
 def from_state(
-    state: dict[str, Any], env: Any = None, config: Any = None, run_dir: RunDirectory | None = None, **setup: Any
+    state: dict[str, Any],
+    env: Any = None,
+    config: Any = None,
+    agent: Agent | None = None,
+    run_dir: RunDirectory | None = None,
+    **setup: Any,
 ) -> Run:
-    """A run that continues from `Run.state`; see `load`."""
+    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
     described = state["description"]
-    if config is None:
+    if env is None and not described["environment_is_named"]:
+        raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
+    if agent is None and config is None:
         config = from_json(assembly.find(described["algorithm"])[1], described["config"])
     settings = {**described["setup"], "engine": described["engine"], **setup}
-    env = described["environment"] if env is None else env
-    run = Run(described["algorithm"], env, config=config, run_dir=run_dir, **settings)
+    run = Run(
+        described["algorithm"] if agent is None else agent,
+        described["environment"] if env is None else env,
+        config=config,
+        run_dir=run_dir,
+        **settings,
+    )
     run.restore(state)
     return run
 
@@ -303,7 +364,3 @@ def _spaces(env: Any) -> Spaces:
         return environments.spaces
     finally:
         environments.close()
-
-
-def _crossed(before: int, now: int, every: int | None) -> bool:
-    return every is not None and before // every != now // every

@@ -10,6 +10,7 @@ import numpy as np
 from etude import trees
 from etude.data import EpisodeEnd, Steps
 from etude.errors import CheckpointError
+from etude.seeding import generator, generator_state
 from etude.spaces import Spaces, zeros
 from etude.trees import Tree
 
@@ -33,6 +34,26 @@ def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[li
         )
     ahead = state["ahead"]
     return [columns[str(i)] for i in range(environments)], None if ahead is None else _steps(ahead, spaces)
+
+
+def open_episodes(state: dict[str, Any]) -> np.ndarray:
+    """The numbers of the open episodes in a saved state, [N]."""
+    columns = state["environments"]
+    return np.array([columns[str(i)]["episode"] for i in range(len(columns))], np.int64)
+
+
+def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> dict[str, Any]:
+    """A state from which every environment begins the episode after `episodes` [N], with new noise: what is left where
+    a rollout failed in the middle of a chunk."""
+    action = zeros(spaces.action, 0)
+    nowhere = [np.empty(0) for _ in trees.leaves(zeros(spaces.observation))]  # equals no observation: nothing replays
+    columns = []
+    for column, episode in enumerate(episodes.tolist()):
+        opened = {"episode": episode, "seed": 0, "actions": action, "observation": nowhere}
+        noise = generator_state(generator(run_seed, "explore again", column, step))
+        counted = {"episode": episode, "length": 0, "total": 0.0, "restarted": True, "generator": noise}
+        columns.append({"open": opened, **counted})
+    return pack(columns)
 
 
 def notes(lost: list[int]) -> list[str]:

@@ -1,0 +1,80 @@
+"""Small runs of every algorithm, and how two of them are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from etude import DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude.events import Collected, Evaluated, Event, Learned
+
+RATE = Linear(1e-2, 1e-4)
+TINY = Mlp((8,))
+FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "learn_every": 8, "updates": 2}
+NORMALISED = {"normalize_observation": True, "normalize_reward": True}
+DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
+PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
+SAC_TINY = SACConfig(**FAST, replay_size=200)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm on one environment."""
+
+    name: str
+    env: str
+    config: Any
+    steps: int = 200
+    changed: dict[str, Any] = field(default_factory=dict)  # settings that are others in the resumed run
+
+    @property
+    def algorithm(self) -> str:
+        return type(self.config).__name__.removesuffix("Config").lower()
+
+    def run(self, engine: str, **more: Any) -> Run:
+        settings = {"environments": 4, "seed": 3, "engine": engine, **more}
+        return Run(self.algorithm, self.env, config=self.config, **settings)
+
+
+CASES = [
+    Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
+    Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
+    Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
+    Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
+]
+
+
+def measured(events: list[Event]) -> list[tuple]:
+    """All numbers that a run told but the times."""
+    found: list[tuple] = []
+    for event in events:
+        if isinstance(event, Collected):
+            found.extend((event.step, *episode) for episode in event.episodes)
+        elif isinstance(event, Learned):
+            found.append((event.step, event.updates, event.losses, event.metrics))
+        elif isinstance(event, Evaluated):
+            found.append((event.step, event.returns, event.lengths, event.best))
+    return found
+
+
+def differences(one: Any, other: Any, path: str = "") -> list[str]:
+    """Where two states differ, bit for bit; the setup and the time that passed are nobody's business."""
+    if isinstance(one, dict):
+        if one.keys() != other.keys():
+            return [f"{path}: {sorted(one)} and {sorted(other)}"]
+        keys = [key for key in one if key not in ("seconds", "setup")]
+        return [found for key in keys for found in differences(one[key], other[key], f"{path}.{key}")]
+    if isinstance(one, list | tuple):
+        if len(one) != len(other):
+            return [f"{path}: {len(one)} and {len(other)}"]
+        return [found for i, part in enumerate(one) for found in differences(part, other[i], f"{path}.{i}")]
+    if isinstance(one, np.ndarray):
+        same = one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    else:
+        same = one == other
+    return [] if same else [f"{path}: {one} and {other}"]

@@ -1,0 +1,31 @@
+"""A program: go on with saved runs, in a process that knows nothing of them; or do a run from its start.
+
+Its argument is a file of JSON: [[checkpoint, steps, settings, where to save, where to write the numbers], ...].
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from run_cases import CASES, measured
+
+import etude
+
+
+def main() -> None:
+    for start, steps, settings, checkpoint, numbers in json.loads(Path(sys.argv[1]).read_text()):
+        cadence = settings.pop("cadence", {})
+        if start.endswith(".etude"):
+            run = etude.load(start, **settings)
+        else:
+            run = next(case for case in CASES if case.name == start).run(**settings)
+        with run:
+            events = list(run.steps(steps, **cadence))
+            run.save(checkpoint)
+        Path(numbers).write_text(json.dumps(measured(events)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A run that is saved, and goes on in another process, is the run that was never interrupted: bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_cases import CASES, differences, measured
+
+from etude import checkpoint
+from etude.events import Saved
+from etude.run_directory import RunDirectory
+
+CADENCE = {"evaluate_every": 90, "evaluate_episodes": 2}
+SAVED_AT_EVERY = 4  # parts of the run
+
+
+def in_another_process(jobs: list, folder: Path) -> None:
+    """Carry out the jobs of `run_on`, all in one process, with hashes of its own."""
+    plan = folder / "jobs.json"
+    plan.write_text(json.dumps(jobs))
+    environment = {**os.environ, "PYTHONHASHSEED": "random"}
+    command = [sys.executable, str(Path(__file__).with_name("run_on.py")), str(plan)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def read(path: Path, state: Path) -> tuple[list, dict]:
+    return json.loads(path.read_text()), checkpoint.read(state)
+
+
+@pytest.fixture(scope="module")
+def resumed(engine_name, tmp_path_factory):
+    """For each case: what the uninterrupted run told and left, and the same of those that went on from its saves."""
+    folder = tmp_path_factory.mktemp("resumed")
+    whole, jobs = {}, []
+    for case in CASES:
+        with RunDirectory.create(folder / case.name, case.name, keep=9) as directory:
+            with case.run(engine_name, run_dir=directory) as run:
+                events = list(run.steps(case.steps, save_every=case.steps // SAVED_AT_EVERY, **CADENCE))
+            whole[case.name] = events
+            points = [event for event in events if isinstance(event, Saved) and event.kind == "last"]
+        for point in points[:-1] if case is CASES[0] else points[1:2]:
+            out, numbers = (str(folder / f"{case.name}-{point.step}.{kind}") for kind in ("etude", "json"))
+            jobs.append([point.path, case.steps - point.step, {**case.changed, "cadence": CADENCE}, out, numbers])
+    in_another_process(jobs, folder)
+    return folder, whole, jobs
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_bit(case, resumed):
+    folder, whole, jobs = resumed
+    events = whole[case.name]
+    expected = json.loads(json.dumps(measured(events)))
+    last = checkpoint.read(next(e.path for e in reversed(events) if isinstance(e, Saved) and e.kind == "last"))
+    tried = 0
+    for start, _, _, out, numbers in jobs:
+        if Path(start).parent.parent.name != case.name:
+            continue
+        step = int(Path(start).stem.split("_")[1])
+        told, state = read(Path(numbers), Path(out))
+        assert told == [row for row in expected if row[0] > step]
+        assert any(len(row) == 4 and isinstance(row[2], dict) for row in told), "it learned"
+        assert differences(last, state) == []
+        tried += 1
+    assert tried == (SAVED_AT_EVERY - 1 if case is CASES[0] else 1)
