@@ -125,10 +125,7 @@ class Learner:
 
     def acting_weights(self) -> Weights:
         """What rollouts need to act; nothing where the engine itself acts."""
-        if not self._acting:
-            return {}
-        weights = self.engine.weights()
-        return {name: weights[name] for name in self._acting}
+        return self.engine.weights(self._acting)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,8 +36,8 @@ class Engine(Protocol):
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 
-    def weights(self) -> Weights:
-        """What acting needs, by name."""
+    def weights(self, names: Iterable[str] | None = None) -> Weights:
+        """These weights by name, or all of them."""
 
     def load(self, weights: Weights) -> None:
         """Take over weights by name; raises NetworkError where a name or a shape does not fit."""

@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,9 +152,10 @@ class FunctionalEngine:
         summary = ops.stack([*scalars.values(), *metrics.values()], 0)
         return {"values": new, "first": first, "second": second, "step": step}, (summary, td_error)
 
-    def weights(self) -> Weights:
-        """All weights by name, in NumPy."""
-        return self.backend.numpy(self._state["values"])
+    def weights(self, names: Iterable[str] | None = None) -> Weights:
+        """These weights by name, or all of them, in NumPy."""
+        values = self._state["values"]
+        return self.backend.numpy({name: values[name] for name in (values if names is None else names)})
 
     def load(self, weights: Weights) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""

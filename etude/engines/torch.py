@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -114,9 +115,9 @@ class TorchEngine:
             elif self._step % int(hyper[field]) == 0:
                 self._values[target].copy_(self._values[source])
 
-    def weights(self) -> Weights:
-        """All weights by name, in NumPy."""
-        return to_numpy(self._values)
+    def weights(self, names: Iterable[str] | None = None) -> Weights:
+        """These weights by name, or all of them, in NumPy."""
+        return to_numpy({name: self._values[name] for name in (self._values if names is None else names)})
 
     @torch.no_grad()
     def load(self, weights: Weights) -> None:
