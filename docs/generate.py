@@ -1,0 +1,313 @@
+"""Writes what in these pages follows from the code and from measurements: `python docs/generate.py`.
+
+can_i_use.md      from the algorithms and the list that the engines' contract tests run through
+benchmarks.md     from benchmarks/*.json, where there are some
+algorithms/*.md   the presets, from the code, and the results, from benchmarks/learning.json
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BENCHMARKS = HERE.parent / "benchmarks"
+sys.path.insert(0, str(HERE.parent / "tests" / "engines"))
+
+import cases  # noqa: E402
+import numpy as np  # noqa: E402
+
+from etude import Conv, Mlp  # noqa: E402
+from etude.algorithms import ALGORITHMS, check_spaces  # noqa: E402
+from etude.engines import ENGINES  # noqa: E402
+from etude.engines.numpy import NumpyEngine  # noqa: E402
+from etude.errors import NetworkError, SpaceError  # noqa: E402
+from etude.networks.encoding import split  # noqa: E402
+from etude.presets import PRESETS  # noqa: E402
+from etude.schedules import Linear  # noqa: E402
+from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
+
+NOTE = "<!-- Written by docs/generate.py. Change that, not this. -->\n"
+NOT_MEASURED = "Not measured yet.\n"
+
+VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (84, 84, 4), np.uint8)
+ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),
+           "MultiBinary": MultiBinary(3)}  # fmt: skip
+OBSERVATIONS = {
+    "vector": VECTOR,
+    "image": IMAGE,
+    "Discrete": Discrete(3),
+    "MultiDiscrete": MultiDiscrete([2, 3]),
+    "MultiBinary": MultiBinary(3),
+    "Dict, Tuple": Dict({"a": Tuple([Discrete(3), VECTOR])}),
+    "with an image": Dict({"camera": IMAGE, "speed": VECTOR}),
+}
+MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# -- Can I use? --------------------------------------------------------------------------------------------------------
+
+
+def can_i_use() -> str:
+    """The page."""
+    actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in ALGORITHMS]
+    seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in ALGORITHMS]
+    tested = [
+        [case.name, case.algorithm, _kind(case.spaces.action), _network(case), *("yes" for _ in ENGINES)]
+        for case in cases.CASES
+    ]
+    return f"""# Can I use?
+
+{NOTE}
+**tested**: on every engine the contract tests act and learn with this pair. **yes**: it is made of the same parts.
+
+## Actions
+
+{table(["", *ACTIONS, "action mask"], actions)}
+Actions of a Box are a flat vector.
+
+## Observations
+
+{table(["", *OBSERVATIONS], seen)}
+Images are uint8 with three dimensions and need a `Conv` network, or one of your own. Dict and Tuple may be nested.
+
+## Rollouts
+
+{_rollouts()}
+## Networks of your own
+
+| | `torch.nn.Module` | `keras.Model` |
+|---|---|---|
+| engine | torch | jax, tensorflow |
+| DQN, PPO | yes | yes |
+| SAC | the parts that are one network; its critics are computed together and need a spec | the same |
+
+## What the contract tests run through
+
+{table(["case", "algorithm", "actions", "network", *ENGINES], tested)}"""
+
+
+def _link(name: str) -> str:
+    return f"[{ALGORITHMS[name][0].__name__}](algorithms/{name}.md)"
+
+
+def _kind(space: Space) -> str:
+    return type(space).__name__
+
+
+def _network(case: Any) -> str:
+    return type(case.config.network).__name__
+
+
+def _builds(name: str, spaces: Spaces) -> bool:
+    kind, config = ALGORITHMS[name]
+    network = Conv() if split(spaces.observation)[1] else Mlp((8,))
+    agent = kind(config(network=network))
+    try:
+        check_spaces(agent, spaces)
+        NumpyEngine(agent, spaces)
+    except (SpaceError, NetworkError):
+        return False
+    return True
+
+
+def _verdict(name: str, spaces: Spaces, tested: bool) -> str:
+    if not _builds(name, spaces):
+        return "no"
+    return "tested" if tested else "yes"
+
+
+def _action(name: str, space: Space) -> str:
+    tested = any(case.algorithm == name and _kind(case.spaces.action) == _kind(space) for case in cases.CASES)
+    return _verdict(name, Spaces(VECTOR, space), tested)
+
+
+def _mask(name: str) -> str:
+    tested = any(case.algorithm == name and case.spaces.masked for case in cases.CASES)
+    return _verdict(name, Spaces(MASKED, Discrete(3)), tested)
+
+
+def _observation(name: str, space: Space) -> str:
+    action = next(action for action in ACTIONS.values() if isinstance(action, ALGORITHMS[name][0].actions))
+    seen = [case.spaces.observation for case in cases.CASES if case.algorithm == name]
+    return _verdict(name, Spaces(space, action), any(_alike(space, other) for other in seen))
+
+
+def _alike(space: Space, other: Space) -> bool:
+    """Whether two observation spaces are of one column of the table."""
+    if isinstance(space, Dict):
+        return isinstance(other, Dict) and len(split(space)[1]) == len(split(other)[1])
+    leaves = [part for _, part in split(other)[0]] if isinstance(other, Dict) else [other]
+    return any(_kind(part) == _kind(space) and is_image(part) == is_image(space) for part in leaves)
+
+
+def _rollouts() -> str:
+    rows = []
+    for network, name in ((Mlp((8,)), "`Mlp`"), (Conv(((4, 4, 2),), (8,)), "`Conv`")):
+        space = IMAGE if isinstance(network, Conv) else VECTOR
+        kind, config = ALGORITHMS["dqn"]
+        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).structure.portable
+        rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, "yes" if portable else "no"])
+    rows.append(["a module of your own", "yes", _LOCKSTEP, "no"])
+    return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)
+
+
+_LOCKSTEP = "workers step, the engine acts for all of them at once"
+
+
+# -- presets -----------------------------------------------------------------------------------------------------------
+
+
+def presets(algorithm: str) -> str:
+    """The presets of an algorithm, each with its source."""
+    text = ""
+    for environment, preset in PRESETS[algorithm].items():
+        fields = ", ".join(f"`{name}` {_value(value)}" for name, value in preset.config.items())
+        parallel = "1 environment" if preset.environments == 1 else f"{preset.environments} environments"
+        text += f"**{environment}**: {preset.steps:,} steps, {parallel}; {fields}. "
+        text += f"Source: {preset.source.rstrip('.')}.\n\n"
+    return text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Linear):
+        over = "" if value.fraction == 1 else f" in {value.fraction:g} of the run"
+        return f"{value.start:g} to {value.end:g}{over}"
+    if isinstance(value, Mlp | Conv):
+        return " x ".join(map(str, value.widths)) + f" {value.activation}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# -- measurements ------------------------------------------------------------------------------------------------------
+
+
+def read(name: str) -> dict[str, Any]:
+    """The results of one measurement; {} where it was not made, or is being written."""
+    try:
+        return json.loads((BENCHMARKS / f"{name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def learning(algorithm: str | None = None) -> str:
+    """The learning table, of one algorithm or of all, with the return of every seed."""
+    held = read("learning")
+    rows = []
+    for name, found in held.get("summary", {}).items():
+        kind, environment, engine = name.split("/")
+        if algorithm in (None, kind):
+            cells = {int(key.split("/")[3]): cell for key, cell in held["cells"].items() if key.startswith(f"{name}/")}
+            returns = ", ".join(f"{cells[seed]['return']:g}" for seed in sorted(cells))
+            steps = f"{next(iter(cells.values()))['steps']:,}"
+            bar = "" if found["bar"] is None else f"{found['bar']:g} {'reached' if found['reached'] else '**missed**'}"
+            rows.append([kind, environment, engine, steps, f"{found['mean']:g}", returns, bar])
+    if not rows:
+        return NOT_MEASURED
+    head = ["", "environment", "engine", "steps", "mean return", "each seed", "goal"]
+    text = table(head if algorithm is None else head[1:], rows if algorithm is None else [row[1:] for row in rows])
+    return f"{text}\nThe mean return of 20 episodes after the last step, on environments of their own.\n"
+
+
+def speed(name: str) -> str:
+    """The figures of one file, whatever it holds: every value under the names that lead to it."""
+    held = {key: value for key, value in read(name).items() if key != "about"}
+    rows = [[" - ".join(path), *cells] for path, *cells in _figures(held, (), None)]
+    return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
+
+
+def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
+    if isinstance(value, dict) and "median" in value:
+        spread = f"{value['lowest']:g} to {value['highest']:g}"
+        yield path, f"{value['median']:g}", spread, _number(value.get("wanted", goal))
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            if key != "wanted":
+                yield from _figures(part, (*path, key), value.get("wanted") if key == "etude" else None)
+    elif isinstance(value, list) and value and all(isinstance(part, int | float) for part in value):
+        ordered = sorted(value)
+        yield path, f"{ordered[len(ordered) // 2]:g}", f"{ordered[0]:g} to {ordered[-1]:g}", _number(goal)
+    elif isinstance(value, int | float):
+        yield path, f"{value:g}", "", _number(goal)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+SPEED = {
+    "start_up": "Starting (seconds)",
+    "acting": "One observation to an action (microseconds)",
+    "learn_step": "A gradient step (microseconds), against a bare loop in the same framework",
+    "replay": "Replay: adding 8 rows, sampling 256, memory",
+    "rollouts": "Collecting (steps a second), and the memory of workers",
+    "whole_run": "Whole runs, compilation included (steps a second)",
+}
+
+
+def about() -> str:
+    """Where the figures were measured, one line for each machine and set of versions."""
+    found = {}
+    for name in ("learning", *SPEED):
+        held = read(name).get("about", {})
+        if held:
+            libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
+            peers = "".join(f", {library} {number}" for library, number in held.get("peers", {}).items())
+            line = f"{held['machine']['processor']}, {held['machine']['cores']} cores, {held['machine']['system']}: "
+            found.setdefault(f"{line}{libraries}" + (f"; peers: {peers[2:]}" if peers else ""), []).append(name)
+    return "".join(f"- {', '.join(names)}: {line}.\n" for line, names in found.items()) or NOT_MEASURED
+
+
+def benchmarks() -> str:
+    """The page."""
+    sections = "\n".join(f"## {title}\n\n{speed(name)}" for name, title in SPEED.items())
+    return f"""# Benchmarks
+
+{NOTE}
+`python benchmarks/learning.py` measures learning (hours), `make bench` speed and memory; both write JSON into
+`benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in turns, and a ratio
+is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or at least as the
+quantity has it.
+
+{about()}
+## Learning
+
+Preset hyperparameters, 20 episodes of evaluation after the last step. Every seed that was run is shown.
+
+{learning()}
+{sections}"""
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """A page with what stands between its marks `<!-- name -->` and `<!-- end -->` replaced."""
+    mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    return mark.sub(lambda match: f"{match[1]}\n{content.rstrip()}\n\n{match[2]}", text)
+
+
+def pages(measured: bool = True) -> dict[Path, str]:
+    """Every page that is written, or partly written, here. measured: with what follows from measurements."""
+    found = {HERE / "can_i_use.md": can_i_use()}
+    if measured:
+        found[HERE / "benchmarks.md"] = benchmarks()
+    for name in ALGORITHMS:
+        path = HERE / "algorithms" / f"{name}.md"
+        text = filled(path.read_text(encoding="utf-8"), "presets", presets(name))
+        found[path] = filled(text, "results", learning(name)) if measured else text
+    return found
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
