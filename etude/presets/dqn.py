@@ -3,6 +3,8 @@
 The zoo counts the interval between two copies into the target network in environment steps, etude in gradient steps.
 The zoo copies only between learning phases, so an interval shorter than a phase means one copy a phase.
 The zoo's DQN does not estimate double, and acts at random until `warmup`; etude follows `epsilon` from the first step.
+The zoo keeps the learning rate constant and publishes the best agent of a run. Here it falls to 0, so that the last agent is
+a good one, too: at a constant rate one CartPole seed in three ends far below 500, with Stable-Baselines3 as with etude.
 """
 
 from __future__ import annotations
@@ -29,13 +31,12 @@ DQN = {
         steps=50_000,
         environments=1,
         source=ZOO.format("dqn", "CartPole-v1") + ". A copy every 128 gradient steps, one learning phase (zoo: every "
-        "10 environment steps, of which only the last before a phase counts). The learning rate falls to 0, where the "
-        "zoo keeps it: at a constant rate one seed in three ends far below 500, with Stable-Baselines3 as with etude.",
+        "10 environment steps, of which only the last before a phase counts).",
     ),
     "MountainCar-v0": Preset(
         config={
             "network": Mlp((256, 256)),
-            "learning_rate": 4e-3,
+            "learning_rate": Linear(4e-3, 0.0),
             "gamma": 0.98,
             "double": False,
             "target_every": 300,
@@ -54,7 +55,7 @@ DQN = {
     "LunarLander-v3": Preset(
         config={
             "network": Mlp((256, 256)),
-            "learning_rate": 6.3e-4,
+            "learning_rate": Linear(6.3e-4, 0.0),
             "gamma": 0.99,
             "double": False,
             "target_every": 250,
@@ -72,7 +73,7 @@ DQN = {
     "Acrobot-v1": Preset(
         config={
             "network": Mlp((256, 256)),
-            "learning_rate": 6.3e-4,
+            "learning_rate": Linear(6.3e-4, 0.0),
             "gamma": 0.99,
             "double": False,
             "target_every": 250,
