@@ -9,9 +9,10 @@ import keras
 import numpy as np
 
 from etude import trees
+from etude.engines.structure import check_module
 from etude.errors import NetworkError
 from etude.networks.network import Part
-from etude.spaces import Space, describe, zeros
+from etude.spaces import Space, zeros
 from etude.trees import Tree
 
 
@@ -29,11 +30,7 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
         shape = tuple(model(trees.map(keras.ops.convert_to_tensor, zeros(space, 2))).shape)
     finally:
         random.setstate(before)
-    if shape != (2, outputs):
-        raise NetworkError(
-            f"The network {type(model).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
-            f"expected (2, {outputs}). Its last layer needs {outputs} units."
-        )
+    check_module(model, shape, space, outputs)
     return KerasModule(model)
 
 

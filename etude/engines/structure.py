@@ -15,7 +15,7 @@ from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Normaliser, Part
 from etude.protocols import Weights
 from etude.schedules import Linear
-from etude.spaces import Spaces
+from etude.spaces import Space, Spaces, describe
 
 
 class Following(NamedTuple):
@@ -117,6 +117,15 @@ class Structure:
     def _rate(self, group: str) -> str:
         own = f"{group}_learning_rate"
         return own if own in self.hyper else "learning_rate"
+
+
+def check_module(module: Any, shape: tuple[int, ...], space: Space, outputs: int) -> None:
+    """Raise NetworkError where a user's module gave a wrong shape for two observations."""
+    if shape != (2, outputs):
+        raise NetworkError(
+            f"The network {type(module).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
+            f"expected (2, {outputs}). Its last layer needs {outputs} units."
+        )
 
 
 def loss_noise(seed: int) -> np.random.Generator:

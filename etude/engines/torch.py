@@ -13,13 +13,13 @@ from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import Arrays
 from etude.engines.devices import decide
-from etude.engines.structure import Structure, loss_noise
+from etude.engines.structure import Structure, check_module, loss_noise
 from etude.engines.summary import check_finite, read_losses
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
-from etude.spaces import Space, Spaces, describe, zeros
+from etude.spaces import Space, Spaces, zeros
 from etude.trees import Tree
 
 
@@ -240,11 +240,7 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
         )
     with torch.no_grad():
         shape = tuple(module(to_torch(zeros(space, 2), "cpu")).shape)
-    if shape != (2, outputs):
-        raise NetworkError(
-            f"The network {type(module).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
-            f"expected (2, {outputs}). Its last layer needs {outputs} units."
-        )
+    check_module(module, shape, space, outputs)
     return TorchModule(module)
 
 
