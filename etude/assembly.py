@@ -12,9 +12,10 @@ import numpy as np
 
 from etude import presets
 from etude.agent import Agent
-from etude.algorithms import check_spaces, find
+from etude.algorithms import ALGORITHMS, check_spaces, find
+from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
-from etude.envs import choose_vectorization, make_environments
+from etude.envs import choose_vectorization, make_environments, name_of
 from etude.errors import ConfigError
 from etude.explore import EpsilonGreedy, Sample
 from etude.networks import Conv
@@ -77,6 +78,25 @@ def config_for(algorithm: str, environment: Any) -> Any:
     _, config_kind = find(algorithm)
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
     return config_kind(**(preset.config if preset else {}))
+
+
+def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A config as plain data, and the names of the functions in it (networks of one's own), which are no data."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}
+    functions = {name: name_of(value) for name, value in values.items() if callable(value)}
+    plain = {name: functions.get(name) or to_json(value) for name, value in values.items()}
+    return {"class": type(config).__name__, **plain}, functions
+
+
+def config_from(described: dict[str, Any]) -> Any:
+    """The config in a run's description; ConfigError where that is not all that the run was made from."""
+    algorithm, functions = described["algorithm"], described["functions"]
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(f"This run trains an agent of your own, {algorithm}: give it again, as agent=.")
+    if functions:
+        what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
+        raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
+    return from_json(find(algorithm)[1], described["config"])
 
 
 def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:

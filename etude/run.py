@@ -15,7 +15,6 @@ from etude.agent import Agent
 from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
-from etude.config_json import from_json, to_json
 from etude.data import Steps
 from etude.engines.numpy import NumpyEngine
 from etude.envs import make_environments
@@ -229,11 +228,13 @@ class Run:
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
         named = isinstance(self.environment, str)
+        config, functions = assembly.plain_config(self.agent.config)
         return {
             "algorithm": self.algorithm,
             "environment": self.environment if named else repr(self.environment),
             "environment_is_named": named,
-            "config": to_json(self.agent.config),
+            "config": config,
+            "functions": functions,
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
             "device": self.engine.device,
@@ -335,7 +336,7 @@ def from_state(
     if env is None and not described["environment_is_named"]:
         raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
     if agent is None and config is None:
-        config = from_json(assembly.find(described["algorithm"])[1], described["config"])
+        config = assembly.config_from(described)
     settings = {**described["setup"], "engine": described["engine"], **setup}
     run = Run(
         described["algorithm"] if agent is None else agent,

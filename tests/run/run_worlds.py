@@ -1,0 +1,111 @@
+"""Environments that tell which of them they are, that count, and that fail when they are told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from etude.seeding import episode_seed
+
+SCALE = 2.0**-16
+
+
+class Labelled(gym.Env):
+    """Its observation tells the episode (by its seed, in two halves) and the time; the reward follows from both.
+
+    An episode takes 3 to 9 steps; the odd seeds terminate, the even ones are truncated.
+    """
+
+    observation_space = gym.spaces.Box(0, 1, (3,), np.float32)
+
+    def __init__(self, continuous: bool = False):
+        self.action_space = gym.spaces.Box(-1, 1, (1,)) if continuous else gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed_of_episode, self.time = seed or 0, 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.time += 1
+        over = self.time == length_of(self.seed_of_episode)
+        terminates = self.seed_of_episode % 2 == 1
+        reward = reward_of(self.seed_of_episode, self.time)
+        return self._observation(), reward, over and terminates, over and not terminates, {}
+
+    def _observation(self):
+        return np.array([self.seed_of_episode >> 16, self.seed_of_episode & 0xFFFF, self.time], np.float32) * SCALE
+
+
+def length_of(seed: int) -> int:
+    """The steps of the episode with this seed."""
+    return 3 + seed % 7
+
+
+def reward_of(seed: int, time: int) -> float:
+    """The reward of the step that ends at `time`."""
+    return seed % 11 + time / 16
+
+
+def label_of(observation: np.ndarray) -> tuple[int, int]:
+    """(seed, time) of an observation."""
+    high, low, time = np.rint(observation / SCALE).astype(int)
+    return int(high << 16 | low), int(time)
+
+
+def labels(run_seed: int, environments: int, episodes: int) -> dict[int, tuple[int, int]]:
+    """(environment, episode) by the episode's seed."""
+    pairs = [(environment, episode) for environment in range(environments) for episode in range(episodes)]
+    return {episode_seed(run_seed, *pair): pair for pair in pairs}
+
+
+class Counted(gym.Env):
+    """Counts how many of its kind are open. It never ends by itself and is truncated after 10 steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    counts: Counter = Counter()
+
+    def __init__(self):
+        self.counts["open"] += 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.full(2, self.time / 10, np.float32), 1.0, False, self.time == 10, {}
+
+    def close(self):
+        self.counts["open"] -= 1
+
+
+class Failing(Counted):
+    """At the first step number `at` of any of them, once, it does what `how` says; `once` is a file that remembers."""
+
+    def __init__(self, how: str, at: int, once: Path | str):
+        super().__init__()
+        self.how, self.at, self.once, self.taken = how, at, Path(once), 0
+
+    def step(self, action):
+        self.taken += 1
+        observation, reward, *rest = super().step(action)
+        if self.taken == self.at and not self.once.exists():
+            self.once.touch()
+            if self.how == "raise":
+                raise ValueError("the gripper fell off")
+            if self.how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "interrupt":
+                raise KeyboardInterrupt
+            observation, reward = {"observation": (observation * np.nan, reward), "reward": (observation, np.nan)}[
+                self.how
+            ]
+        return observation, reward, *rest
