@@ -1,0 +1,18 @@
+"""Tiny runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from run_worlds import Counted
+
+from etude import DQNConfig, Mlp, PPOConfig, Run
+
+DQN_TINY = DQNConfig(network=Mlp((4,)), warmup=16, learn_every=8, batch_size=8, replay_size=500, target_every=5)
+PPO_TINY = PPOConfig(network=Mlp((4,)), rollout=16, minibatch=32, epochs=1)
+
+
+def tiny(env: Any = Counted, algorithm: str = "dqn", **more: Any) -> Run:
+    """A run of 4 environments that learns every 8 steps (DQN) or every 64 (PPO)."""
+    config = {"dqn": DQN_TINY, "ppo": PPO_TINY}[algorithm]
+    return Run(algorithm, env, **{"config": config, "environments": 4, "engine": "torch", "seed": 1, **more})
