@@ -1,0 +1,173 @@
+"""The README and the pages in docs/ say what is so: code runs, commands exist, tables are complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import shlex
+import sys
+import tomllib
+
+import pytest
+from written import PAGES, ROOT, anchors, blocks, links, name_of, quoted, run, section, table
+
+import etude
+from etude import cli
+from etude.algorithms import ALGORITHMS
+
+sys.path.insert(0, str(ROOT / "docs"))
+import generate  # noqa: E402
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+WITH_CODE = [page for page in PAGES if any(b.language == "python" and not b.mark for b in blocks(page))]
+COMMANDS = [
+    pytest.param(line, id=f"{name_of(page)}: {line}")
+    for page in PAGES
+    for block in blocks(page)
+    if block.language in ("bash", "console")
+    for line in (part.split("  #")[0].strip() for part in block.text.splitlines())
+    if line
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    for block in blocks(page):
+        if block.language == "python" and not block.mark:
+            run(block, namespace)
+
+
+@each_page
+def test_every_block_says_its_language_and_which_engine_it_needs(page):
+    languages = {"python": ("", "torch", "jax", "tensorflow"), "bash": ("",), "console": ("",), "text": ("",)}
+    for block in blocks(page):
+        assert block.mark in languages[block.language], f"line {block.line}"
+    assert page.read_text().count("\n```") == 2 * len(list(blocks(page)))
+
+
+class Parsed(Exception):
+    """A command's options were read."""
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_is_one_that_can_be_given(line, monkeypatch):
+    program, *arguments = shlex.split(line)
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "python":
+        source = (ROOT / arguments[0]).read_text()
+        assert all(f'"{option}"' in source for option in arguments if option.startswith("--"))
+    else:
+        assert program == "etude"
+        _parse(arguments, monkeypatch)
+
+
+def _parse(arguments, monkeypatch):
+    """Let the command read its options, and nothing more."""
+    module = importlib.import_module(cli.COMMANDS[arguments[0]][0])
+    parse = module.parse
+
+    def parse_only(*given):
+        parse(*given)
+        raise Parsed
+
+    monkeypatch.setattr(module, "parse", parse_only)
+    with pytest.raises(Parsed):
+        cli.main(arguments)
+
+
+def test_an_option_that_does_not_exist_is_noticed(monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        _parse(["train", "dqn", "CartPole-v1", "--set.learnig-rate", "1"], monkeypatch)
+
+
+def test_the_command_that_checks_an_environment_runs_as_written(capsys):
+    assert cli.main(["check-env", "CartPole-v1"]) == 0
+
+
+@each_page
+def test_every_link_leads_to_a_page_and_a_heading_that_exist(page):
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        leads_to = (page.parent / path).resolve() if path else page
+        assert leads_to.exists(), target
+        assert not anchor or anchor in anchors(leads_to), target
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            waiting += [
+                (page.parent / target.partition("#")[0]).resolve() for target in links(page) if target[0] != "#"
+            ]
+    assert reached == set(PAGES)
+
+
+def test_what_is_generated_from_the_code_is_fresh():
+    for path, text in generate.pages(measured=False).items():
+        assert path.read_text() == text, f"{name_of(path)} is stale: run python docs/generate.py"
+
+
+def test_can_i_use_tells_what_is_refused():
+    assert generate.can_i_use().count("| no |") > 0
+    rows = {row[0]: row[1:] for row in table(section(ROOT / "docs" / "can_i_use.md", "Actions"))}
+    assert rows["[SAC](algorithms/sac.md)"] == ["tested", "no", "no", "no", "no"]
+
+
+def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(generate, "BENCHMARKS", tmp_path)
+    assert generate.benchmarks().count(generate.NOT_MEASURED) == 2 + len(generate.SPEED)
+    (tmp_path / "acting.json").write_text("{")
+    figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
+    cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
+    found = {"mean": 433.3, "bar": 475, "reached": False}
+    learning = {"summary": {"dqn/CartPole-v1/jax": found}, "cells": cells}
+    (tmp_path / "learning.json").write_text(json.dumps(learning))
+    (tmp_path / "replay.json").write_text(json.dumps({"add": {"etude": figure, "sb3": figure, "wanted": 10}}))
+    page = generate.benchmarks()
+    assert "| dqn | CartPole-v1 | jax | 50,000 | 433.3 | 100, 200, 1000 | 475 **missed** |" in page
+    assert "| add - etude | 5.5 | 5 to 6 | 10 |" in page
+    assert "| add - sb3 | 5.5 | 5 to 6 |  |" in page
+
+
+@each_algorithm
+def test_every_config_field_is_told_with_its_default(algorithm):
+    _, config = ALGORITHMS[algorithm]
+    rows = table(section(ROOT / "docs" / "algorithms" / f"{algorithm}.md", "Config"))
+    told = {quoted(name)[0]: _value(default) for name, default, _ in rows}
+    assert told == {field.name: getattr(config(), field.name) for field in dataclasses.fields(config)}
+
+
+def _value(cell):
+    text = cell.strip("`")
+    return eval(text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text, vars(etude))
+
+
+def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
+    source = "".join((ROOT / "etude" / "envs" / name).read_text() for name in ("check.py", "values.py"))
+    names = set(re.findall(r'Found\(\s*"([\w ]+)"', source)) | {"observation_space", "action_space"}
+    rows = table(section(ROOT / "docs" / "environments.md", "Finding mistakes"))
+    assert {name for row in rows for name in quoted(row[0])} == names | {"done"}
+
+
+def test_every_public_name_has_a_docstring_of_its_own():
+    for name in etude.__all__:
+        described = inspect.getdoc(getattr(etude, name)) or ""
+        assert described and not described.startswith(f"{name}("), name
+
+
+def test_the_package_says_the_same_version_everywhere_and_holds_its_papers():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == etude.__version__
+    assert f"\n## {etude.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert all((ROOT / name).is_file() for name in [project["readme"], *project["license-files"], "etude/py.typed"])
+    assert "Apache License" in (ROOT / "LICENSE").read_text()

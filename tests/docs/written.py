@@ -1,0 +1,76 @@
+"""What the pages hold: code blocks, links, headings, tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MOST = 1_200  # environment steps that an example trains for here
+
+
+class Block(NamedTuple):
+    """A code block: ```LANGUAGE MARK."""
+
+    page: Path
+    line: int
+    language: str
+    mark: str  # the engine that it needs, or ""
+    text: str
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The code blocks of a page in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in re.finditer(r"^```(\w+) ?(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, *found.groups())
+
+
+def run(block: Block, namespace: dict) -> None:
+    """Run a Python block as a script, with fewer steps of training than it says."""
+    fewer = re.sub(r"(\.(?:train|steps)\()(\d[\d_]*)", lambda call: f"{call[1]}{min(int(call[2]), MOST)}", block.text)
+    # Blank lines in front, so that a traceback names the line of the page.
+    code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
+    namespace.setdefault("__name__", "__main__")
+    exec(code, namespace)
+
+
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    """The targets of links that lead to files."""
+    found = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    return [target for target in found if not target.startswith(("http://", "https://"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def section(page: Path, heading: str) -> str:
+    """The text under a heading of the second order."""
+    return page.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of the first table in a text, without its head."""
+    rows = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert rows is not None, "there is no table"
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[0].splitlines()[2:]]
+
+
+def quoted(cell: str) -> list[str]:
+    """The names in a cell that are written as code."""
+    return re.findall(r"`([^`]+)`", cell)

@@ -1,0 +1,50 @@
+"""What the pages say that needs an engine: code for one engine, and the names of what is logged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import etude
+from etude.report.records import scalars
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from written import PAGES, ROOT, blocks, quoted, run, section, table  # noqa: E402
+
+SMALL = etude.Mlp((8,))
+OFF_POLICY = {"network": SMALL, "warmup": 50, "learn_every": 50, "batch_size": 8, "replay_size": 1_000}
+RUNS = {
+    "dqn": ("CartPole-v1", etude.DQNConfig(**OFF_POLICY)),
+    "ppo": ("CartPole-v1", etude.PPOConfig(network=SMALL, rollout=16, minibatch=32, epochs=1)),
+    "sac": ("Pendulum-v1", etude.SACConfig(**OFF_POLICY, max_gradient_norm=1.0)),
+}
+MARKED = [
+    pytest.param(block, id=f"{block.page.name}:{block.line}") for page in PAGES for block in blocks(page) if block.mark
+]
+
+
+@pytest.mark.parametrize("block", MARKED)
+def test_code_for_one_engine_runs_on_it(block, engine_name, tmp_path, monkeypatch):
+    if block.mark != engine_name:
+        pytest.skip(f"needs {block.mark}")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict = {}
+    run(block, namespace)
+    assert namespace["run"].engine.name == engine_name
+    assert len(block.text.strip().splitlines()) <= 18  # a network of one's own is a few lines
+
+
+@pytest.mark.parametrize("algorithm", RUNS)
+def test_every_metric_is_defined_and_no_other_is(algorithm, engine_name, tmp_path):
+    environment, config = RUNS[algorithm]
+    path = tmp_path / "metrics.jsonl"
+    training = etude.Run(algorithm, environment, config=config, engine=engine_name, environments=2)
+    with training:
+        training.train(500, report=[etude.report.JsonLines(path, every=250)], evaluate_every=250, evaluate_episodes=1)
+    logged = {tag for record in etude.report.read_records(path) for tag in scalars(record)}
+    rows = table(section(ROOT / "docs" / "algorithms" / f"{algorithm}.md", "Metrics"))
+    defined = {name for row in rows for name in quoted(row[0])}
+    common = {name for row in table((ROOT / "docs" / "metrics.md").read_text()) for name in quoted(row[0])}
+    assert logged == defined | {name for name in common if "<" not in name}
