@@ -1,13 +1,16 @@
-"""A run that is saved, and goes on in another process, is the run that was never interrupted: bit for bit."""
+"""The same numbers again, bit for bit: of a run that is saved and goes on in another process, and of one that is done
+there from its start."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from run_cases import CASES, differences, measured
 
@@ -47,16 +50,23 @@ def resumed(engine_name, tmp_path_factory):
         for point in points[:-1] if case is CASES[0] else points[1:2]:
             out, numbers = (str(folder / f"{case.name}-{point.step}.{kind}") for kind in ("etude", "json"))
             jobs.append([point.path, case.steps - point.step, {**case.changed, "cadence": CADENCE}, out, numbers])
+        if case.changed:
+            out, numbers = (str(folder / f"{case.name}-again.{kind}") for kind in ("etude", "json"))
+            jobs.append([case.name, case.steps, {"workers": 3, "cadence": CADENCE}, out, numbers])
     in_another_process(jobs, folder)
     return folder, whole, jobs
+
+
+def left_by(events: list) -> tuple[list, dict]:
+    """The numbers that a run told, and its last checkpoint."""
+    last = next(event.path for event in reversed(events) if isinstance(event, Saved) and event.kind == "last")
+    return json.loads(json.dumps(measured(events))), checkpoint.read(last)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_bit(case, resumed):
     folder, whole, jobs = resumed
-    events = whole[case.name]
-    expected = json.loads(json.dumps(measured(events)))
-    last = checkpoint.read(next(e.path for e in reversed(events) if isinstance(e, Saved) and e.kind == "last"))
+    expected, last = left_by(whole[case.name])
     tried = 0
     for start, _, _, out, numbers in jobs:
         if Path(start).parent.parent.name != case.name:
@@ -68,3 +78,25 @@ def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_b
         assert differences(last, state) == []
         tried += 1
     assert tried == (SAVED_AT_EVERY - 1 if case is CASES[0] else 1)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.changed], ids=lambda case: case.name)
+def test_the_same_seed_gives_the_same_numbers_in_another_process_and_with_three_workers(case, resumed):
+    folder, whole, _ = resumed
+    expected, last = left_by(whole[case.name])
+    told, state = read(folder / f"{case.name}-again.json", folder / f"{case.name}-again.etude")
+    assert told == expected
+    assert differences(last, state) == []
+
+
+def test_another_seed_gives_other_numbers_and_no_global_generator_is_touched(engine_name):
+    generators = [random.getstate, lambda: np.random.get_state()[1].tolist()]
+    if "torch" in sys.modules:
+        generators.append(lambda: sys.modules["torch"].get_rng_state().tolist())
+    losses = []
+    for seed in (3, 4):
+        before = [state() for state in generators]
+        with CASES[0].run(engine_name, seed=seed) as run:
+            losses.append(measured(list(run.steps(64, evaluate_every=32, evaluate_episodes=1))))
+        assert [state() for state in generators] == before
+    assert losses[0] != losses[1]
