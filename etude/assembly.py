@@ -16,6 +16,7 @@ from etude.algorithms import ALGORITHMS, check_spaces, find
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
+from etude.envs.make import Vectorization
 from etude.errors import ConfigError
 from etude.explore import EpsilonGreedy, Sample
 from etude.networks import Conv
@@ -41,7 +42,7 @@ class Setup:
     environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 on-policy
     workers: int = 0  # processes that collect; 0: in this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    vectorization: str = "auto"  # auto, loop, native: see envs.make_environments
+    vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
 
     def __post_init__(self) -> None:
         if self.environments is not None and self.environments < 1:

@@ -15,17 +15,16 @@ from etude.agent import Agent
 from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
-from etude.data import Steps
+from etude.collection import Collection
 from etude.engines.numpy import NumpyEngine
 from etude.envs import make_environments
-from etude.errors import CheckpointError, ConfigError, EnvironmentFault, EtudeError
+from etude.errors import CheckpointError, ConfigError, EnvironmentFault
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Collected, Evaluated, Event, Finished, Saved, Started, Warned
 from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
-from etude.protocols import Engine, Explorer, Reporter, Rollout
-from etude.rollout.saved import given_up, open_episodes
+from etude.protocols import Engine, Reporter
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
 
@@ -65,11 +64,7 @@ class Run:
             compiled=self.setup.compiled,
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count)
-        self._rollout: Rollout | None = None  # made when the first step is asked for
-        self._rollout_state: dict | None = None  # what it is to continue from
-        self._explorer: Explorer | None = None
-        self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
-        self._notes: list[str] = []
+        self._collection = Collection(env, self.agent, self.engine, self.setup)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._acts_only = False  # loaded without its replay
         self._saved = 0  # the step of the last checkpoint
@@ -113,13 +108,14 @@ class Run:
         self._stop, self._saved, self._clock = False, self.step, time.perf_counter()
         yield Started(self.step, {**self.description(), "end": end})
         try:
-            self._open_rollout()
+            self._collection.open(progress.total, self.learner.acting_weights())
             reason = yield from self._loop(end, plan)
         except (EnvironmentFault, KeyboardInterrupt):
             if self._whole and self.step != self._saved:
                 yield from self._save("last")
             raise
         yield from self._save("last")
+        self._count_seconds()
         totals = {"episodes": progress.episodes, "updates": progress.updates}
         yield Finished(self.step, reason, progress.seconds, totals)
 
@@ -141,48 +137,19 @@ class Run:
                 yield from self._save("last")
         return "steps"
 
-    def _open_rollout(self) -> None:
-        learner = self.learner
-        explorer = assembly.explorer_for(self.agent, self.engine.spaces, learner.progress.total)
-        if explorer != self._explorer:  # its schedule is stretched over another number of steps
-            self.close()
-        if self._rollout is None:
-            self._explorer = explorer
-            self._rollout = assembly.rollout_for(self.environment, self.agent, self.engine, self.setup, explorer)
-            self._rollout.load(learner.acting_weights())
-            if self._rollout_state is not None:
-                self._episodes = open_episodes(self._rollout_state)
-                self._notes = self._rollout.restore(self._rollout_state)
-                self._rollout_state = None
-
     def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
-        learner, began = self.learner, time.perf_counter()
-        steps, notes = self._collect(end, plan)
+        learner, collection, began = self.learner, self._collection, time.perf_counter()
+        time_steps, environments = learner.chunk(end - self.step)
+        steps = collection.collect(time_steps, self.step, environments, self._upcoming(time_steps, end, plan))
         seconds, self._whole = time.perf_counter() - began, False
         learner.take(steps)
         learned = learner.learn_if_due()
         if learner.follow_moments(steps) or learned is not None:
-            assert self._rollout is not None
-            self._rollout.load(learner.acting_weights())
+            collection.load(learner.acting_weights())
         self._whole = True
-        events: list[Event] = [Warned(self.step, note) for note in notes]
-        events.append(Collected(self.step, steps.episodes, seconds))
+        warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
+        events = [*warned, Collected(self.step, steps.episodes, seconds)]
         return events if learned is None else [*events, learned]
-
-    def _collect(self, end: int, plan: Cadence) -> tuple[Steps, list[str]]:
-        rollout, learner = self._rollout, self.learner
-        assert rollout is not None
-        time_steps, environments = learner.chunk(end - self.step)
-        try:
-            steps = rollout.collect(time_steps, self.step, environments, self._upcoming(time_steps, end, plan))
-        except BaseException:
-            # What was being collected is lost, and where the environments are is unknown: they are to begin anew.
-            self._give_up_rollout()
-            raise
-        for episode in steps.episodes:
-            self._episodes[episode.environment] = episode.episode + 1
-        notes, self._notes = self._notes + rollout.warnings(), []
-        return steps, notes
 
     def _upcoming(self, time_steps: int, end: int, plan: Cadence) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
@@ -192,6 +159,11 @@ class Run:
         after = self.step + time_steps * self.learner.count
         following, environments = self.learner.chunk(end - after, time_steps) if after < end else (0, None)
         return following if environments is None and not plan.saves(self.step, after) else 0
+
+    def _count_seconds(self) -> None:
+        now = time.perf_counter()
+        self.learner.progress.seconds += now - self._clock
+        self._clock = now
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -246,8 +218,7 @@ class Run:
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
-        rollout = self._rollout_state if self._rollout is None else self._rollout.state()
-        return {"description": self.description(), **self.learner.state(), "rollout": rollout}
+        return {"description": self.description(), **self.learner.state(), "rollout": self._collection.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment."""
@@ -256,10 +227,9 @@ class Run:
                 f"This checkpoint is of {state['description']['algorithm']}, and the run is of {self.algorithm}. Load "
                 "it with etude.load, or make the run with the same algorithm."
             )
-        self.close()
         self.learner.restore(state)
-        self._rollout_state, self._explorer, self._whole = state["rollout"], None, True
-        self._acts_only = "replay" not in state
+        self._collection.restore(state["rollout"])
+        self._whole, self._acts_only = True, "replay" not in state
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
@@ -274,8 +244,7 @@ class Run:
     def _save(self, kind: str) -> Iterator[Event]:
         if self.directory is None:
             return
-        progress, now = self.learner.progress, time.perf_counter()
-        progress.seconds, self._clock = progress.seconds + now - self._clock, now
+        self._count_seconds()
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
             path = save(self.step, self.state())
@@ -288,23 +257,7 @@ class Run:
 
     def close(self) -> None:
         """End workers and close environments; the run can go on all the same. May be called twice."""
-        rollout, self._rollout = self._rollout, None
-        if rollout is not None:
-            try:
-                self._rollout_state = rollout.state()
-            except EtudeError:
-                self._rollout_state = self._given_up()
-            finally:
-                rollout.close()
-
-    def _give_up_rollout(self) -> None:
-        rollout, self._rollout = self._rollout, None
-        assert rollout is not None
-        self._rollout_state = self._given_up()
-        rollout.close()
-
-    def _given_up(self) -> dict[str, Any]:
-        return given_up(self._episodes, self.setup.seed, self.step, self.engine.spaces)
+        self._collection.close()
 
     def __enter__(self) -> Run:
         return self

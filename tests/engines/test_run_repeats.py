@@ -52,7 +52,9 @@ def resumed(engine_name, tmp_path_factory):
             jobs.append([point.path, case.steps - point.step, {**case.changed, "cadence": CADENCE}, out, numbers])
         if case.changed:
             out, numbers = (str(folder / f"{case.name}-again.{kind}") for kind in ("etude", "json"))
-            jobs.append([case.name, case.steps, {"workers": 3, "cadence": CADENCE}, out, numbers])
+            jobs.append(
+                [case.name, case.steps, {"engine": engine_name, "workers": 3, "cadence": CADENCE}, out, numbers]
+            )
     in_another_process(jobs, folder)
     return folder, whole, jobs
 

@@ -17,7 +17,7 @@ FLOORS = {
     2: "networks explore replay adapt offline",
     3: "agent engines algorithms presets",
     4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience",
+    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection",
     6: "solo tuning serving language",
     7: "report cli",
 }
@@ -35,6 +35,8 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "run_directory"),
     ("run", "interrupt"),
     ("run", "cadence"),
+    ("run", "collection"),
+    ("collection", "assembly"),
     ("run", "audience"),
     ("run_directory", "checkpoint"),
     ("cli", "report"),

@@ -45,6 +45,7 @@ def test_a_second_call_goes_on_where_the_first_one_ended():
     assert [event.description["total"] for event in kinds([*first, *second], Started)] == [100, 160]
     assert second[0].step == 100
     assert second[-1].step == 160
+    assert second[-1].seconds > first[-1].seconds > 0
     ends = [(e.environment, e.episode) for event in kinds([*first, *second], Collected) for e in event.episodes]
     assert sorted(ends) == [(environment, episode) for environment in range(4) for episode in range(4)]
 
@@ -61,9 +62,9 @@ def test_exploration_follows_its_schedule_over_a_run_that_became_longer():
     config = dataclasses.replace(DQN_TINY, epsilon=Linear(1.0, 0.0, 1.0))
     with tiny(config=config) as run:
         run.train(100)
-        assert run._explorer.total == 100
+        assert run._collection._explorer.total == 100
         run.train(100)
-        assert run._explorer.total == 200
+        assert run._collection._explorer.total == 200
         ring = run.learner.replay.ring
         assert len(ring) == 200
         assert np.count_nonzero(ring.kind == 2) == 20  # going on cut no episode: all ended after 10 steps, by the clock
@@ -91,6 +92,12 @@ def test_learning_comes_after_every_so_many_steps_whatever_the_number_of_environ
         assert all(event.step >= 16 for event in kinds(events, Learned))
     # The phases of the warm-up are not made up for; where one step takes 16, its first phase holds two.
     assert updates == {1: 59, 2: 59, 3: 59, 8: 59, 16: 60}
+
+
+def test_after_a_budget_that_ends_between_two_learning_phases_the_next_one_comes_where_it_was_due():
+    with tiny(environments=1) as run:
+        run.train(21)
+        assert [event.step for event in run.steps(20) if isinstance(event, Learned)] == [24, 32, 40]
 
 
 def test_ppo_learns_after_whole_rollouts_only():
@@ -165,6 +172,7 @@ def test_everything_that_a_run_opens_is_closed(algorithm):
 
 def test_a_run_that_was_closed_goes_on_as_if_it_had_not_been():
     with tiny() as whole, tiny() as run:
+        whole.learner.progress.total = run.learner.progress.total = 1_000  # else a schedule is stretched
         whole.train(70)
         run.train(70)
         run.close()

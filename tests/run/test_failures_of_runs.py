@@ -183,7 +183,7 @@ def test_an_environment_that_cannot_be_made_leaves_no_checkpoint(directory, monk
         def broken():
             raise RuntimeError("no licence")
 
-        monkeypatch.setattr(run, "environment", broken)
+        monkeypatch.setattr(run._collection, "_environment", broken)
         with pytest.raises(RuntimeError, match="no licence"):
             run.train(40)
     assert not directory.saved()
