@@ -34,7 +34,7 @@ from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space,
 NOTE = "<!-- Written by docs/generate.py. Change that, not this. -->\n"
 NOT_MEASURED = "Not measured yet.\n"
 
-VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (84, 84, 4), np.uint8)
+VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (12, 12, 2), np.uint8)
 ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),
            "MultiBinary": MultiBinary(3)}  # fmt: skip
 OBSERVATIONS = {
@@ -111,7 +111,7 @@ def _network(case: Any) -> str:
 
 def _builds(name: str, spaces: Spaces) -> bool:
     kind, config = ALGORITHMS[name]
-    network = Conv() if split(spaces.observation)[1] else Mlp((8,))
+    network = cases.SMALL_CONV if split(spaces.observation)[1] else Mlp((8,))
     agent = kind(config(network=network))
     try:
         check_spaces(agent, spaces)
@@ -153,15 +153,16 @@ def _alike(space: Space, other: Space) -> bool:
 
 def _rollouts() -> str:
     rows = []
-    for network, name in ((Mlp((8,)), "`Mlp`"), (Conv(((4, 4, 2),), (8,)), "`Conv`")):
+    for network, name in ((Mlp((8,)), "`Mlp`"), (cases.SMALL_CONV, "`Conv`")):
         space = IMAGE if isinstance(network, Conv) else VECTOR
         kind, config = ALGORITHMS["dqn"]
         portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).structure.portable
-        rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, "yes" if portable else "no"])
-    rows.append(["a module of your own", "yes", _LOCKSTEP, "no"])
+        rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, _OVERLAP[portable]])
+    rows.append(["a module of your own", "yes", _LOCKSTEP, _OVERLAP[False]])
     return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)
 
 
+_OVERLAP = {True: "yes", False: "no effect"}
 _LOCKSTEP = "workers step, the engine acts for all of them at once"
 
 

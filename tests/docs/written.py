@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MOST = 1_200  # environment steps that an example trains for here
+MOST = 600  # environment steps that an example trains for here
 
 
 class Block(NamedTuple):
