@@ -1,0 +1,122 @@
+"""Which parts a run is put together from, and resuming where not all of them can be brought back."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from run_makers import DQN_TINY, tiny
+from run_worlds import Counted
+
+import etude
+from etude import Conv, DQNConfig, Mlp, assembly, checkpoint
+from etude.events import Collected, Learned, Saved, Warned
+from etude.run import from_state
+from etude.run_directory import RunDirectory
+
+
+class Picture(gym.Env):
+    """Images, which only a convolutional network takes."""
+
+    observation_space = gym.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((36, 36, 1), np.uint8), {}
+
+    def step(self, action):
+        return np.zeros((36, 36, 1), np.uint8), 1.0, False, False, {}
+
+
+def network_of(algorithm, config=None):
+    with etude.Run(algorithm, Picture, config=config, engine="torch") as run:
+        return run.agent.config.network
+
+
+def test_over_images_a_convolutional_network_takes_the_place_of_the_default_one():
+    assert network_of("dqn") == Conv()
+    assert network_of("dqn", DQNConfig(gamma=0.9)) == Conv()
+    assert network_of("ppo") == Conv()
+
+
+def test_a_network_that_was_chosen_is_left_as_it_is():
+    chosen = dataclasses.replace(Conv(), activation="tanh")
+    assert network_of("dqn", DQNConfig(network=chosen)) == chosen
+    with tiny(config=DQNConfig(network=Mlp((7,)))) as run:
+        assert run.agent.config.network == Mlp((7,))
+
+
+@pytest.mark.parametrize(("environments", "expected"), [(64, "native"), (32, "loop")])
+def test_workers_step_their_environments_as_one_process_would_step_all_of_them(environments, expected, monkeypatch):
+    made = []
+    monkeypatch.setattr(assembly, "Pool", lambda make, *rest: made.append(make))
+    with tiny("CartPole-v1", environments=environments, workers=2) as run:
+        assembly.rollout_for(run.environment, run.agent, run.engine, run.setup, None)
+    assert made[0].keywords["vectorization"] == expected
+
+
+def test_a_simulator_resumes_at_an_episode_boundary_and_says_so(tmp_path):
+    with tiny("CartPole-v1", vectorization="native") as run:
+        run.train(100)
+        run.save(tmp_path / "run.etude")
+        before = len(run.learner.replay)
+    with etude.load(tmp_path / "run.etude") as again:
+        events = list(again.steps(100))
+        told = [event.message for event in events if isinstance(event, Warned)]
+        ring = again.learner.replay.ring
+        kind = ring.kind[ring.locate(np.arange(len(ring)))].reshape(-1, 4)
+        np.testing.assert_array_equal(kind[before // 4 - 1] != 0, True)  # nothing joins what was before
+        ring.check()
+    assert told == ["The open episode of environment 0, 1, 2, 3 could not be replayed; it starts a new episode."]
+    assert again.step == 200
+
+
+def numbers(events):
+    return [(e.step, getattr(e, "losses", None), getattr(e, "episodes", None)) for e in events
+            if isinstance(e, Collected | Learned)]  # fmt: skip
+
+
+def test_steps_that_were_collected_ahead_of_a_checkpoint_are_in_it(tmp_path):
+    settings = {"workers": 2, "overlap": True, "environments": 4}
+    # An evaluation saves the best agent while workers are ahead.
+    cadence = {"evaluate_every": 40, "evaluate_episodes": 1}
+    with RunDirectory.create(tmp_path / "run", "run") as directory:
+        with tiny(run_dir=directory, **settings) as run:
+            whole = list(run.steps(120, **cadence))
+        best = next(event for event in whole if isinstance(event, Saved) and event.kind == "best")
+        state = checkpoint.read(directory.best)
+    assert (best.step, state["rollout"]["ahead"] is None) == (40, False)
+    with from_state(state, Counted) as again:
+        events = list(again.steps(80, **cadence))
+    assert not any(isinstance(event, Warned) for event in [*whole, *events])
+    assert numbers(events) == [row for row in numbers(whole) if row[0] > 40]
+
+
+def test_no_steps_are_collected_past_a_checkpoint_or_the_end(tmp_path):
+    with RunDirectory.create(tmp_path / "run", "run") as directory:
+        with tiny(run_dir=directory, workers=2, overlap=True) as run:
+            events = list(run.steps(83, save_every=40))
+        steps = [event.step for event in events if isinstance(event, Saved)]
+        ahead = [checkpoint.read(path)["rollout"]["ahead"] for path in directory.saved().values()]
+    assert steps == [40, 80, 83]
+    assert ahead == [None, None, None]
+
+
+def test_a_network_of_ones_own_resumes_with_workers_as_without(tmp_path):
+    config = dataclasses.replace(DQN_TINY, network=own_network)
+    with tiny(config=config) as run:
+        run.train(60)
+        run.save(tmp_path / "run.etude")
+        run.learner.progress.total = 120
+        expected = numbers(run.steps(60))
+    with etude.load(tmp_path / "run.etude", Counted, config, workers=2) as again:
+        assert numbers(again.steps(60)) == expected
+
+
+def own_network():
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
