@@ -27,6 +27,7 @@ def choose(name: str, network: Any = None) -> str:
     installed."""
     found = installed()
     if name == "auto":
+        _let_keras_find(found)
         own = _framework_of(network)
         wanted = [engine for engine in (found if own is None else own) if engine in found]
         running = [engine for engine in wanted if engine == _keras_backend()]
@@ -71,6 +72,13 @@ def create(
 def _keras_backend() -> str | None:
     keras = sys.modules.get("keras")
     return None if keras is None else keras.backend.backend()
+
+
+def _let_keras_find(engines_installed: list[str]) -> None:
+    """Making a network of a user's own may import Keras: let it start on an engine that is installed."""
+    keras = [name for name in engines_installed if name != "torch"]
+    if keras and _keras_backend() is None:
+        os.environ.setdefault("KERAS_BACKEND", keras[0])
 
 
 def _use_keras_with(name: str) -> None:

@@ -78,8 +78,6 @@ class Architecture:
                 f"An Mlp cannot read the image in {describe(self.space)}. Give the config network=Conv(), or flatten "
                 "the image with gymnasium.wrappers.FlattenObservation."
             )
-        if self.members is not None:
-            raise NetworkError("A Conv network cannot be stacked in members yet; give one network per member.")
         height, wide, channels = space.shape  # type: ignore[misc]
         layers = []
         for i, (filters, kernel, stride) in enumerate(self.spec.filters):

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from etude.errors import ConfigError, NetworkError
+from etude import ops
+from etude.errors import ConfigError
 from etude.networks.architecture import Architecture
 from etude.networks.normaliser import normalise, normalised_parts
 from etude.networks.specs import Conv, Mlp, Spec
@@ -64,6 +65,26 @@ class Network(Part):
         return self.architecture(self.variables, observation)
 
 
+class Ensemble(Part):
+    """Several networks of one kind that one matrix product cannot compute, with outputs [members, B, outputs]."""
+
+    def __init__(self, members: list[Part]):
+        self._members = members
+        self.variables = {f"{i}.{n}": value for i, part in enumerate(members) for n, value in part.variables.items()}
+        self.frozen = frozenset(f"{i}.{name}" for i, part in enumerate(members) for name in part.frozen)
+        self.portable = all(part.portable for part in members)
+
+    def __call__(self, observation: Tree = None) -> Any:
+        bound = [
+            part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
+            for i, part in enumerate(self._members)
+        ]
+        outputs = [part(observation) for part in bound]
+        self.moved = {f"{i}.{name}": value for i, part in enumerate(bound) for name, value in part.moved.items()}
+        self.variables = {**self.variables, **self.moved}
+        return ops.stack(outputs, 0)
+
+
 class Free(Part):
     """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no
     argument."""
@@ -112,17 +133,14 @@ class Maker:
         Raises NetworkError where a module of your own returns another shape.
         """
         joined = gym_spaces.Tuple(space) if isinstance(space, tuple) else space
+        if members is not None and not isinstance(spec, Mlp):
+            return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
         if not callable(spec):
             raise ConfigError(
                 f"network is {spec!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "
                 "torch.nn.Module or a keras.Model."
-            )
-        if members is not None:
-            raise NetworkError(
-                "This algorithm computes several networks of one kind together and needs a spec for them, such as "
-                "Mlp((256, 256)); a module of your own can be given for the others."
             )
         return self._wrap_module(spec, joined, outputs)
 
