@@ -11,7 +11,7 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Conv, DQNConfig, Mlp, assembly, checkpoint
+from etude import Conv, DQNConfig, Linear, Mlp, assembly, checkpoint
 from etude.events import Collected, Learned, Saved, Warned
 from etude.run import from_state
 from etude.run_directory import RunDirectory
@@ -103,6 +103,18 @@ def test_no_steps_are_collected_past_a_checkpoint_or_the_end(tmp_path):
         ahead = [checkpoint.read(path)["rollout"]["ahead"] for path in directory.saved().values()]
     assert steps == [40, 80, 83]
     assert ahead == [None, None, None]
+
+
+def test_a_run_that_was_left_early_keeps_the_length_of_its_schedules(tmp_path):
+    config = dataclasses.replace(DQN_TINY, learning_rate=Linear(1e-2, 0.0))
+    with tiny("CartPole-v1", config=config) as run:
+        next(event for event in run.steps(1_000) if event.step >= 200)
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude") as again:
+        description = next(again.steps(50)).description
+        assert (description["total"], description["end"]) == (1_000, 250)
+        assert again.learner.hyper() == run.learner.hyper()
+        assert again.learner.hyper()["learning_rate"] == pytest.approx(0.8e-2)
 
 
 def test_a_network_of_ones_own_resumes_with_workers_as_without(tmp_path):
