@@ -11,8 +11,8 @@ import numpy as np
 from etude import ops, seeding
 from etude.agent import Agent
 from etude.data import Batch, Update
-from etude.engines.adam import Arrays, adam, clip_by_norm
-from etude.engines.structure import Structure, loss_noise, parts_of
+from etude.engines.adam import adam, clip_by_norm
+from etude.engines.structure import Arrays, Structure, loss_noise, parts_of
 from etude.engines.summary import check_finite, read_losses
 from etude.networks.network import Maker
 from etude.protocols import Weights
@@ -65,7 +65,7 @@ class FunctionalEngine:
         self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
         values = backend.put(dict(self.structure.initial))
-        zero = {n: np.zeros_like(self.structure.initial[n]) for n in self.structure.trainable}
+        zero = {group: np.zeros(self.structure.size(group), np.float32) for group in self.structure.groups}
         self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, observation: self.structure.bind(values).act(observation))
@@ -134,14 +134,14 @@ class FunctionalEngine:
         new = dict(values) | moved
         first, second = dict(state["first"]), dict(state["second"])
         for group, names in structure.groups.items():
-            own = {name: gradients[name] for name in names}
+            gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
-                own, metrics[f"{group}_gradient_norm"] = clip_by_norm(own, hyper["max_gradient_norm"])
-            moments = ({n: first[n] for n in names}, {n: second[n] for n in names})
-            changed, (m, v) = adam(
-                settings, hyper[structure.rates[group]], ops.cast(step, "float32"), values, own, moments
-            )
-            new, first, second = new | changed, first | m, second | v
+                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
+                metrics[f"{group}_gradient_norm"] = norm
+            rate, time = hyper[structure.rates[group]], ops.cast(step, "float32")
+            change, (first[group], second[group]) = adam(settings, rate, time, gradient, (first[group], second[group]))
+            for name, part in structure.split(group, change).items():
+                new[name] = values[name] + part
         for target, source, field, averaged in structure.following:
             if averaged:
                 new[target] = new[target] + hyper[field] * (new[source] - new[target])
@@ -164,13 +164,18 @@ class FunctionalEngine:
 
     def state(self) -> dict[str, Any]:
         """Weights, lagged copies, optimizer moments, counter and generator."""
-        return {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
+        state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
+        for moment in ("first", "second"):
+            flat = state[moment]
+            state[moment] = {n: a for group in flat for n, a in self.structure.split(group, flat[group]).items()}
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self.structure.check_weights(state["values"])
         seeding.restore_generator(self._noise, state["noise"])
-        self._state = self.backend.put({name: state[name] for name in ("values", "first", "second")})
+        flat = {moment: self.structure.joined(state[moment]) for moment in ("first", "second")}
+        self._state = self.backend.put({"values": dict(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
 
 

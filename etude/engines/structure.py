@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude import seeding
+from etude import ops, seeding
 from etude.agent import Agent, Losses
 from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Normaliser, Part
 from etude.protocols import Weights
 from etude.schedules import Linear
 from etude.spaces import Space, Spaces, describe
+
+Arrays = dict[str, Any]  # of an engine's framework, by name
 
 
 class Following(NamedTuple):
@@ -70,6 +72,26 @@ class Structure:
             for field, value in hyper.items():
                 object.__setattr__(agent.config, field, value)
         return agent
+
+    def size(self, group: str) -> int:
+        """How many numbers a loss trains."""
+        return sum(self.initial[name].size for name in self.groups[group])
+
+    def split(self, group: str, flat: Any) -> dict[str, Any]:
+        """A vector with one number for each that a loss trains, as arrays by name."""
+        parts, start = {}, 0
+        for name in self.groups[group]:
+            own = self.initial[name]
+            parts[name] = ops.reshape(flat[start : start + own.size], own.shape)
+            start += own.size
+        return parts
+
+    def joined(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The vectors that `split` takes apart, by loss."""
+        return {
+            group: np.concatenate([np.reshape(arrays[name], -1) for name in names])
+            for group, names in self.groups.items()
+        }
 
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where losses and trained parts do not go by the same names."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from etude.engines.adam import Arrays
 from etude.engines.devices import decide
-from etude.engines.structure import Structure
+from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
 

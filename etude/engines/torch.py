@@ -11,9 +11,8 @@ import torch
 from etude import seeding, trees
 from etude.agent import Agent
 from etude.data import Batch, Update
-from etude.engines.adam import Arrays
 from etude.engines.devices import decide
-from etude.engines.structure import Structure, check_module, loss_noise
+from etude.engines.structure import Arrays, Structure, check_module, loss_noise
 from etude.engines.summary import check_finite, read_losses
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
