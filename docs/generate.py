@@ -162,7 +162,7 @@ def _rollouts() -> str:
     return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)
 
 
-_OVERLAP = {True: "yes", False: "no effect"}
+_OVERLAP = {True: "yes", False: "refused"}
 _LOCKSTEP = "workers step, the engine acts for all of them at once"
 
 

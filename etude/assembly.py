@@ -27,6 +27,11 @@ from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Discrete, Spaces, zeros
 
+# The fields of a config that are read here and in `learner`, besides those that an agent reads itself.
+FIELDS = ["learning_rate", "optimizer", "gamma", "normalize_reward"]
+ON_POLICY_FIELDS = ["lambda_", "rollout", "minibatch", "epochs"]
+OFF_POLICY_FIELDS = ["n_step", "replay_size", "batch_size", "warmup", "learn_every", "updates"]
+
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
 
@@ -71,7 +76,20 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             agent = kind(dataclasses.replace(agent.config, network=Conv()))
     check_spaces(agent, spaces)
+    _check_fields(agent, spaces)
     return name, agent
+
+
+def _check_fields(agent: Agent, spaces: Spaces) -> None:
+    wanted = FIELDS + (ON_POLICY_FIELDS if agent.on_policy else OFF_POLICY_FIELDS)
+    if isinstance(spaces.action, Discrete) and not agent.on_policy:
+        wanted = [*wanted, "epsilon"]
+    missing = sorted(set(wanted) - {field.name for field in dataclasses.fields(agent.config)})
+    if missing:
+        raise ConfigError(
+            f"{type(agent.config).__name__} lacks {', '.join(missing)}, which a run of {type(agent).__name__} reads. "
+            "Add these fields, or derive the config from one that has them, such as DQNConfig or PPOConfig."
+        )
 
 
 def config_for(algorithm: str, environment: Any) -> Any:
@@ -125,6 +143,11 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     make_actor = functools.partial(NumpyEngine, agent, engine.spaces)
     if setup.workers == 0:
         return InProcess(make(np.arange(count)), make_actor() if engine.exportable else engine, explorer, setup.seed)
+    if setup.overlap and not engine.exportable:
+        raise ConfigError(
+            "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
+            "act in this process, in step with the workers. Leave overlap off."
+        )
     options = PoolOptions(overlap=setup.overlap)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)

@@ -11,7 +11,8 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Conv, DQNConfig, Linear, Mlp, assembly, checkpoint
+from etude import Agent, Conv, DQNConfig, Linear, Mlp, Run, assembly, checkpoint
+from etude.errors import ConfigError
 from etude.events import Collected, Learned, Saved, Warned
 from etude.run import from_state
 from etude.run_directory import RunDirectory
@@ -132,3 +133,24 @@ def own_network():
     import torch
 
     return torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+
+def test_overlap_is_refused_where_workers_cannot_act():
+    config = dataclasses.replace(DQN_TINY, network=own_network)
+    run = tiny("CartPole-v1", "dqn", config=config, environments=2, workers=2, overlap=True)
+    with run, pytest.raises(ConfigError, match="Leave overlap off"):
+        run.train(8)
+
+
+@dataclasses.dataclass(frozen=True)
+class TooLittle:
+    learning_rate: float = 1e-3
+    gamma: float = 0.9
+
+
+def test_a_config_that_lacks_what_a_run_reads_is_refused_by_field():
+    class OwnAgent(Agent):
+        pass
+
+    with pytest.raises(ConfigError, match="TooLittle lacks batch_size, epsilon, learn_every.*OwnAgent"):
+        Run(OwnAgent(TooLittle()), "CartPole-v1")
