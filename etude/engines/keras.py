@@ -27,10 +27,9 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
             raise NetworkError(
                 f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model."
             )
-        shape = tuple(model(trees.map(keras.ops.convert_to_tensor, zeros(space, 2))).shape)
+        check_module(model, trees.map(keras.ops.convert_to_tensor, zeros(space, 2)), space, outputs)
     finally:
         random.setstate(before)
-    check_module(model, shape, space, outputs)
     return KerasModule(model)
 
 

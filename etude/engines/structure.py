@@ -141,11 +141,19 @@ class Structure:
         return own if own in self.hyper else "learning_rate"
 
 
-def check_module(module: Any, shape: tuple[int, ...], space: Space, outputs: int) -> None:
-    """Raise NetworkError where a user's module gave a wrong shape for two observations."""
+def check_module(module: Any, two: Any, space: Space, outputs: int) -> None:
+    """Raise NetworkError where a user's module cannot read two observations, or returns a wrong shape for them."""
+    name = type(module).__name__
+    try:
+        shape = tuple(module(two).shape)
+    except Exception as problem:
+        raise NetworkError(
+            f"The network {name} cannot read 2 observations of {describe(space)}: {problem}. Make its first layer fit "
+            "what is observed."
+        ) from problem
     if shape != (2, outputs):
         raise NetworkError(
-            f"The network {type(module).__name__} returned shape {shape} for 2 observations of {describe(space)}; "
+            f"The network {name} returned shape {shape} for 2 observations of {describe(space)}; "
             f"expected (2, {outputs}). Its last layer needs {outputs} units."
         )
 

@@ -238,8 +238,7 @@ def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
             f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module."
         )
     with torch.no_grad():
-        shape = tuple(module(to_torch(zeros(space, 2), "cpu")).shape)
-    check_module(module, shape, space, outputs)
+        check_module(module, to_torch(zeros(space, 2), "cpu"), space, outputs)
     return TorchModule(module)
 
 

@@ -225,6 +225,14 @@ def test_a_wrong_output_shape_is_told_with_what_was_expected(engine_name):
         engines.create(engine_name, DQN(DQNConfig(network=own_network(engine_name))), spaces)
 
 
+def test_a_network_that_cannot_read_the_observations_is_named(engine_name):
+    if engine_name != "torch":
+        pytest.skip("the layers of Keras take the size of their inputs from what they see first")
+    spaces = Spaces(Box(-1, 1, (9,), np.float32), Discrete(3))
+    with pytest.raises(NetworkError, match=r"Sequential cannot read 2 observations of Box\(9,\) float32"):
+        engines.create(engine_name, DQN(DQNConfig(network=torch_network)), spaces)
+
+
 def test_weights_that_do_not_fit_are_refused_by_name(engine_name):
     engine = make(CASES[0], engine_name)
     with pytest.raises(NetworkError, match="no weight named 'q.dense9.weight'"):

@@ -137,7 +137,7 @@ def own_network():
 
 def test_overlap_is_refused_where_workers_cannot_act():
     config = dataclasses.replace(DQN_TINY, network=own_network)
-    run = tiny("CartPole-v1", "dqn", config=config, environments=2, workers=2, overlap=True)
+    run = tiny(config=config, environments=2, workers=2, overlap=True)
     with run, pytest.raises(ConfigError, match="Leave overlap off"):
         run.train(8)
 
