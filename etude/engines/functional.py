@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import adam, clip_by_norm
 from etude.engines.structure import Arrays, Structure, loss_noise, parts_of
-from etude.engines.summary import check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.networks.network import Maker
 from etude.protocols import Weights
 from etude.spaces import Spaces
@@ -85,15 +85,7 @@ class FunctionalEngine:
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape
-        arrays = {
-            "observation": batches.observation,
-            "action": batches.action,
-            "reward": batches.reward,
-            "discount": batches.discount,
-            "next_observation": batches.next_observation,
-            "weight": batches.weight,
-            "extras": batches.extras,
-        }
+        arrays = {name: getattr(batches, name) for name in READ_BY_LOSSES}
         noise = self.structure.draw_noise(self._noise, k, n)
         scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
         inputs = self.backend.put(({key: a for key, a in arrays.items() if a is not None}, noise, scalars))
@@ -120,8 +112,7 @@ class FunctionalEngine:
 
         def losses(values: Arrays) -> Any:
             agent = self.structure.bind(values, hyper)
-            batch_ = Batch(index=None, next_observation=batch.get("next_observation"), **_without_next(batch))  # type: ignore
-            found = agent.loss(batch_, noise)
+            found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)
             self.structure.check_losses(found)
             scalars, metrics, td_error = read_losses(found)
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
@@ -177,7 +168,3 @@ class FunctionalEngine:
         flat = {moment: self.structure.joined(state[moment]) for moment in ("first", "second")}
         self._state = self.backend.put({"values": dict(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
-
-
-def _without_next(batch: Any) -> Any:
-    return {name: array for name, array in batch.items() if name != "next_observation"}

@@ -1,4 +1,4 @@
-"""From the losses that an agent returns to the numbers that an update reports."""
+"""What goes into the losses of an agent, and from what they return to the numbers that an update reports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from etude.agent import Losses
 from etude.data import Update
 from etude.errors import NumericalError
+
+# The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
+READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
 
 
 def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:

@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
-from etude.engines.summary import check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -65,8 +65,7 @@ class TorchEngine:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape
         noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
-        fields = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
-        arrays = {name: to_torch(getattr(batches, name), self.device) for name in fields}
+        arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
         for group, optimizer in self._optimizers.items():
             optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
