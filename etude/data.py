@@ -91,6 +91,7 @@ class Update:
     metrics: dict[str, float]
     td_error: np.ndarray | None  # [k, B]
     steps: int  # k
+    ratio: np.ndarray | None = None  # [k, B]: how likely the actions are now, over how likely they were when taken
 
 
 class Choice(NamedTuple):

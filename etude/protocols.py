@@ -52,13 +52,19 @@ class Engine(Protocol):
 class Explorer(Protocol):
     """Turns what an agent's `act` returns into actions. Randomness comes in as an argument."""
 
+    memory: int  # how many numbers it keeps for each environment from step to step of an episode; 0 for most
+
+    def of(self, columns: np.ndarray) -> Explorer:
+        """The explorer for the environments with these numbers in the run; itself where all are treated alike."""
+
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         """The random numbers for `steps` actions of one environment: [steps, k] float32. Drawing 3 and then 5 gives the
         same numbers as drawing 8, so that chunks of any length give the same actions."""
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         """Actions for N environments: `output` of `act` for N observations, `noise` [N, k], `step` the environment
-        steps of the whole run so far (schedules read it)."""
+        steps of the whole run so far (schedules read it), `memory` [N, m] float64: what it wrote there at the step
+        before, and NaN at the first step of an episode; to be written in place."""
 
 
 class Environments(Protocol):
@@ -108,6 +114,13 @@ class Rollout(Protocol):
             the weights that it has. 0: nothing is started.
         """
 
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """Let every environment go on until it has ended an episode; the parts name their environments in `columns`.
+
+        An environment that waits for others takes no steps where the rollout can step it alone. ahead: start on the
+        next call at once, with the weights that there are, if the rollout can overlap.
+        """
+
     def load(self, weights: Weights) -> None:
         """Act with these from the next collected step on."""
 
@@ -132,8 +145,11 @@ class Replay(Protocol):
     def sample(self, k: int, n: int) -> Batch:
         """k batches of n, stacked: every array is [k, n, ...]."""
 
-    def update(self, batches: Batch, td_error: np.ndarray) -> None:
-        """Report errors [k, n] for priorities; ignored by selectors without them."""
+    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+        """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
+
+    def trim(self, keep: int) -> None:
+        """Forget all but the newest `keep` rows, counted over all columns."""
 
     def __len__(self) -> int: ...
 
