@@ -2,59 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from etude import assembly
-from etude.agent import Agent
-from etude.assembly import Setup
-from etude.data import Steps
+from etude.data import Chunk, Steps
 from etude.errors import EtudeError
-from etude.protocols import Engine, Explorer, Rollout, Weights
+from etude.protocols import Explorer, Rollout, Weights
 from etude.rollout.saved import given_up, open_episodes
+from etude.spaces import Spaces
 
 
 class Collection:
-    """Collects for one run, with one rollout after the other where there has to be a new one."""
+    """Collects for one run, with one rollout after the other where there has to be a new one.
 
-    def __init__(self, environment: Any, agent: Agent, engine: Engine, setup: Setup):
-        assert setup.environments is not None
-        self._environment, self._agent, self._engine, self._setup = environment, agent, engine, setup
+    make_explorer: from the environment steps that schedules are stretched over. count: environments.
+    """
+
+    def __init__(
+        self,
+        make_explorer: Callable[[int], Explorer],
+        make_rollout: Callable[[Explorer], Rollout],
+        spaces: Spaces,
+        count: int,
+        seed: int,
+    ):
+        self._make_explorer, self._make_rollout, self._spaces, self._seed = make_explorer, make_rollout, spaces, seed
         self._rollout: Rollout | None = None
         self._explorer: Explorer | None = None
         self._left: dict | None = None  # the state that the next rollout is to continue from
-        self._episodes = np.zeros(setup.environments, np.int64)  # the number of each environment's open episode
+        self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
         self._step = 0
         self._notes: list[str] = []
 
     def open(self, total: int, weights: Weights) -> None:
         """Be ready to collect in a run of `total` environment steps."""
-        explorer = assembly.explorer_for(self._agent, self._engine.spaces, total)
+        explorer = self._make_explorer(total)
         if explorer != self._explorer:  # its schedule is stretched over another number of steps
             self.close()
         if self._rollout is None:
             self._explorer = explorer
-            self._rollout = assembly.rollout_for(self._environment, self._agent, self._engine, self._setup, explorer)
+            self._rollout = self._make_rollout(explorer)
             self._rollout.load(weights)
             if self._left is not None:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
 
-    def collect(self, steps: int, step: int, environments: int | None, upcoming: int) -> Steps:
-        """See `protocols.Rollout`. Where that fails, what was being collected is lost and where the environments are is
-        unknown: the next call begins new episodes."""
+    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+        """The steps of a chunk, in parts that name their environments. Where that fails, what was being collected is
+        lost and where the environments are is unknown: the next call begins new episodes.
+
+        step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
+        """
         assert self._rollout is not None
         self._step = step
         try:
-            collected = self._rollout.collect(steps, step, environments, upcoming)
+            if chunk.steps is None:
+                parts = self._rollout.collect_episodes(step, bool(upcoming))
+            else:
+                parts = (self._rollout.collect(chunk.steps, step, chunk.environments, upcoming),)
         except BaseException:
             self._give_up()
             raise
-        for end in collected.episodes:
+        for end in (end for part in parts for end in part.episodes):
             self._episodes[end.environment] = end.episode + 1
         self._notes += self._rollout.warnings()
-        return collected
+        return parts
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next collected step on."""
@@ -92,5 +106,5 @@ class Collection:
     def _give_up(self) -> None:
         rollout, self._rollout = self._rollout, None
         assert rollout is not None
-        self._left = given_up(self._episodes, self._setup.seed, self._step, self._engine.spaces)
+        self._left = given_up(self._episodes, self._seed, self._step, self._spaces)
         rollout.close()

@@ -53,6 +53,14 @@ class Steps:
         return self.reward.size
 
 
+class Chunk(NamedTuple):
+    """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
+    None, on until every environment has ended an episode."""
+
+    steps: int | None
+    environments: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a loss reads: B transitions, or k batches of B stacked along a first axis for `Engine.learn`.

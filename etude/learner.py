@@ -8,7 +8,7 @@ from typing import Any
 
 from etude import assembly, trees
 from etude.agent import Agent
-from etude.data import Steps
+from etude.data import Chunk, Steps
 from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Weights
@@ -45,18 +45,20 @@ class Learner:
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)
 
-    def chunk(self, left: int, after: int = 0) -> tuple[int, int | None]:
-        """What to collect next, (time steps, environments or None for all): up to the next learning phase, and never
-        more than `left` environment steps. after: time steps that are collected before."""
+    def chunk(self, left: int, after: int = 0) -> Chunk:
+        """What to collect next: up to the next learning phase, and never more than `left` environment steps.
+
+        after: time steps that are collected before.
+        """
         config = self.agent.config
         if left < self.count:
-            return 1, left
+            return Chunk(1, left)
         if self.agent.on_policy:
             wanted = config.rollout - (len(self.replay) // self.count + after) % config.rollout
         else:
             to_next_phase = config.learn_every - (self.progress.step + after * self.count) % config.learn_every
             wanted = -(-to_next_phase // self.count)
-        return min(wanted, left // self.count), None
+        return Chunk(min(wanted, left // self.count))
 
     def take(self, steps: Steps) -> None:
         """Store collected steps and count them."""

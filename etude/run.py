@@ -1,10 +1,10 @@
-"""The one loop: collect, add, sample, learn, load; and now and then evaluate and save. A generator of events."""
+"""A run: one agent trained on one environment, saved, loaded and gone on with."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Generator, Iterable, Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from etude.cadence import Cadence
 from etude.collection import Collection
 from etude.engines.numpy import NumpyEngine
 from etude.envs import make_environments
-from etude.errors import CheckpointError, ConfigError, EnvironmentFault
+from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
-from etude.events import Collected, Evaluated, Event, Finished, Saved, Started, Warned
+from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
 from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
+from etude.loop import Loop
 from etude.protocols import Engine, Reporter
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
@@ -64,12 +65,11 @@ class Run:
             compiled=self.setup.compiled,
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count)
-        self._collection = Collection(env, self.agent, self.engine, self.setup)
-        self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
+        make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
+        make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
+        self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
+        self._loop = Loop(self.learner, self._collection, self._save, self._evaluated, self.setup.overlap)
         self._acts_only = False  # loaded without its replay
-        self._saved = 0  # the step of the last checkpoint
-        self._clock = 0.0
-        self._stop = False
 
     @property
     def step(self) -> int:
@@ -92,7 +92,7 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
-        self._stop = True
+        self._loop.stop("interrupted")
 
     def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
         """Take exactly `steps` environment steps; yields what happens. cadence: the fields of `Cadence`.
@@ -103,67 +103,10 @@ class Run:
         if steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
         self._refuse_without_replay("train on")
-        plan, progress, end = Cadence(**cadence), self.learner.progress, self.step + steps
-        progress.total = max(progress.total, end)
-        self._stop, self._saved, self._clock = False, self.step, time.perf_counter()
+        plan, end = Cadence(**cadence), self.step + steps
+        self.learner.progress.total = max(self.learner.progress.total, end)
         yield Started(self.step, {**self.description(), "end": end})
-        try:
-            self._collection.open(progress.total, self.learner.acting_weights())
-            reason = yield from self._loop(end, plan)
-        except (EnvironmentFault, KeyboardInterrupt):
-            if self._whole and self.step != self._saved:
-                yield from self._save("last")
-            raise
-        yield from self._save("last")
-        self._count_seconds()
-        totals = {"episodes": progress.episodes, "updates": progress.updates}
-        yield Finished(self.step, reason, progress.seconds, totals)
-
-    def _loop(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
-        """Up to step `end`, or the reason to stop before."""
-        while self.step < end:
-            before = self.step
-            yield from self._collect_and_learn(end, plan)
-            if plan.evaluates(before, self.step):
-                evaluated = self._evaluated(plan.evaluate_episodes)
-                yield evaluated
-                if evaluated.best:
-                    yield from self._save("best")
-                if plan.target is not None and evaluated.mean >= plan.target:
-                    return "target"
-            if self._stop and self.step < end:
-                return "interrupted"
-            if plan.saves(before, self.step) and self.step < end:
-                yield from self._save("last")
-        return "steps"
-
-    def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
-        learner, collection, began = self.learner, self._collection, time.perf_counter()
-        time_steps, environments = learner.chunk(end - self.step)
-        steps = collection.collect(time_steps, self.step, environments, self._upcoming(time_steps, end, plan))
-        seconds, self._whole = time.perf_counter() - began, False
-        learner.take(steps)
-        learned = learner.learn_if_due()
-        if learner.follow_moments(steps) or learned is not None:
-            collection.load(learner.acting_weights())
-        self._whole = True
-        warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
-        events = [*warned, Collected(self.step, steps.episodes, seconds)]
-        return events if learned is None else [*events, learned]
-
-    def _upcoming(self, time_steps: int, end: int, plan: Cadence) -> int:
-        """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
-        them."""
-        if not self.setup.overlap:
-            return 0
-        after = self.step + time_steps * self.learner.count
-        following, environments = self.learner.chunk(end - after, time_steps) if after < end else (0, None)
-        return following if environments is None and not plan.saves(self.step, after) else 0
-
-    def _count_seconds(self) -> None:
-        now = time.perf_counter()
-        self.learner.progress.seconds += now - self._clock
-        self._clock = now
+        yield from self._loop.steps(end, plan)
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -229,7 +172,7 @@ class Run:
             )
         self.learner.restore(state)
         self._collection.restore(state["rollout"])
-        self._whole, self._acts_only = True, "replay" not in state
+        self._acts_only = "replay" not in state
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
@@ -244,15 +187,12 @@ class Run:
     def _save(self, kind: str) -> Iterator[Event]:
         if self.directory is None:
             return
-        self._count_seconds()
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
             path = save(self.step, self.state())
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
             return
-        if kind == "last":
-            self._saved = self.step
         yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:

@@ -180,10 +180,10 @@ def test_whatever_else_a_reporter_raises_is_raised_and_the_run_can_go_on():
 def test_an_environment_that_cannot_be_made_leaves_no_checkpoint(directory, monkeypatch):
     with tiny(run_dir=directory) as run:
 
-        def broken():
+        def broken(explorer):
             raise RuntimeError("no licence")
 
-        monkeypatch.setattr(run._collection, "_environment", broken)
+        monkeypatch.setattr(run._collection, "_make_rollout", broken)
         with pytest.raises(RuntimeError, match="no licence"):
             run.train(40)
     assert not directory.saved()
