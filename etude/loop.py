@@ -40,17 +40,17 @@ class Learning(Protocol):
 class Loop:
     """Takes steps with one learner and one collection.
 
-    save: writes a checkpoint of the kind "last" or "best", and tells of it. evaluate: plays so many episodes.
-    overlap: whether workers collect ahead while the learner learns.
+    overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
+    "best", and tells of it. evaluate: plays so many episodes; a loop without it takes no cadence of evaluations.
     """
 
     def __init__(
         self,
         learner: Learning,
         collection: Collection,
-        save: Callable[[str], Iterator[Event]],
-        evaluate: Callable[[int], Evaluated],
         overlap: bool,
+        save: Callable[[str], Iterator[Event]],
+        evaluate: Callable[[int], Evaluated] | None = None,
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluate = save, evaluate
@@ -92,7 +92,7 @@ class Loop:
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
-            if plan.evaluates(before, self.step):
+            if self._evaluate is not None and plan.evaluates(before, self.step):
                 evaluated = self._evaluate(plan.evaluate_episodes)
                 yield evaluated
                 if evaluated.best:

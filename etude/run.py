@@ -68,7 +68,7 @@ class Run:
         make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
         make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
         self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
-        self._loop = Loop(self.learner, self._collection, self._save, self._evaluated, self.setup.overlap)
+        self._loop = Loop(self.learner, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
 
     @property
