@@ -32,7 +32,7 @@ class Steps:
 
     observation: Tree  # [T, N, ...] what the action was chosen for
     action: np.ndarray  # [T, N, ...]
-    reward: np.ndarray  # [T, N] float32
+    reward: np.ndarray  # [T, N] float32; [T, N, agents] where each of several agents has its own
     terminated: np.ndarray  # [T, N] bool: the world ended; nothing to bootstrap from
     truncated: np.ndarray  # [T, N] bool: the clock ended; the value of the final observation counts
     next_observation: Tree  # [N, ...] what the next collected row will start from
@@ -46,11 +46,11 @@ class Steps:
     @property
     def shape(self) -> tuple[int, int]:
         """(T, N)."""
-        return self.reward.shape  # type: ignore[return-value]
+        return self.terminated.shape  # type: ignore[return-value]
 
     def __len__(self) -> int:
         """The number of environment steps, T * N."""
-        return self.reward.size
+        return self.terminated.size
 
 
 class Chunk(NamedTuple):
