@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 import numpy as np
 
 from etude.envs.finite import Finite
@@ -10,14 +13,25 @@ from etude.errors import NumericalError, SpaceError
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe
 
 
-class _BoxActions:
-    """Box actions: bounded elements from [-1, 1] to [low, high], others as they are."""
+class BoxActions(Protocol):
+    """How the Box actions of an agent become those of an environment."""
+
+    space: Box  # the agent's, float32
+
+    def convert(self, action: np.ndarray) -> np.ndarray:
+        """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""
+
+
+Units = Callable[[Box], BoxActions]  # from the environment's space: `Canonical` or `OwnUnits`
+
+
+class Canonical:
+    """The agent chooses from [-1, 1]: bounded elements are scaled to [low, high], others are as they are."""
 
     def __init__(self, space: Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        self._finite = Finite()
         bounded = np.isfinite(low) & np.isfinite(high)
-        self._low, self._high, self._dtype = space.low, space.high, space.dtype
+        self._own = OwnUnits(space)
         self._half = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
         self._middle = np.where(bounded, np.where(bounded, low, -1) + self._half, 0.0)
         self._least, self._most = np.where(bounded, -1.0, low), np.where(bounded, 1.0, high)
@@ -25,15 +39,38 @@ class _BoxActions:
             self.space = Box(self._least.astype(np.float32), self._most.astype(np.float32), space.shape, np.float32)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
+        """See `BoxActions`."""
+        self._own.check(action)
+        return self._own.fit(self._middle + self._half * np.clip(action, self._least, self._most))
+
+
+class OwnUnits:
+    """The agent chooses in the units of the environment: actions are clipped to its bounds and cast to its dtype."""
+
+    def __init__(self, space: Box):
+        self._low, self._high, self._dtype = space.low, space.high, space.dtype
+        self._finite = Finite()
+        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
+            self.space = Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+
+    def convert(self, action: np.ndarray) -> np.ndarray:
+        """See `BoxActions`."""
+        self.check(action)
+        return self.fit(action)
+
+    def check(self, action: np.ndarray) -> None:
+        """Raise NumericalError for what is not finite."""
         if not self._finite(action):
             position = int(np.flatnonzero(~np.isfinite(action.reshape(len(action), -1)).all(1))[0])
             raise NumericalError(
                 f"The agent chose the action {action[position]} for environment {position}: not finite."
             )
-        scaled = self._middle + self._half * np.clip(action, self._least, self._most)
+
+    def fit(self, action: np.ndarray) -> np.ndarray:
+        """Actions in the dtype of the environment and within its bounds; whole numbers are rounded to the nearest."""
         if self._dtype.kind != "f":
-            scaled = np.rint(scaled)
-        return np.clip(scaled.astype(self._dtype), self._low, self._high)  # rounding must not leave the bounds
+            action = np.rint(np.clip(action, self._low, self._high))  # a cast of what does not fit would wrap around
+        return np.clip(action.astype(self._dtype), self._low, self._high)  # rounding must not leave the bounds
 
 
 class _IntegerActions:
@@ -49,11 +86,11 @@ class _IntegerActions:
 
 
 class Actions:
-    """Turns the actions of an agent into those of n environments."""
+    """Turns the actions of an agent into those of n environments. `units`: those of Box actions."""
 
-    def __init__(self, space: Space):
+    def __init__(self, space: Space, units: Units = Canonical):
         if isinstance(space, Box):
-            self._kind: _BoxActions | _IntegerActions = _BoxActions(space)
+            self._kind: BoxActions | _IntegerActions = units(space)
         elif isinstance(space, Discrete | MultiDiscrete | MultiBinary):
             self._kind = _IntegerActions(space)
         else:

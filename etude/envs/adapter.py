@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 
 from etude import trees
-from etude.envs.actions import Actions
+from etude.envs.actions import Actions, Canonical, Units
 from etude.envs.observations import Mismatch, Observations
+from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.errors import EnvironmentFault
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
@@ -24,9 +25,9 @@ class Layout:
     actions: Actions
 
     @classmethod
-    def of(cls, observation: Space, action: Space, info: dict[str, Any]) -> Layout:
+    def of(cls, observation: Space, action: Space, info: dict[str, Any], units: Units = Canonical) -> Layout:
         """`info`: what the first reset returned, where an action mask shows."""
-        return cls(Observations(observation, info), Actions(action))
+        return cls(Observations(observation, info), Actions(action, units))
 
     @property
     def spaces(self) -> Spaces:
@@ -85,13 +86,16 @@ def explain_error(problem: BaseException) -> str:
 
 
 class AdaptedEnvironment:
-    """One environment that does not reset itself, for evaluation by eye and rendering."""
+    """One environment that does not reset itself, for evaluation by eye and rendering.
 
-    def __init__(self, env: gym.Env, name: str):
-        self.env, self.name = env, name
+    units, rewards: see `LoopEnvironments`.
+    """
+
+    def __init__(self, env: gym.Env, name: str, units: Units = Canonical, rewards: Rewards | None = None):
+        self.env, self.name, self._rewards = env, name, rewards or OneReward()
         self._where = Where(name, 0, -1, 0)
         _, info = self._raw_reset(None)
-        self._layout = Layout.of(env.observation_space, env.action_space, info)
+        self._layout = Layout.of(env.observation_space, env.action_space, info, units)
         self.spaces = self._layout.spaces
 
     def reset(self, seed: int | None = None) -> Tree:
@@ -100,7 +104,8 @@ class AdaptedEnvironment:
         return self._observe(*self._raw_reset(seed))
 
     def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
-        """One step with a canonical action, without a batch axis."""
+        """One step with an action of `spaces.action`, without a batch axis. The reward is what the episode is scored
+        by."""
         where = self._where = Where(self.name, 0, self._where.episode, self._where.step + 1)
         try:
             result = self.env.step(self._layout.actions.convert(np.asarray(action)[None])[0])
@@ -111,7 +116,7 @@ class AdaptedEnvironment:
         observation, reward, terminated, truncated, info = result
         ended = bool(terminated or truncated)
         seen = self._observe_final(observation, info) if ended else self._observe(observation, info)
-        return seen, float(reward), bool(terminated), bool(truncated), info
+        return seen, self._score(reward), bool(terminated), bool(truncated), info
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
@@ -126,6 +131,12 @@ class AdaptedEnvironment:
         except Exception as problem:
             raise self._where.fault(explain_error(problem)) from problem
         return check_reset(result, self._where)
+
+    def _score(self, reward: Any) -> float:
+        try:
+            return float(self._rewards.gather([reward])[1][0])
+        except WrongReward as problem:
+            raise self._where.fault(str(problem)) from None
 
     def _observe(self, observation: Any, info: dict[str, Any]) -> Tree:
         try:

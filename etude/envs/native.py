@@ -15,7 +15,7 @@ environments one simulator holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class NativeEnvironments:
         self._episode = np.full(len(self.columns), -1, np.int64)
         self._length = np.zeros(len(self.columns), np.int64)
         self._resets = 0
+        self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
         self._layout = Layout.of(simulator.single_observation_space, simulator.single_action_space, _row(infos, 0))
         self.spaces = self._layout.spaces
@@ -60,8 +61,10 @@ class NativeEnvironments:
         self._length[:] = 0
         return self._observe(*self._raw_reset(seed))
 
-    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
-        """Step all environments. See `protocols.Environments`."""
+    def step(
+        self, action: np.ndarray, at: Sequence[int] | None = None
+    ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step all environments, whatever `at` says. See `protocols.Environments`."""
         if len(action) != len(self.columns):
             raise SpaceError(
                 f"{self.name} steps all its {len(self.columns)} environments at once; got {len(action)} actions."
@@ -75,7 +78,7 @@ class NativeEnvironments:
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._somewhere().fault(explain_step(result))
         observation, reward, terminated, truncated, infos = result
-        numbers = self._numbers(reward)
+        numbers = self.scores = self._numbers(reward)
         flags = np.array(terminated, bool), np.array(truncated, bool)
         ended = flags[0] | flags[1]
         if ended.any():

@@ -6,16 +6,17 @@ open episode can be replayed after a resume without pickling an environment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from etude import trees
+from etude.envs.actions import Canonical, Units
 from etude.envs.adapter import Layout, Where, explain_error, explain_reset, explain_step
-from etude.envs.finite import Finite
 from etude.envs.observations import Mismatch
+from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.errors import EnvironmentFault, SpaceError
 from etude.seeding import episode_seed
 from etude.trees import Tree
@@ -34,8 +35,19 @@ class LoopEnvironments:
 
     native = False
 
-    def __init__(self, factory: Callable[[], gym.Env], columns: np.ndarray, run_seed: int, name: str = "environment"):
-        """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes."""
+    def __init__(
+        self,
+        factory: Callable[[], gym.Env],
+        columns: np.ndarray,
+        run_seed: int,
+        name: str = "environment",
+        units: Units = Canonical,
+        rewards: Rewards | None = None,
+    ):
+        """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
+
+        units: of Box actions, `Canonical` or `OwnUnits`. rewards: what they look like; None for one number each.
+        """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
         count = len(self.columns)
@@ -43,15 +55,17 @@ class LoopEnvironments:
         self._numbers_in_run = self.columns.tolist()
         self._step_functions = [env.step for env in self._envs]
         self._episode = [-1] * count
-        self._log: list[np.ndarray] = []  # the actions of every step; those of ended episodes are trimmed now and then
+        # The actions of every step, and the positions they were for; those of ended episodes are trimmed now and then.
+        self._log: list[tuple[np.ndarray, Sequence[int]]] = []
         self._replayed: list[np.ndarray] = [_NOTHING] * count  # actions of the open episode from before a resume
         self._start = [0] * count  # where in the log the open episode begins
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
-        self._finite = Finite()
+        self._rewards = rewards or OneReward()
+        self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
-        self._layout = Layout.of(first.observation_space, first.action_space, info)
+        self._layout = Layout.of(first.observation_space, first.action_space, info, units)
         self.spaces = self._layout.spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
@@ -62,12 +76,16 @@ class LoopEnvironments:
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
         begun = [self._begin(i) for i in range(len(self._envs))]
-        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun])
+        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
         return self._observation
 
-    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
-        """Step the first len(action) environments. See `protocols.Environments`."""
+    def step(
+        self, action: np.ndarray, at: Sequence[int] | None = None
+    ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step the first len(action) environments, or those at these positions. See `protocols.Environments`."""
         n = len(action)
+        places: Sequence[int] = range(n) if at is None else tuple(at)
+        functions = self._step_functions if at is None else [self._step_functions[place] for place in at]
         raws: list[Any] = [None] * n
         infos: list[Any] = [None] * n
         rewards: list[Any] = [0.0] * n
@@ -75,26 +93,26 @@ class LoopEnvironments:
         truncated: list[Any] = [False] * n
         final: dict[int, Tree] = {}
         legal = self._layout.actions.convert(action)
-        self._record(action, n)
+        self._record(action, places)
         i, result = 0, None
         try:
-            for i, (step, act) in enumerate(zip(self._step_functions, legal)):  # noqa: B905 (a part may be stepped)
+            for i, (step, act) in enumerate(zip(functions, legal)):  # noqa: B905 (a part may be stepped)
                 result = None
                 result = step(act)
                 raws[i], rewards[i], terminated[i], truncated[i], infos[i] = result
                 if terminated[i] or truncated[i]:
-                    final[i] = self._end(i, result)
-                    raws[i], infos[i] = self._begin(i)
+                    final[i] = self._end(places[i], result)
+                    raws[i], infos[i] = self._begin(places[i])
         except EnvironmentFault:
             raise
         except Exception as problem:
-            raise self._explain(i, result, problem) from problem
-        observation = self._gather(raws, infos)
-        numbers = self._numbers(rewards)
-        self._observation = observation if n == len(self._envs) else self._joined(observation, n)
+            raise self._explain(places[i], result, problem) from problem
+        observation = self._gather(raws, infos, places)
+        numbers, self.scores = self._numbers(rewards, places)
+        self._observation = observation if n == len(self._envs) else self._joined(observation, places)
         if not final:  # so every flag is false, whatever its type
             return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
-        return observation, numbers, self._flags(terminated), self._flags(truncated), final
+        return observation, numbers, self._flags(terminated, places), self._flags(truncated, places), final
 
     def state(self) -> list[dict]:
         """For each environment its episode, seed and actions so far, and the leaves of the observation to compare."""
@@ -123,7 +141,7 @@ class LoopEnvironments:
                 differs.append(i)
                 replayed = self._begin(i)
             begun.append(replayed)
-        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun])
+        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
         return self._observation, differs
 
     def close(self) -> None:
@@ -158,43 +176,31 @@ class LoopEnvironments:
         except Mismatch as problem:
             raise self._where(i).mismatch(problem) from None
 
-    def _gather(self, raws: list[Any], infos: list[dict[str, Any]]) -> Tree:
+    def _gather(self, raws: list[Any], infos: list[dict[str, Any]], places: Sequence[int]) -> Tree:
         try:
             return self._layout.observations.gather(raws, infos)
         except Mismatch as problem:
-            raise self._where(problem.position).mismatch(problem) from None
+            raise self._where(places[problem.position]).mismatch(problem) from None
 
-    def _numbers(self, rewards: list[Any]) -> np.ndarray:
+    def _numbers(self, rewards: list[Any], places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         try:
-            numbers = np.array(rewards, np.float32)
-        except (TypeError, ValueError):
-            numbers = _NOTHING
-        if numbers.shape != (len(rewards),) or not self._finite(numbers):
-            for i, reward in enumerate(rewards):
-                self._check_reward(i, reward)
-        return numbers
+            return self._rewards.gather(rewards)
+        except WrongReward as problem:
+            raise self._where(places[problem.position]).fault(str(problem)) from None
 
     def _check_reward(self, i: int, reward: Any) -> None:
-        if isinstance(reward, float) and abs(reward) < 1e38:
-            return
-        try:
-            number = np.array(reward, np.float32)
-        except (TypeError, ValueError):
-            number = _NOTHING
-        if number.shape != () or reward is None:
-            kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
-            raise self._where(i).fault(f"the reward is {str(reward)[:80]} ({kind}); expected one number: float(reward)")
-        if not np.isfinite(number):
-            raise self._where(i).fault(f"the reward is {reward}; expected a finite float32 number")
+        wrong = self._rewards.explain(reward)
+        if wrong is not None:
+            raise self._where(i).fault(wrong)
 
-    def _flags(self, values: list[Any]) -> np.ndarray:
+    def _flags(self, values: list[Any], places: Sequence[int]) -> np.ndarray:
         try:
             flags = np.array(values, bool)
         except (TypeError, ValueError):
             flags = _NOTHING
         if flags.shape == (len(values),):
             return flags
-        for i, value in enumerate(values):
+        for i, value in zip(places, values, strict=True):
             self._check_flag(i, value)
         return flags
 
@@ -215,10 +221,11 @@ class LoopEnvironments:
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + len(self._log) - self._start[i] - self._skipped[i]
 
-    def _record(self, action: np.ndarray, n: int) -> None:
-        self._log.append(action.copy())
-        if n < len(self._envs):
-            self._skipped[n:] = [skipped + 1 for skipped in self._skipped[n:]]
+    def _record(self, action: np.ndarray, places: Sequence[int]) -> None:
+        self._log.append((action.copy(), places))
+        if len(places) < len(self._envs):
+            for i in set(range(len(self._envs))).difference(places):
+                self._skipped[i] += 1
         if len(self._log) > self._trim_at:
             oldest = min(self._start)
             del self._log[:oldest]
@@ -226,12 +233,13 @@ class LoopEnvironments:
             self._trim_at = max(_TRIM, 2 * len(self._log))
 
     def _actions_of(self, i: int) -> np.ndarray:
-        rows = [row[i] for row in self._log[self._start[i] :] if len(row) > i]
+        rows = [row[places.index(i)] for row, places in self._log[self._start[i] :] if i in places]
         return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
 
-    def _joined(self, observation: Tree, n: int) -> Tree:
-        rest = trees.rows(self._observation, slice(n, None))
-        return trees.concatenate([observation, rest])
+    def _joined(self, observation: Tree, places: Sequence[int]) -> Tree:
+        joined = trees.map(np.copy, self._observation)
+        trees.put(joined, list(places), observation)
+        return joined
 
     def _replay(self, i: int, saved: dict) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""

@@ -1,0 +1,100 @@
+"""Rewards of n environments as one array, and what they count for in the return of an episode."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from etude.envs.finite import Finite
+
+_NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
+
+
+class WrongReward(Exception):
+    """One environment returned what is no reward."""
+
+    def __init__(self, position: int, message: str):
+        super().__init__(message)
+        self.position = position
+
+
+class Rewards(Protocol):
+    """What the rewards of one kind of environment look like."""
+
+    def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """(rewards [n] or [n, agents], what they count for in the returns of episodes [n]), both float32. Raises
+        WrongReward."""
+
+    def explain(self, reward: Any) -> str | None:
+        """Why this is no reward; None where it is one."""
+
+
+class OneReward:
+    """One number from each environment, which is also what it counts for."""
+
+    def __init__(self) -> None:
+        self._finite = Finite()
+
+    def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Rewards`; one array, twice."""
+        try:
+            numbers = np.array(rewards, np.float32)
+        except (TypeError, ValueError):
+            numbers = _NOTHING
+        if numbers.shape != (len(rewards),) or not self._finite(numbers):
+            _raise_first(self, rewards)
+        return numbers, numbers
+
+    def explain(self, reward: Any) -> str | None:
+        """See `Rewards`."""
+        if isinstance(reward, float) and abs(reward) < 1e38:
+            return None
+        try:
+            number = np.array(reward, np.float32)
+        except (TypeError, ValueError):
+            number = _NOTHING
+        if number.shape != () or reward is None:
+            kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
+            return f"the reward is {str(reward)[:80]} ({kind}); expected one number: float(reward)"
+        if not np.isfinite(number):
+            return f"the reward is {reward}; expected a finite float32 number"
+        return None
+
+
+class TeamReward(NamedTuple):
+    """What several agents earned in one step."""
+
+    each: np.ndarray  # [agents] float32
+    score: float  # what it counts for in the return of the episode
+
+
+class TeamRewards:
+    """A TeamReward from each environment."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self._names = names
+
+    def gather(self, rewards: list[TeamReward]) -> tuple[np.ndarray, np.ndarray]:
+        """See `Rewards`."""
+        each = np.array([reward.each for reward in rewards], np.float32)
+        scores = np.array([reward.score for reward in rewards], np.float32)
+        if not (np.isfinite(each).all() and np.isfinite(scores).all()):
+            _raise_first(self, rewards)
+        return each, scores
+
+    def explain(self, reward: TeamReward) -> str | None:
+        """See `Rewards`."""
+        for name, number in zip(self._names, reward.each, strict=True):
+            if not np.isfinite(number):
+                return f"the reward of agent {name!r} is {number}; expected a finite float32 number"
+        if not np.isfinite(np.float32(reward.score)):
+            return f"the reward of all agents together is {reward.score}; expected a finite float32 number"
+        return None
+
+
+def _raise_first(kind: Rewards, rewards: list[Any]) -> None:
+    for position, reward in enumerate(rewards):
+        message = kind.explain(reward)
+        if message is not None:
+            raise WrongReward(position, message)
