@@ -6,6 +6,7 @@ What is timed goes from making the run to the end of training; imports are timed
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import time
@@ -13,6 +14,7 @@ import time
 import measure
 
 TASKS = {"dqn": ("CartPole-v1", 50_000), "ppo": ("CartPole-v1", 100_000), "sac": ("Pendulum-v1", 20_000)}
+UNLIKE_PRESETS = {"dqn": {"double": False, "n_step": 1}}  # where the zoo, which the peers follow, has other settings
 AT_LEAST = {"dqn": {"sb3": 2.8, "sbx": 1.3}, "ppo": {"sb3": 4.0, "sbx": 2.5}, "sac": {"sb3": 1.5, "sbx": 1.0}}
 
 
@@ -23,9 +25,11 @@ def cell(algorithm: str, engine: str, steps: int, seed: int) -> dict:
     os.environ["KERAS_BACKEND"] = engine
     importlib.import_module(framework)
     import etude
+    from etude.assembly import config_for
 
+    config = dataclasses.replace(config_for(algorithm, TASKS[algorithm][0]), **UNLIKE_PRESETS.get(algorithm, {}))
     imported = time.perf_counter()
-    run = etude.Run(algorithm, TASKS[algorithm][0], seed=seed, engine=engine, device="cpu")
+    run = etude.Run(algorithm, TASKS[algorithm][0], config=config, seed=seed, engine=engine, device="cpu")
     run.train(steps)
     trained = time.perf_counter()
     mean = run.evaluate(episodes=10).mean
