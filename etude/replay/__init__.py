@@ -1,8 +1,9 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
 from etude.replay.buffer import Buffer, Selector, View
-from etude.replay.ring import Ring, bytes_needed
+from etude.replay.ring import Ring
 from etude.replay.selectors import Epochs, Recent, Uniform
+from etude.replay.sizes import bytes_needed
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [

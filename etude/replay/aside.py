@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from etude import trees
-from etude.replay import memory
+from etude.replay.storage import Folder, Memory
 from etude.trees import Tree
 
 
 class Aside:
     """A compact store of rows that are given numbers on arrival and freed one by one. It doubles, up to `limit`.
 
-    template: a tree of arrays, one row. limit: the most rows that can be held at a time.
+    template: a tree of arrays, one row. limit: the most rows that can be held at a time. storage: where they live.
     """
 
-    def __init__(self, template: Tree, limit: int):
-        self.limit = limit
+    def __init__(self, template: Tree, limit: int, storage: Memory | Folder):
+        self.limit, self.storage = limit, storage
         self.used = 0  # numbers below this have been given out since the last `clear`
         self.free: list[int] = []
-        self.rows = trees.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), template)
+        self.rows = trees.map(lambda leaf: storage.zeros((0, *leaf.shape), leaf.dtype), template)
 
     def __len__(self) -> int:
         return self.used - len(self.free)
@@ -51,10 +51,10 @@ class Aside:
     def _grow(self, needed: int) -> None:
         size = min(self.limit, max(16, 2 * self.size, needed))
         row_bytes = sum(leaf.itemsize * int(np.prod(leaf.shape[1:])) for leaf in trees.leaves(self.rows))
-        memory.require(row_bytes * size, "Room for the ends of episodes in the replay", "Lower the replay's capacity.")
-        self.rows = trees.map(
-            lambda leaf: np.concatenate([leaf, np.zeros((size - len(leaf), *leaf.shape[1:]), leaf.dtype)]), self.rows
+        self.storage.require(
+            row_bytes * size, "Room for the ends of episodes in the replay", "Lower the replay's capacity."
         )
+        self.rows = trees.map(lambda leaf: self.storage.grown(leaf, size), self.rows)
 
     def state(self) -> dict:
         rows = {path: leaf[: self.used] for path, leaf in trees.items(self.rows, "rows")}

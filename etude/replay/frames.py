@@ -15,6 +15,7 @@ from etude.data import Steps
 from etude.errors import ConfigError
 from etude.replay.aside import Aside
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
+from etude.replay.storage import Folder, Memory
 from etude.trees import Tree
 
 
@@ -22,9 +23,10 @@ class FrameStacks:
     """Observations whose uint8 leaves [height, width, stack] are stacks, the newest frame last; others as in `Whole`.
 
     kind: [rows] the ring's own array, 0 where the next slot continues the episode. stack: frames in a stack.
+    storage: where the arrays live.
     """
 
-    def __init__(self, template: Tree, kind: np.ndarray, environments: int, stack: int):
+    def __init__(self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: Memory | Folder):
         self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
         if not any(is_stack(leaf, stack) for leaf in trees.leaves(template)):
             raise ConfigError(
@@ -33,9 +35,10 @@ class FrameStacks:
                 "Leave frame_stack at 1, or stack the frames along the last axis."
             )
         self._one = trees.map(lambda leaf: leaf[None], template)
-        self.inner = Whole(newest_frames(template, stack), len(kind))
-        self.starts = Aside(trees.rows(self._older(self._one), 0), len(kind))
-        self.start = np.full(len(kind), -1, np.int32)  # numbers in `starts` of rows that begin an episode
+        self.inner = Whole(newest_frames(template, stack), len(kind), storage)
+        self.starts = Aside(trees.rows(self._older(self._one), 0), len(kind), storage)
+        self.start = storage.zeros((len(kind),), np.int32)  # numbers in `starts` of rows that begin an episode, or -1
+        self.start[:] = -1
 
     def verify(self, steps: Steps) -> None:
         """Raise SpaceError or ConfigError where observations do not fit.

@@ -21,7 +21,13 @@ def available(root: Path = Path("/")) -> tuple[int, str] | None:
 def require(needed: int, what: str, advice: str) -> None:
     """Raise ConfigError where `needed` bytes are more than there are."""
     limit = available()
-    if limit is not None and needed > limit[0]:
+    if limit is not None:
+        refuse(needed, limit, what, advice)
+
+
+def refuse(needed: int, limit: tuple[int, str], what: str, advice: str) -> None:
+    """Raise ConfigError where `needed` bytes are more than a limit, which is given with what sets it."""
+    if needed > limit[0]:
         raise ConfigError(f"{what} takes {_size(needed)}, but only {_size(limit[0])} is free ({limit[1]}). {advice}")
 
 

@@ -12,18 +12,20 @@ from etude import trees
 from etude.data import Steps
 from etude.errors import SpaceError
 from etude.replay.aside import Aside
+from etude.replay.storage import Folder, Memory
 from etude.trees import Tree
 
 Where = slice | np.ndarray  # flat rows of the ring, slot * environments + column
 
 
 class Whole:
-    """Observations as they are. template: a tree of arrays, one observation. rows: slots * environments."""
+    """Observations as they are. template: a tree of arrays, one observation. rows: slots * environments.
+    storage: where the arrays live."""
 
-    def __init__(self, template: Tree, rows: int):
-        self.kept = trees.map(lambda leaf: np.zeros((rows, *leaf.shape), leaf.dtype), template)
-        self.finals = Aside(template, rows)
-        self.final = np.zeros(rows, np.int32)  # numbers in `finals`; means nothing for rows that did not end an episode
+    def __init__(self, template: Tree, rows: int, storage: Memory | Folder):
+        self.kept = trees.map(lambda leaf: storage.zeros((rows, *leaf.shape), leaf.dtype), template)
+        self.finals = Aside(template, rows, storage)
+        self.final = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
 
     def verify(self, steps: Steps) -> None:
         """Raise SpaceError where observations do not fit."""

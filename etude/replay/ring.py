@@ -6,25 +6,24 @@ action chosen for it, the reward, and how the step ended. The next slot of the c
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etude import spaces as spaces_
-from etude import trees
 from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError
-from etude.replay import memory
-from etude.replay.frames import FrameStacks, newest_frames
+from etude.replay.frames import FrameStacks
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
+from etude.replay.sizes import Extras, bytes_needed
+from etude.replay.storage import Folder, Memory
+from etude.replay.times import between
 from etude.spaces import Spaces
 from etude.trees import Tree
 
 TERMINATED, TRUNCATED = 1, 2  # bits of `kind`; 0 where the episode goes on in the next slot
 EDGE = 4  # nothing is stored here, and what follows begins a column
-
-Extras = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape of one row, dtype)
 
 
 class Ring:
@@ -32,39 +31,51 @@ class Ring:
 
     capacity: environment steps, counted over all columns. extras: what is stored with every row (log_prob, ...).
     frame_stack: stacks of this many uint8 images along the last axis are stored frame by frame (see `frames`).
+    reward_shape: of the reward of one step; (agents,) where each of several agents has its own.
+    folder: keep the arrays in files there, mapped into memory, for replays that are larger than it (see `storage`).
+        The folder is made where it is missing, belongs to this ring alone, and is emptied by `close`.
 
     Every stored row can be sampled: what followed is in the next slot (for the newest row of a column, at its head) or,
-    where an episode ended, beside the ring. Raises ConfigError where memory does not suffice.
+    where an episode ended, beside the ring. Raises ConfigError where memory, or the disk, does not suffice.
     """
 
     def __init__(
-        self, spaces: Spaces, capacity: int, environments: int = 1, extras: Extras | None = None, frame_stack: int = 1
+        self,
+        spaces: Spaces,
+        capacity: int,
+        environments: int = 1,
+        extras: Extras | None = None,
+        frame_stack: int = 1,
+        reward_shape: tuple[int, ...] = (),
+        folder: Path | None = None,
     ):
         if capacity < environments or environments < 1 or frame_stack < 1:
             raise ConfigError(
                 f"A ring of capacity {capacity}, environments {environments} and frame_stack {frame_stack} cannot be; "
                 "expected at least one step of each of at least one environment."
             )
-        memory.require(
-            bytes_needed(spaces, capacity, environments, extras, frame_stack),
+        self.storage: Memory | Folder = Memory() if folder is None else Folder(folder)
+        self.storage.require(
+            bytes_needed(spaces, capacity, environments, extras, frame_stack, reward_shape),
             f"A replay of {capacity:,} steps",
             "Lower its capacity (`replay_size` in the configs).",
         )
+        zeros = self.storage.zeros
         self.spaces, self.capacity, self.environments, self.frame_stack = spaces, capacity, environments, frame_stack
         self.limit = capacity // environments  # rows of a column
         self.slots = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
         self.rows = self.slots * environments
-        self.kind = np.zeros(self.rows, np.uint8)  # [rows] how each step ended
+        self.kind = zeros((self.rows,), np.uint8)  # [rows] how each step ended
         self.kind[-environments:] = EDGE
-        template = spaces_.zeros(spaces.observation)
+        template, action = spaces_.zeros(spaces.observation), spaces_.zeros(spaces.action)
         self.observations: Whole | FrameStacks = (
-            Whole(template, self.rows)
+            Whole(template, self.rows, self.storage)
             if frame_stack == 1
-            else FrameStacks(template, self.kind, environments, frame_stack)
+            else FrameStacks(template, self.kind, environments, frame_stack, self.storage)
         )
-        self.action: np.ndarray = spaces_.zeros(spaces.action, self.rows)
-        self.reward = np.zeros(self.rows, np.float32)
-        self.extras = {name: np.zeros((self.rows, *shape), dtype) for name, (shape, dtype) in (extras or {}).items()}
+        self.action = zeros((self.rows, *action.shape), action.dtype)
+        self.reward = zeros((self.rows, *reward_shape), np.float32)
+        self.extras = {name: zeros((self.rows, *shape), dtype) for name, (shape, dtype) in (extras or {}).items()}
         self.head = np.zeros(environments, np.int64)  # [N] the slot that the next row of each column goes to
         self.filled = np.zeros(environments, np.int64)  # [N] rows of each column
         self._columns = list(range(environments))
@@ -95,8 +106,36 @@ class Ring:
         self.head[:] = self.filled[:] = 0
         self._settle()
 
+    def trim(self, keep: int | np.ndarray) -> np.ndarray:
+        """Forget all but the newest rows, with what their episodes ended with. Returns the flat rows forgotten.
+
+        keep: rows counted over all columns, of which each keeps an equal part, rounded up; or a number for each column
+            [N]. Columns that hold fewer keep them. An episode that is cut through keeps its later part.
+        """
+        wanted = np.asarray(keep if np.ndim(keep) else -(-keep // self.environments))
+        if wanted.shape not in ((), (self.environments,)) or wanted.min() < 0:
+            raise ConfigError(
+                f"Ring.trim: keep = {keep}; expected a number of rows, or one for each of {self.environments} columns, "
+                "of at least 0."
+            )
+        counts = self.filled - np.minimum(self.filled, wanted)
+        if not counts.any():
+            return np.zeros(0, np.int64)
+        gone = self.oldest(counts)
+        # As where rows are overwritten, the first rows that stay may still need the frames and ends before them.
+        unneeded = self.ahead(gone, 1 - self.frame_stack)
+        self._release(unneeded[self.kind[unneeded] & (TERMINATED | TRUNCATED) != 0])
+        self.filled -= counts
+        self._settle()
+        return gone
+
+    def close(self) -> None:
+        """Remove the files of a ring in a folder; nothing may be read or added afterwards. May be called twice."""
+        self.storage.close()
+
     def add(self, steps: Steps) -> Where:
-        """Append rows to the columns that `steps` names, over the oldest ones. Returns the flat rows written."""
+        """Append rows to the columns that `steps` names, over the oldest ones. Returns the flat rows written: all that
+        are still stored, where `steps` hold more than the ring does."""
         times, columns = steps.shape[0], steps.columns.tolist()
         if times > self.limit:
             return self._add_in_parts(steps)
@@ -140,6 +179,17 @@ class Ring:
         offset = positions - (bounds - counts)[column]
         slot = (self.head[column] - counts[column] + offset) % self.slots
         return slot * self.environments + column
+
+    def oldest(self, counts: np.ndarray) -> np.ndarray:
+        """The flat rows of the `counts` [N] oldest steps of each column, column by column: [sum(counts)]."""
+        column = np.repeat(np.arange(self.environments), counts)
+        offset = np.arange(len(column)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return (self.head[column] - self.filled[column] + offset) % self.slots * self.environments + column
+
+    def vacant(self) -> np.ndarray:
+        """The flat rows from each head on that hold no step even in a full ring: [N * frame_stack]."""
+        slots = (self.head + np.arange(self.frame_stack)[:, None]) % self.slots
+        return (slots * self.environments + np.arange(self.environments)).reshape(-1)
 
     def ahead(self, rows: np.ndarray, count: int | np.ndarray = 1) -> np.ndarray:
         """The flat rows `count` slots later in the same columns."""
@@ -218,6 +268,7 @@ class Ring:
             "frame_stack": self.frame_stack,
             "observation": spaces_.to_json(self.spaces.observation),
             "action": spaces_.to_json(self.spaces.action),
+            "reward": list(self.reward.shape[1:]),
             "extras": {name: [list(array.shape[1:]), str(array.dtype)] for name, array in self.extras.items()},
         }
 
@@ -246,6 +297,7 @@ class Ring:
         """Refuse what does not fit before anything is changed. Returns where, in T * N, episodes ended: [E]."""
         self.observations.verify(steps)
         require_shape(self.action, steps.action, "action")
+        require_shape(self.reward, steps.reward, "reward")
         for name, array in self.extras.items():
             if name not in steps.extras:
                 raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
@@ -276,13 +328,12 @@ class Ring:
             self.observations.end(rows, steps.final_observation)
         self.observations.write(where, pending, steps)
         self.action[where] = flat(self.action, steps.action)
-        self.reward[where] = steps.reward.reshape(-1)
+        self.reward[where] = flat(self.reward, steps.reward)
         for name, array in self.extras.items():
             array[where] = flat(array, steps.extras[name])
 
     def _cut(self, columns: np.ndarray) -> None:
         """Nothing continues the newest rows of these columns: they become truncations that end in what is pending."""
-        columns = columns[self.filled[columns] > 0]
         pending = self.head[columns] * self.environments + columns
         rows = (pending - self.environments) % self.rows
         open_ = self.kind[rows] == 0
@@ -292,39 +343,8 @@ class Ring:
 
     def _add_in_parts(self, steps: Steps) -> Where:
         """Steps of more time than the ring holds: the older ones are overwritten at once, but episodes stay whole."""
+        times = steps.shape[0]
         where: Where = slice(0, 0)
-        for start in range(0, len(steps.reward), self.limit):
-            where = self.add(_cut_out(steps, start, min(start + self.limit, len(steps.reward))))
+        for end in range((times - 1) % self.limit + 1, times + 1, self.limit):
+            where = self.add(between(steps, max(0, end - self.limit), end))
         return where
-
-
-def bytes_needed(
-    spaces: Spaces, capacity: int, environments: int = 1, extras: Extras | None = None, frame_stack: int = 1
-) -> int:
-    """Bytes that such a ring takes, known before it is built. One observation for each episode in it comes on top."""
-    template = spaces_.zeros(spaces.observation)
-    observation = trees.count_bytes(template if frame_stack == 1 else newest_frames(template, frame_stack))
-    action = trees.count_bytes(spaces_.zeros(spaces.action))
-    extra = sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for shape, dtype in (extras or {}).values())
-    reward, kind, final, start = 4, 1, 4, 4 * (frame_stack > 1)
-    row = observation + action + extra + reward + kind + final + start
-    return (capacity // environments + frame_stack) * environments * row
-
-
-def _cut_out(steps: Steps, start: int, end: int) -> Steps:
-    """The rows from `start` up to `end`."""
-    times = len(steps.reward)
-    finals = (steps.final_index[:, 0] >= start) & (steps.final_index[:, 0] < end)
-    return replace(
-        steps,
-        observation=trees.rows(steps.observation, slice(start, end)),
-        action=steps.action[start:end],
-        reward=steps.reward[start:end],
-        terminated=steps.terminated[start:end],
-        truncated=steps.truncated[start:end],
-        next_observation=steps.next_observation if end == times else trees.rows(steps.observation, end),
-        final_observation=trees.rows(steps.final_observation, finals),
-        final_index=steps.final_index[finals] - np.array([start, 0]),
-        restarted=steps.restarted if start == 0 else np.zeros_like(steps.restarted),
-        extras={name: array[start:end] for name, array in steps.extras.items()},
-    )
