@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,11 +81,14 @@ class Environments(Protocol):
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
 
-    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
-        """Step the first len(action) environments (all of them, for a native simulator).
+    def step(
+        self, action: np.ndarray, at: Sequence[int] | None = None
+    ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
+        """Step the first len(action) environments, or those at the positions `at` (always all, for a native simulator).
 
         Returns `observation` [n, ...] to act on next (of the new episode where one ended), `reward` [n] float32,
-        `terminated` [n], `truncated` [n] bool, and `final`: the true last observation of each that ended, by position.
+        `terminated` [n], `truncated` [n] bool, and `final`: the true last observation of each that ended, by its place
+        among the n.
         Raises EnvironmentFault with environment, episode, step and key for what breaks the contract.
         """
 

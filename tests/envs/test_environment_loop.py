@@ -62,6 +62,36 @@ def test_a_partial_step_steps_the_first_and_leaves_the_others_where_they_are():
     assert observation[:, 2].tolist() == [3, 3, 2, 2]
 
 
+def test_some_environments_may_be_stepped_by_position_and_are_replayed_with_their_own_actions():
+    first = make_environments("Pendulum-v1", np.arange(4), 5)
+    observation = first.reset()
+    actions = np.random.default_rng(0).uniform(-1, 1, (9, 4, 1)).astype(np.float32)
+    alone = make_environments("Pendulum-v1", np.array([2]), 5)
+    alone.reset()
+    for action in actions[:5]:
+        stepped = first.step(action[[0, 2]], (0, 2))[0]
+        assert np.array_equal(stepped[1:], alone.step(action[[2]])[0])
+    second = make_environments("Pendulum-v1", np.arange(4), 5)
+    restored, differs = second.restore(first.state())
+    assert differs == []
+    assert np.array_equal(restored, np.stack([stepped[0], observation[1], stepped[1], observation[3]]))
+    for action in actions[5:]:
+        one, other = first.step(action), second.step(action)
+        assert np.array_equal(one[0], other[0])
+
+
+def test_ends_and_faults_of_a_part_name_the_right_environments():
+    environments = LoopEnvironments(Seeds, np.array([5, 2, 9]), 11)
+    environments.reset()
+    environments.step(np.zeros(2, np.int64), (1, 2))
+    observation, *_, final = environments.step(np.zeros(2, np.int64), (0, 2))
+    assert list(final) == [1]
+    assert final[1][0] == np.float32(episode_seed(11, 9, 0))
+    assert observation[1, 0] == np.float32(episode_seed(11, 9, 1))
+    environments.step(np.zeros(1, np.int64), (1,))
+    assert [saved["episode"] for saved in environments.state()] == [0, 1, 1]
+
+
 def test_a_second_reset_starts_the_next_episodes():
     environments = LoopEnvironments(Counters(), np.arange(2), 0)
     first, second = environments.reset(), environments.reset()
