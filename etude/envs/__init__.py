@@ -1,18 +1,27 @@
 """Environments as agents see them: made from a name or a callable, adapted, stepped together, checked."""
 
+from etude.envs.actions import Canonical, OwnUnits
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
+from etude.envs.given import Described, GivenEnvironments
 from etude.envs.make import choose_vectorization, make_environment, make_environments
 from etude.envs.native import NativeEnvironments
+from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
 from etude.envs.vector import LoopEnvironments
 
 __all__ = [
     "AdaptedEnvironment",
+    "Canonical",
+    "Described",
     "EnvironmentSpec",
     "Finding",
+    "GivenEnvironments",
+    "JointEnvironment",
     "LoopEnvironments",
     "NativeEnvironments",
+    "OwnUnits",
+    "Team",
     "check_environment",
     "choose_vectorization",
     "make_environment",

@@ -83,14 +83,19 @@ def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) ->
 
 def make_single(source: Source, kwargs: dict[str, Any]) -> gym.Env:
     """One Gymnasium environment, as the user's code or Gymnasium made it."""
+    env = make_any(source, kwargs)
+    if isinstance(env, gym.Env):
+        return env
+    raise ConfigError(f"{source.name} made a {_kind(env)}")
+
+
+def make_any(source: Source, kwargs: dict[str, Any]) -> Any:
+    """What the user's code or Gymnasium makes, of whatever kind."""
     if source.single is None:
         raise ConfigError(
             f"{source.name} makes a vectorised simulator only (it takes num_envs); use vectorization='native'."
         )
-    env = construct(source.single, source.name, kwargs)
-    if isinstance(env, gym.Env):
-        return env
-    raise ConfigError(f"{source.name} made a {_kind(env)}")
+    return construct(source.single, source.name, kwargs)
 
 
 def _kind(env: Any) -> str:

@@ -73,6 +73,8 @@ def _load_module(where: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as problem:
+        if problem.name in _EXTRAS:
+            raise MissingExtra(f"The environment {name!r}", _EXTRAS[problem.name]) from problem
         if problem.name is None or not where.startswith(problem.name):
             raise  # the module is there; what it imports is not
         raise ConfigError(
@@ -137,7 +139,19 @@ def _did_you_mean(near: list[str]) -> str:
     return f"Did you mean {', '.join(near)}?" if near else ""
 
 
-_EXTRAS = {"Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"}
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name, or takes any."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a compiled module
+        return True
+    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+_EXTRAS = {  # module -> the extra that installs it
+    **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
+    **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
+}
 
 
 def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> Any:
@@ -147,8 +161,9 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
     except error.DependencyNotInstalled as problem:
         raise MissingExtra(f"The environment {name!r}", "envs") from problem
     except ModuleNotFoundError as problem:
-        if problem.name is None or problem.name.split(".")[0] not in _EXTRAS:
+        missing = (problem.name or "").split(".")[0]
+        if missing not in _EXTRAS:
             raise
-        raise MissingExtra(f"The environment {name!r}", "envs") from problem
+        raise MissingExtra(f"The environment {name!r}", _EXTRAS[missing]) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem

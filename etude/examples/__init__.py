@@ -1,0 +1,1 @@
+"""Agents and environments to read, to run and to start from."""
