@@ -1,12 +1,13 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
 from etude.replay.buffer import Buffer, Selector, View
+from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
 from etude.replay.selectors import Epochs, Recent, Uniform
 from etude.replay.sizes import bytes_needed
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
-    "Advantages", "Buffer", "Epochs", "NStep", "OneStep", "Recent", "Ring", "Selector", "Uniform", "View",
-    "bytes_needed",
+    "Advantages", "Buffer", "Epochs", "NStep", "OneStep", "Prioritised", "Recent", "Ring", "Selector", "Uniform",
+    "View", "bytes_needed",
 ]  # fmt: skip

@@ -32,7 +32,9 @@ class Selector(Protocol):
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def state(self) -> dict[str, Any]: ...
 
@@ -64,13 +66,27 @@ class Buffer:
         rows, weight = self.selector.select(self.ring, k, n, self.rng)
         return self.view(self.ring, rows, weight)
 
-    def update(self, batches: Batch, td_error: np.ndarray) -> None:
-        """Report the errors [k, n] of sampled batches; selectors without priorities ignore them."""
-        self.selector.update(batches.index, td_error)
+    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+        """Report errors, and probability ratios, [k, n] of sampled batches; selectors without priorities ignore them.
+
+        To be called before rows are added: those that are overwritten would get the errors of what was there before.
+        """
+        self.selector.update(batches.index, td_error, ratio)
+
+    def trim(self, keep: int | np.ndarray) -> None:
+        """Forget all but the newest `keep` rows, counted over all columns; or so many of each column, [N]."""
+        gone = self.ring.trim(keep)
+        if len(gone):
+            self.selector.removed(self.ring, gone)
 
     def clear(self) -> None:
         """Forget all rows, as on-policy learning does after each phase."""
         self.ring.clear()
+        self.selector.removed(self.ring, slice(0, self.ring.rows))
+
+    def close(self) -> None:
+        """Remove the files of a ring in a folder; the buffer must not be used afterwards."""
+        self.ring.close()
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data for `restore`. The arrays are views of the ring: write them before the next `add`."""

@@ -1,8 +1,9 @@
 """Which rows of a ring make up the batches.
 
-A selector's methods leave room for one with priorities: `select(ring, k, n, rng)` returns flat rows [k, n] and
-importance weights [k, n]; `added(ring, rows)` is told the rows just written (over what they held before); `update(rows,
-errors)` is told the errors [k, n] of sampled rows.
+`select(ring, k, n, rng)` returns flat rows [k, n] and importance weights [k, n]. `added(ring, rows)` is told the rows
+just written, after which `ring.vacant()` holds those that fell off the ends of the columns; `removed(ring, rows)` those
+that were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of drawn rows.
+The selectors here need none of that: see `prioritised` for one that does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Uniform:
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -48,7 +51,9 @@ class Recent:
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -73,7 +78,9 @@ class Epochs:
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def update(self, rows: np.ndarray, errors: np.ndarray) -> None: ...
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -1,0 +1,228 @@
+"""Rows are drawn the more often the more there is to learn from them. Schaul et al. 2016, arXiv:1511.05952."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from etude.errors import CheckpointError, ConfigError, NumericalError
+from etude.replay import memory
+from etude.replay.observations import Where, numbers
+from etude.replay.ring import Ring
+from etude.replay.selectors import Selection
+from etude.replay.sum_tree import SumTree, put_last
+
+NOT_STORED = -1.0  # in place of the error of a row that cannot be drawn
+LEAST, MOST = 1e-290, 1e290  # of a priority, so that none is 0 and no sum infinite, whatever alpha is
+ROW_BYTES = 4 + 4 + 2 * 2 * 8  # error, deviation, and nodes of a tree that may be twice as wide as the rows
+
+
+class Prioritised:
+    """Proportional prioritisation: rows are drawn with probability P = p / sum(p), p = (|error| + small)**alpha.
+
+    Draws are stratified within each batch of n: one in each n-th of the total (appendix B.2.1). With `initial_ratio`
+    set, probability ratios count as well: p = (mix |error| + (1 - mix) |ratio - 1| + small)**alpha.
+
+    rows: `ring.rows`, of the ring that is drawn from. alpha: 0 draws all rows equally often. beta: None gives every row
+        the weight 1; otherwise weights are (N P)**-beta, N the stored rows, divided by the largest of their batch.
+    initial_error, initial_ratio: of new rows while nothing was reported; afterwards they get the largest |error| and
+        |ratio - 1| reported so far, so that each is drawn soon.
+
+    `alpha` and `beta` are plain attributes that may be changed at any time. Errors are kept as they were reported; the
+    tree of priorities follows them, and alpha, when rows are drawn: all that changed since, in one pass.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        alpha: float,
+        beta: float | None = None,
+        initial_error: float = 1.0,
+        initial_ratio: float | None = None,
+        mix: float = 0.5,
+        small: float = 1e-6,
+    ):
+        _require_settings(alpha, beta, mix, small)
+        memory.require(rows * ROW_BYTES, f"Priorities of {rows:,} rows", "Lower the capacity of the replay.")
+        self.alpha, self.beta, self.mix, self.small = alpha, beta, mix, small
+        self.tree = SumTree(rows)
+        self.error = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
+        self.deviation = None if initial_ratio is None else np.zeros(rows, np.float32)  # [rows] |ratio - 1|
+        # What new rows get, and whether that has been reported yet.
+        self.largest = np.array([initial_error, abs((initial_ratio or 0.0) - 1.0)], np.float32)
+        if not np.isfinite(self.largest).all() or initial_error < 0:
+            raise ConfigError(
+                f"Prioritised: initial_error = {initial_error}, initial_ratio = {initial_ratio}; expected finite "
+                "numbers, and an error of at least 0."
+            )
+        self.reported = False
+        self._alpha = alpha  # of the priorities in the tree
+        self._changed: list[np.ndarray] = []  # rows whose priorities in the tree are out of date
+        self._changes = 0  # how many they are
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        """Flat rows [k, n] and importance weights [k, n]."""
+        self.refresh()
+        if not self.tree.total:
+            raise ConfigError(
+                f"Prioritised knows none of the {len(ring)} rows of the replay. Add steps through the buffer, so that "
+                "the selector is told of them."
+            )
+        masses = (np.arange(n) + rng.random((k, n))) * (self.tree.total / n)
+        rows = self.tree.find(masses.reshape(-1)).reshape(k, n)
+        if self.beta is None:
+            return rows, np.ones((k, n), np.float32)
+        priority = self.tree.values(rows)
+        # N and the total cancel: (N P)**-beta is largest where P is smallest.
+        return rows, ((priority / priority.min(1, keepdims=True)) ** -self.beta).astype(np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None:
+        """Rows were written; older ones may have fallen off the ends of the columns. ConfigError for another ring."""
+        if ring.rows != len(self.error):
+            raise ConfigError(
+                f"Prioritised was built for {len(self.error)} rows, but the ring has {ring.rows}; expected the same. "
+                "Build it with `ring.rows`."
+            )
+        written, fallen = numbers(rows), ring.vacant()
+        self.error[fallen] = NOT_STORED
+        self.error[written] = self.largest[0]
+        if self.deviation is not None:
+            self.deviation[written] = self.largest[1]
+        self._note(written, fallen)
+
+    def removed(self, ring: Ring, rows: Where) -> None:
+        """Rows were trimmed or cleared."""
+        gone = numbers(rows)
+        self.error[gone] = NOT_STORED
+        self._note(gone)
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None:
+        """Errors [k, n] and probability ratios [k, n] of drawn rows [k, n]. Of a row drawn twice, the last ones count.
+
+        Rows that are no longer stored are passed over. NumericalError, and nothing changed, where a number is NaN or
+        infinite in float32.
+        """
+        error = _magnitudes("errors", errors, rows)
+        deviation = None
+        if self.deviation is not None:
+            if ratios is None:
+                raise ConfigError(
+                    "Prioritised was built with an initial_ratio, so it needs probability ratios, but only errors were "
+                    "reported. Report both, or leave initial_ratio at None."
+                )
+            deviation = _magnitudes("ratios", np.asarray(ratios) - 1.0, rows)
+        rows = rows.reshape(-1)
+        stored = self.error.take(rows) >= 0
+        if not stored.all():
+            rows, error = rows[stored], error[stored]
+            deviation = None if deviation is None else deviation[stored]
+        if not len(rows):
+            return
+        largest = np.array([error.max(), 0.0 if deviation is None else deviation.max()], np.float32)
+        self.largest = np.maximum(self.largest, largest) if self.reported else largest
+        self.reported = True
+        put_last(self.error, rows, error)
+        if self.deviation is not None and deviation is not None:
+            put_last(self.deviation, rows, deviation)
+        self._note(rows)
+
+    def refresh(self) -> None:
+        """Bring the tree up to date with the errors and with alpha; `select` does so itself."""
+        _require_settings(self.alpha, self.beta, self.mix, self.small)
+        if self.alpha != self._alpha or 8 * self._changes > len(self.error):
+            self.tree.fill(self._priority(slice(None)))
+            self._alpha = self.alpha
+        elif self._changed:
+            rows = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
+            self.tree.set(rows, self._priority(rows))
+        self._changed, self._changes = [], 0
+
+    def priorities(self, ring: Ring, column: int) -> np.ndarray:
+        """The priorities, alpha included, of the stored rows of a column, the oldest first: [ring.filled[column]]."""
+        self.refresh()
+        counts = np.zeros_like(ring.filled)
+        counts[column] = ring.filled[column]
+        return self.tree.values(ring.oldest(counts))
+
+    def state(self) -> dict[str, Any]:
+        stored = np.flatnonzero(self.error >= 0)
+        used = int(stored[-1]) + 1 if len(stored) else 0
+        return {
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "largest": self.largest.copy(),
+            "reported": self.reported,
+            "error": self.error[:used].copy(),
+            "deviation": None if self.deviation is None else self.deviation[:used].copy(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`; CheckpointError where it is that of a selector that was built otherwise."""
+        saved = _basis(state["deviation"]) if "error" in state else "no priorities"
+        if saved != _basis(self.deviation):
+            raise CheckpointError(
+                f"The saved replay has {saved}, but this selector has {_basis(self.deviation)}. Build it as it was "
+                "when saved."
+            )
+        used = len(state["error"])
+        if used > len(self.error):
+            raise CheckpointError(
+                f"The saved replay has priorities of {used} rows; expected at most {len(self.error)}. Build the replay "
+                "as it was when saved."
+            )
+        self.alpha, self.beta, self.reported = state["alpha"], state["beta"], bool(state["reported"])
+        self.largest = np.array(state["largest"], np.float32)
+        self.error[:used], self.error[used:] = state["error"], NOT_STORED
+        if self.deviation is not None:
+            self.deviation[:used] = state["deviation"]
+        self._changes = len(self.error)  # all of the tree
+        self.refresh()
+
+    def _priority(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Priorities of rows, 0 where they are not stored."""
+        error = self.error[rows].astype(np.float64)
+        level = np.maximum(error, 0.0)
+        if self.deviation is not None:
+            level = self.mix * level + (1.0 - self.mix) * self.deviation[rows]
+        return np.clip((level + self.small) ** self.alpha, LEAST, MOST) * (error >= 0)
+
+    def _note(self, *rows: np.ndarray) -> None:
+        self._changed += rows
+        self._changes += sum(map(len, rows))
+        if 8 * self._changes > len(self.error):
+            self._changed = []  # then the tree is built anew
+
+
+def _magnitudes(what: str, values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Absolute values in float32, [k * n]."""
+    values = np.asarray(values)
+    if values.shape != rows.shape:
+        raise ConfigError(
+            f"Prioritised: {what} of shape {values.shape}; expected one number for each drawn row, {rows.shape}. "
+            "Report them unreduced."
+        )
+    with np.errstate(over="ignore"):
+        sizes = np.abs(values).astype(np.float32).reshape(-1)
+    if not math.isfinite(sizes.sum(dtype=np.float64)):
+        raise NumericalError(
+            f"{np.count_nonzero(~np.isfinite(sizes))} of the {what} of {sizes.size} drawn rows are NaN or infinite, so "
+            "they have no priority; expected finite numbers. The losses diverge: lower the learning rate, clip "
+            "gradients, or scale the rewards."
+        )
+    return sizes
+
+
+def _require_settings(alpha: float, beta: float | None, mix: float, small: float) -> None:
+    numbers_ = {"alpha": alpha, "beta": 0.0 if beta is None else beta, "mix": mix, "small": small}
+    wrong = [name for name, number in numbers_.items() if not (math.isfinite(number) and number >= 0)]
+    if wrong or mix > 1 or small == 0:
+        raise ConfigError(
+            f"Prioritised: alpha = {alpha}, beta = {beta}, mix = {mix}, small = {small}; expected alpha and beta of at "
+            "least 0 (or beta None), mix from 0 to 1, and small above 0."
+        )
+
+
+def _basis(deviation: np.ndarray | None) -> str:
+    return "priorities by error" if deviation is None else "priorities by error and ratio"
