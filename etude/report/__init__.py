@@ -5,12 +5,13 @@ Those that hold files or the terminal have `close()`. What draws or prints is im
 
 from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
+from etude.report.episodes import EpisodeLines
 from etude.report.json_lines import JsonLines, read_records
-from etude.report.plots import draw_run, draw_runs, read_run
+from etude.report.plots import draw_episodes, draw_run, draw_runs, read_run
 from etude.report.terminal import Progress, Table
-from etude.report.video import write_video
+from etude.report.video import write_gif, write_video
 
 __all__ = [
-    "Curve", "JsonLines", "Progress", "Table", "TensorBoard", "WandB",
-    "draw_run", "draw_runs", "read_records", "read_run", "write_video",
+    "Curve", "EpisodeLines", "JsonLines", "Progress", "Table", "TensorBoard", "WandB",
+    "draw_episodes", "draw_run", "draw_runs", "read_records", "read_run", "write_gif", "write_video",
 ]  # fmt: skip

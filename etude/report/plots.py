@@ -119,6 +119,30 @@ def draw_runs(runs: Sequence[Series], path: str | Path, band: Band = "bootstrap"
     _write(figure, path)
 
 
+def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = None) -> Any:
+    """One panel for each series of numbers by episode, with the mean over a twentieth of it. Written to `path`, or
+    shown in a window; returns the matplotlib figure."""
+    if not any(series.values()):
+        raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
+    figure = _figure(len(series)) if path is not None else _window(len(series))
+    for axes, (name, values) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
+        episodes = np.arange(1, len(values) + 1)
+        axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
+        width = max(1, len(values) // 20)
+        if width > 1:
+            mean = np.convolve(values, np.full(width, 1 / width), "valid")
+            axes.plot(episodes[width - 1 :], mean, color=COLOURS[0], linewidth=1.8, label=f"mean over {width}")
+            axes.legend(frameon=False, fontsize="small")
+        axes.set(xlabel="episode", ylabel=name)
+        axes.grid(True, alpha=0.3, linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    if path is None:
+        figure.show()
+    else:
+        _write(figure, path)
+    return figure
+
+
 def aggregate(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> tuple[np.ndarray, ...]:
     """(steps, mean, low, high) over S curves of (steps, returns), each [G], on the steps that all of them cover."""
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
@@ -155,6 +179,12 @@ def _figure(panels: int) -> Any:
     from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
     return Figure(figsize=(6.4 * panels, 4.0), dpi=150, layout="constrained")
+
+
+def _window(panels: int) -> Any:
+    from matplotlib import pyplot  # the only place that opens windows
+
+    return pyplot.figure(figsize=(6.4 * panels, 4.0), layout="constrained")
 
 
 def _finish(axes: Any, title: str) -> None:

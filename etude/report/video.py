@@ -68,3 +68,20 @@ def _checked(frame: np.ndarray, count: int, shape: tuple | None) -> np.ndarray:
     if shape is not None and even.shape != shape:
         raise ConfigError(f"Frame {count} is {given}, the first was {shape}; all frames of a video have one size.")
     return even
+
+
+def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
+    """Write RGB frames [H, W, 3] uint8 to a gif that repeats; returns how many there were. See `write_video`."""
+    import imageio.v3
+
+    path, shape, pictures = Path(path), None, []
+    for frame in frames:
+        pictures.append(_checked(frame, len(pictures), shape))
+        shape = pictures[0].shape
+    if not pictures:
+        raise ConfigError("There is no frame to make a gif of. Does the environment render with 'rgb_array'?")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial.gif")
+    imageio.v3.imwrite(partial, np.stack(pictures), duration=1000 / fps, loop=0)
+    os.replace(partial, path)
+    return len(pictures)
