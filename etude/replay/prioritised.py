@@ -15,7 +15,7 @@ from etude.replay.selectors import Selection
 from etude.replay.sum_tree import SumTree, put_last
 
 NOT_STORED = -1.0  # in place of the error of a row that cannot be drawn
-LEAST, MOST = 1e-290, 1e290  # of a priority, so that none is 0 and no sum infinite, whatever alpha is
+LEAST, MOST = 1e-140, 1e140  # of a priority: none is 0, and no sum or ratio of them infinite, whatever alpha is
 ROW_BYTES = 4 + 4 + 2 * 2 * 8  # error, deviation, and nodes of a tree that may be twice as wide as the rows
 
 
@@ -186,7 +186,8 @@ class Prioritised:
         level = np.maximum(error, 0.0)
         if self.deviation is not None:
             level = self.mix * level + (1.0 - self.mix) * self.deviation[rows]
-        return np.clip((level + self.small) ** self.alpha, LEAST, MOST) * (error >= 0)
+        with np.errstate(over="ignore"):
+            return np.clip((level + self.small) ** self.alpha, LEAST, MOST) * (error >= 0)
 
     def _note(self, *rows: np.ndarray) -> None:
         self._changed += rows

@@ -90,13 +90,16 @@ def test_one_seed_gives_one_sample():
 def test_a_selector_is_told_what_is_written_and_the_errors_of_what_it_drew():
     class Listener(Uniform):
         def __init__(self):
-            self.written, self.errors = [], []
+            self.written, self.gone, self.errors = [], [], []
 
         def added(self, ring, rows):
             self.written.append(np.sort(np.arange(ring.rows)[rows]).tolist())
 
-        def update(self, rows, errors):
-            self.errors.append((rows, errors))
+        def removed(self, ring, rows):
+            self.gone.append(np.sort(np.arange(ring.rows)[rows]).tolist())
+
+        def update(self, rows, errors, ratios=None):
+            self.errors.append((rows, errors, ratios))
 
     listener, world = Listener(), World(VECTOR, 3, np.random.default_rng(0))
     buffer = Buffer(Ring(VECTOR, 30, 3), listener, OneStep(0.9), np.random.default_rng(0))
@@ -106,3 +109,23 @@ def test_a_selector_is_told_what_is_written_and_the_errors_of_what_it_drew():
     batch = buffer.sample(2, 3)
     buffer.update(batch, np.ones((2, 3)))
     assert listener.errors[0][0] is batch.index and listener.errors[0][1].shape == (2, 3)
+    buffer.update(batch, np.ones((2, 3)), np.full((2, 3), 2.0))
+    assert listener.errors[0][2] is None and listener.errors[1][2].sum() == 12
+    buffer.trim(6)  # two of each column: environments 0 and 2 forget their first
+    buffer.trim(6)
+    assert listener.gone == [[0, 2]]
+    buffer.clear()
+    assert {3, 4, 5, 6, 8} <= set(listener.gone[-1])
+
+
+def test_a_selector_is_told_of_all_rows_that_stay_of_more_steps_than_the_ring_holds():
+    told = []
+
+    class Listener(Uniform):
+        def added(self, ring, rows):
+            told.append(np.sort(np.arange(ring.rows)[rows]))
+
+    for times in (10, 11, 19, 20):
+        buffer = Buffer(Ring(VECTOR, 30, 3), Listener(), OneStep(0.9), np.random.default_rng(0))
+        buffer.add(World(VECTOR, 3, np.random.default_rng(0)).step(times))
+        np.testing.assert_array_equal(told[-1], np.sort(buffer.ring.locate(np.arange(30))))
