@@ -48,19 +48,19 @@ def evaluate(
     n = len(environments.columns)
     quota = np.full(n, episodes // n)
     quota[: episodes % n] += 1
-    rng = generator(seed, "evaluation")
-    totals, lengths = np.zeros(n), np.zeros(n, int)
+    rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
+    totals, lengths, memory = np.zeros(n), np.zeros(n, int), np.full((n, explorer.memory), np.nan)
     finished: list[list[tuple[float, int]]] = [[] for _ in range(n)]
     observation = environments.reset()
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         noise = explorer.draw(rng, n, environments.spaces.action)
-        choice = explorer(act(observation), noise, 0)
+        choice = explorer(act(observation), noise, 0, memory)
         observation, reward, _, _, final = environments.step(choice.action)
         totals += reward
         lengths += 1
         for i in final:
             if len(finished[i]) < quota[i]:
                 finished[i].append((float(totals[i]), int(lengths[i])))
-            totals[i], lengths[i] = 0.0, 0
+            totals[i], lengths[i], memory[i] = 0.0, 0, np.nan
     played = [episode for done in finished for episode in done]
     return Evaluation(tuple(total for total, _ in played), tuple(length for _, length in played))

@@ -67,10 +67,11 @@ def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     actor, explorer, steps, rng = run.actor(), Greedy(), 0, np.random.default_rng(options.seed)
     for episode in range(options.episodes):
         observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
+        memory = np.full((1, explorer.memory), np.nan)
         yield
         while not ended and steps < options.max_steps:
             noise = explorer.draw(rng, 1, environment.spaces.action)
-            choice = explorer(actor.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0)
+            choice = explorer(actor.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0, memory)
             observation, reward, terminated, truncated, _ = environment.step(choice.action[0])
             total, steps, ended = total + reward, steps + 1, terminated or truncated
             yield

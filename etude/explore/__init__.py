@@ -1,8 +1,27 @@
-"""Explorers: from what an agent's `act` returns to actions. They know no algorithm and no engine, and hold no state:
-random numbers are drawn ahead by `draw`, per environment, and come in as an argument."""
+"""Explorers: from what an agent's `act` returns to actions. They know no algorithm and no engine. What they keep of an
+episode and the random numbers, drawn ahead by `draw` for each environment, come in as arguments.
 
+Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
+and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
+
+from etude.explore.combined import ByAgent, Each
 from etude.explore.noise import GaussianNoise
-from etude.explore.policies import Greedy, Sample
+from etude.explore.policies import AsIs, Greedy, Sample
+from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
+from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
+from etude.explore.value_policies import (
+    AdaptiveEpsGreedyPolicy,
+    BoltzmannGumbelQPolicy,
+    BoltzmannQPolicy,
+    EpsGreedyQPolicy,
+    GreedyQPolicy,
+    MaxBoltzmannQPolicy,
+)
 from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
-__all__ = ["Boltzmann", "BoltzmannGumbel", "EpsilonGreedy", "GaussianNoise", "Greedy", "Sample"]
+__all__ = [
+    "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
+    "ByAgent", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy",
+    "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
+    "SoftmaxPolicy",
+]  # fmt: skip

@@ -10,13 +10,14 @@ import numpy as np
 
 from etude import checks
 from etude.data import Choice
+from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_distribution
 from etude.schedules import Linear, at
 from etude.spaces import Space
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
+class GaussianNoise(Memoryless):
     """The mode of a distribution [N, A], such as `Deterministic`, plus normal noise, clipped to [-1, 1].
 
     Fujimoto et al. 2018, arXiv:1802.09477.
@@ -30,9 +31,14 @@ class GaussianNoise:
         checks.not_negative(self, "std")
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.standard_normal((steps, math.prod(action_space.shape or ())), np.float32)
+        return normal_numbers(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         action = check_distribution(output, "GaussianNoise").mode()
         noisy = action + at(self.std, step, self.total) * noise.reshape(action.shape)
         return Choice(np.minimum(np.maximum(noisy, -1.0), 1.0), {})
+
+
+def normal_numbers(rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+    """A standard normal number for each number of an action: [steps, A] float32."""
+    return rng.standard_normal((steps, math.prod(action_space.shape or ())), np.float32)

@@ -65,6 +65,13 @@ def allowed(values: np.ndarray) -> np.ndarray:
     return free
 
 
+def check_action(action: np.ndarray) -> None:
+    """Raise NumericalError where a continuous action [N, ...] is NaN or infinite."""
+    if not is_plain(action):
+        check_numbers(action)
+        check_numbers(-action)
+
+
 def check_numbers(output: Any) -> None:
     """Raise NumericalError where an array of the output is NaN or infinite; minus infinity passes, as a mask."""
     for leaf in trees.leaves(output):

@@ -1,4 +1,4 @@
-"""Explorers over what an agent's policy is: its best actions, or samples of it."""
+"""Explorers over what an agent's policy is: its best actions, samples of it, or the actions that it gives."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import Any
 import numpy as np
 
 from etude.data import Choice
-from etude.explore.outputs import check_distribution, check_values
+from etude.errors import ConfigError
+from etude.explore.memoryless import Memoryless
+from etude.explore.outputs import check_action, check_distribution, check_values, describe
 from etude.explore.values import greedy
 from etude.spaces import Box, Space
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Memoryless):
     """The best action of action values [N, n] (the first of equals), or the mode of a distribution."""
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return np.empty((steps, 0), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         if isinstance(output, np.ndarray):
             return Choice(greedy(check_values(output, "Greedy")), {})
         return Choice(check_distribution(output, "Greedy").mode(), {})
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Memoryless):
     """A sample of a distribution, with its log probability as the extra `log_prob` [N] float32.
 
     Samples of an unbounded policy are not clipped: their probability belongs to them as they are; environments clip.
@@ -41,9 +43,29 @@ class Sample:
         draw = rng.standard_normal if isinstance(action_space, Box) else rng.random
         return draw((steps, size), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         distribution = check_distribution(output, "Sample")
         if not self.log_prob:
             return Choice(distribution.sample(noise), {})
         action, log_prob = distribution.sample_with_log_prob(noise)
         return Choice(action, {"log_prob": log_prob})
+
+
+@dataclass(frozen=True)
+class AsIs(Memoryless):
+    """The output itself, [N] or [N, ...], is the action: integers for Discrete actions (returned as int64), finite
+    numbers for Box ones (returned as they are)."""
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return np.empty((steps, 0), np.float32)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        if not isinstance(output, np.ndarray) or output.shape[:1] != noise.shape[:1]:
+            raise ConfigError(
+                f"AsIs takes the agent's output for the actions, one for each of {len(noise)} environments; the "
+                f"agent's act returned {describe(output)}. For the mode of a distribution use Greedy."
+            )
+        if output.dtype.kind in "biu":
+            return Choice(output.astype(np.int64, copy=False), {})
+        check_action(output)
+        return Choice(output, {})

@@ -1,4 +1,7 @@
-"""Explorers over action values [N, n], for Discrete actions. Values of -1e8 or less are never chosen."""
+"""Explorers over action values [N, n], for Discrete actions. Values of -1e8 or less are never chosen.
+
+The functions turn values and noise into actions; explorers of every name share them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from etude import checks
 from etude.data import Choice
+from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import allowed, check_values, is_plain
 from etude.losses.distributions import Categorical
 from etude.schedules import Linear, at
@@ -16,7 +20,7 @@ from etude.spaces import Space
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy:
+class EpsilonGreedy(Memoryless):
     """A random action with probability epsilon, each allowed one alike, else the best. Watkins 1989.
 
     Of equally good actions the first is taken, as in DQN's code and its descendants; they do not share their chance.
@@ -32,35 +36,13 @@ class EpsilonGreedy:
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 2), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         values = check_values(output, "EpsilonGreedy")
-        plain = is_plain(values)
-        free = None if plain else allowed(values)
-        action = values.argmax(1)
-        exploring = noise[:, 0] < at(self.epsilon, step, self.total)
-        if exploring.any():
-            action = np.where(exploring, _pick(noise[:, 1], values.shape[1], free), action)
-        return Choice(action, {})
-
-
-def greedy(values: np.ndarray) -> np.ndarray:
-    """The best of the action values [N, n], [N]."""
-    if not is_plain(values):
-        allowed(values)
-    return values.argmax(1)
-
-
-def _pick(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
-    """A uniform choice among n actions, or among those that are free."""
-    # noise <= 1 - 2**-24: the product is below n in float32 too.
-    if free is None:
-        return (noise * n).astype(np.int64)
-    rank = (noise * free.sum(1)).astype(np.int64)
-    return (free.cumsum(1) > rank[:, None]).argmax(1)
+        return Choice(epsilon_greedy(values, noise, at(self.epsilon, step, self.total)), {})
 
 
 @dataclass(frozen=True)
-class Boltzmann:
+class Boltzmann(Memoryless):
     """Actions with probabilities softmax(values / temperature). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     temperature: in the units of the values. total: environment steps of the run, for a schedule.
@@ -75,13 +57,13 @@ class Boltzmann:
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
-        values = _preferences(output, "Boltzmann")
-        return Choice(Categorical(values / at(self.temperature, step, self.total)).sample(noise), {})
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        values = preferences(check_values(output, "Boltzmann"))
+        return Choice(boltzmann(values, noise, at(self.temperature, step, self.total)), {})
 
 
 @dataclass(frozen=True)
-class BoltzmannGumbel:
+class BoltzmannGumbel(Memoryless):
     """The best action after Gumbel noise of size `scale` is added to the values.
 
     The chances are those of `Boltzmann` at temperature `scale`: Gumbel 1954; Maddison et al. 2014, arXiv:1411.0030.
@@ -96,15 +78,61 @@ class BoltzmannGumbel:
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, int(action_space.n)), np.float32)  # type: ignore[attr-defined]
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int) -> Choice:
-        values = _preferences(output, "BoltzmannGumbel")
-        uniform = (
-            noise.astype(np.float64) + 2.0**-25
-        )  # the middle of each step of float32, so that no logarithm is infinite
-        gumbel = -np.log(-np.log(uniform))
-        return Choice((values + at(self.scale, step, self.total) * gumbel).argmax(1), {})
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        values = preferences(check_values(output, "BoltzmannGumbel"))
+        return Choice(best_perturbed(values, noise, at(self.scale, step, self.total)), {})
 
 
-def _preferences(output: Any, explorer: str) -> np.ndarray:
-    values = check_values(output, explorer)
+def greedy(values: np.ndarray) -> np.ndarray:
+    """The best of the action values [N, n], [N]: the first of equals."""
+    if not is_plain(values):
+        allowed(values)
+    return values.argmax(1)
+
+
+def epsilon_greedy(values: np.ndarray, noise: np.ndarray, epsilon: float) -> np.ndarray:
+    """The best of the values [N, n], or with probability epsilon any of the allowed: [N]. noise: [N, 2] in [0, 1)."""
+    free = None if is_plain(values) else allowed(values)
+    action = values.argmax(1)
+    exploring = noise[:, 0] < epsilon
+    if exploring.any():
+        action = np.where(exploring, _pick(noise[:, 1], values.shape[1], free), action)
+    return action
+
+
+def _pick(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
+    """A uniform choice among n actions, or among those that are free."""
+    # noise <= 1 - 2**-24: the product is below n in float32 too.
+    if free is None:
+        return (noise * n).astype(np.int64)
+    rank = (noise * free.sum(1)).astype(np.int64)
+    return (free.cumsum(1) > rank[:, None]).argmax(1)
+
+
+def boltzmann(
+    values: np.ndarray, noise: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
+) -> np.ndarray:
+    """Actions [N] with probabilities softmax(values / temperature), of `preferences` [N, n]. noise: [N, 1] in [0, 1).
+
+    clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
+    """
+    scaled = values / temperature
+    if clip is not None:
+        scaled = np.where(np.isneginf(values), values, np.clip(scaled, *clip))
+    return Categorical(scaled).sample(noise)
+
+
+def best_perturbed(values: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
+    """The best [N] of `preferences` [N, n] plus scale * Gumbel noise. noise: [N, n] float32, uniform in [0, 1)."""
+    # The middle of each step of float32, so that no logarithm is infinite.
+    return (values + scale * gumbel(noise.astype(np.float64) + 2.0**-25)).argmax(1)
+
+
+def gumbel(uniform: np.ndarray) -> np.ndarray:
+    """Standard Gumbel numbers from uniform ones in (0, 1), of any shape. Gumbel 1954."""
+    return -np.log(-np.log(uniform))
+
+
+def preferences(values: np.ndarray) -> np.ndarray:
+    """The values [N, n], minus infinity where an action is forbidden; raises as `allowed` does."""
     return values if is_plain(values) else np.where(allowed(values), values, -np.inf)

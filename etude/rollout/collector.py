@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from etude import trees
-from etude.data import EpisodeEnd, Steps
+from etude.data import EpisodeEnd
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.rows import Ends, Rows, Template
+from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
 from etude.trees import Tree
+
+
+SHORTEST = 64  # time steps
+
+Result = TypeVar("Result")
+# Asks for steps of environments, with the arguments of `Environments.step`, and is sent what that returns.
+Plan = Generator[tuple[np.ndarray, tuple[int, ...] | None], Any, Result]
 
 
 class Actor(Protocol):
@@ -25,11 +32,31 @@ class Actor(Protocol):
         """Act with these from now on."""
 
 
-MakeRows = Callable[[Template, int, int], Rows]
+class End(NamedTuple):
+    """An episode that ended: in time step t, of the environment at this position."""
+
+    t: int
+    position: int
+    observation: Tree  # [...] the true last one
+    episode: EpisodeEnd
+
+
+class Lost(NamedTuple):
+    """In the place of a final observation: the episode was lost with its process, and another has begun."""
+
+
+class Clock(NamedTuple):
+    """Time steps `start` to `stop` of some rows; time step 0 is environment step `step` of the run, and each advances
+    it by `stride`."""
+
+    start: int
+    stop: int
+    step: int
+    stride: int
 
 
 class Collector:
-    """Steps N environments with one actor.
+    """Where N environments are, and what is done in them with one actor.
 
     counters: [1 + N] int64, the time steps taken so far and the number of each open episode: kept up to date, so that
         another process can tell slow from stuck. Given, it sets the first episodes' numbers.
@@ -45,46 +72,32 @@ class Collector:
         counters: np.ndarray | None = None,
         generation: int = 0,
     ):
-        self.environments, self.actor, self._explorer = environments, actor, explorer
+        self.environments, self.actor = environments, actor
         self.columns = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
+        self.everyone = tuple(range(n))  # all positions
+        self._of_all = explorer
+        self._explorer = explorer.of(self.columns)  # for these environments, in this order
+        self._memory = np.full((n, self._explorer.memory), np.nan)
         self._counters = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self._counters[1:]
         self._length, self._total = np.zeros(n, np.int64), np.zeros(n)
         again = (generation,) if generation else ()
         self._generators = [generator(run_seed, "explore", int(column), *again) for column in self.columns]
+        self._draws = [explorer.of(self.columns[i : i + 1]).draw for i in range(n)]
         self._observation: Tree = None
         self._restarted = np.zeros(n, bool)
         self._template: Template | None = None
-
-    def collect(
-        self,
-        steps: int,
-        step: int,
-        n: int | None = None,
-        stride: int | None = None,
-        make_rows: MakeRows = Rows.allocate,
-    ) -> Steps:
-        """`steps` time steps of the first `n` environments (all where None).
-
-        step: environment steps of the run so far. stride: by how much each time step advances them, which is the number
-        of environments that the whole run steps; n where None. make_rows: where to write.
-        """
-        n = len(self.columns) if n is None else n
-        # A native simulator cannot step a part: it steps everything, and the columns that were not asked for lose rows.
-        width = len(self.columns) if self.environments.native else n
-        rows = make_rows(self.template(), steps, width)
-        ends = self._fill(rows, step, n if stride is None else stride)
-        restarted = self._restarted[:n].copy()
-        self._restarted[:n], self._restarted[n:width] = False, True
-        return rows.to_steps(ends, self.columns[:n], restarted)
+        self.expected = SHORTEST  # time steps that a round of episodes makes room for: those of the last one
 
     def template(self) -> Template:
         """What a row looks like: found by acting once, with noise of its own."""
         if self._template is None:
             observation = self._first_observation()
-            noise = self._explorer.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
-            self._template = Template.of(observation, self._explorer(self.actor.act(observation), noise, 0))
+            # The explorer of the whole run draws: where its parts differ in what they draw, every worker says so.
+            noise = self._of_all.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
+            memory = np.full_like(self._memory, np.nan)
+            self._template = Template.of(observation, self._explorer(self.actor.act(observation), noise, 0, memory))
         return self._template
 
     def _first_observation(self) -> Tree:
@@ -92,67 +105,106 @@ class Collector:
             self._observation = self.environments.reset()
         return self._observation
 
-    def _fill(self, rows: Rows, step: int, stride: int) -> Ends:
-        act, explorer, take = self.actor.act, self._explorer, self.environments.step
-        steps, n = rows.reward.shape
-        noise = self._draw(steps, n)
-        total, length, counters = self._total[:n], self._length[:n], self._counters
-        observation = self._observation if n == len(self.columns) else trees.rows(self._observation, slice(n))
-        index: list[tuple[int, int]] = []
-        finals: list[Tree] = []
-        episodes: list[EpisodeEnd] = []
-        for t in range(steps):
-            choice = explorer(act(observation), noise[t], step)
+    def stretch(
+        self,
+        rows: Rows,
+        noise: np.ndarray,
+        clock: Clock,
+        positions: tuple[int, ...],
+        ends: list[End],
+        halt: Callable[[list[End]], bool],
+    ) -> Plan[tuple[int, list[int]]]:
+        """Time steps of the environments at these positions, one in each column of `rows` and `noise` [T, n, k].
+
+        ends: what ended is added. halt: told of all ends whenever there is a new one, says whether to stop there.
+        Returns the time step after the last, and the positions whose episodes were lost, where it stops, too.
+        """
+        first = positions == self.everyone[: len(positions)]
+        who: Any = slice(len(positions)) if first else np.array(positions)
+        at = None if first else positions
+        act, explorer = self.actor.act, self._explorer if first else self._of_all.of(self.columns[who])
+        total, length, memory, counters = self._total[who], self._length[who], self._memory[who], self._counters
+        observation, step, t = trees.rows(self._observation, who), clock.step + clock.start * clock.stride, clock.start
+        lost: list[int] = []
+        while t < clock.stop and not lost:
+            choice = explorer(act(observation), noise[t], step, memory)
             trees.put(rows.observation, t, observation)
             rows.action[t] = choice.action
             for name, value in choice.extras.items():
                 rows.extras[name][t] = value
-            observation, reward, terminated, truncated, final = take(choice.action)
+            observation, reward, terminated, truncated, final = yield choice.action, at
             rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
             total += reward
             length += 1
-            for i in sorted(final):
-                index.append((t, i))
-                finals.append(final[i])
-                episodes.append(self._end_episode(i, not terminated[i]))
             counters[0] += 1
-            step += stride
-        trees.put(rows.observation, steps, observation)
-        self._keep(observation, n)
-        return Ends.of(index, finals, episodes, self.template().observation)
+            t += 1
+            step += clock.stride
+            if final:
+                for i in sorted(final):
+                    if isinstance(final[i], Lost):
+                        lost.append(positions[i])
+                    else:
+                        episode = self._end_episode(positions[i], length[i], total[i], not terminated[i])
+                        ends.append(End(t - 1, positions[i], final[i], episode))
+                    total[i], length[i], memory[i] = 0.0, 0, np.nan
+                if halt(ends):
+                    break
+        self._total[who], self._length[who], self._memory[who] = total, length, memory
+        self._keep(observation, positions)
+        return t, lost
 
-    def _draw(self, steps: int, n: int) -> np.ndarray:
-        """Noise [steps, n, k]: each environment has a generator of its own, whichever worker it is in."""
-        space = self.environments.spaces.action
-        draws = [self._explorer.draw(rng, steps, space) for rng in self._generators[:n]]
-        return np.stack(draws, axis=1)
-
-    def _end_episode(self, i: int, truncated: bool) -> EpisodeEnd:
-        number, episode, length = int(self.columns[i]), int(self._episode[i]), int(self._length[i])
-        end = EpisodeEnd(number, episode, length, float(self._total[i]), bool(truncated))
-        self._total[i], self._length[i] = 0.0, 0
+    def _end_episode(self, i: int, length: int, total: float, truncated: bool) -> EpisodeEnd:
         self._episode[i] += 1
-        return end
+        return EpisodeEnd(int(self.columns[i]), int(self._episode[i]) - 1, int(length), float(total), bool(truncated))
 
-    def _keep(self, observation: Tree, n: int) -> None:
-        if n < len(self.columns):
+    def _keep(self, observation: Tree, positions: tuple[int, ...]) -> None:
+        if len(positions) < len(self.everyone):
             everything = trees.map(np.copy, self._observation)
-            trees.put(everything, slice(n), observation)
+            trees.put(everything, list(positions), observation)
             observation = everything
         self._observation = observation
 
-    def cut(self) -> None:
-        """What is collected next does not continue what was collected before."""
-        self._restarted[:] = True
+    def observations(self, positions: tuple[int, ...]) -> Tree:
+        """What the environments at these positions are to act on next, [n, ...]."""
+        if positions == self.everyone:
+            return self._observation
+        return trees.rows(self._observation, list(positions))
 
-    def abandon(self, observation: Tree, episodes: np.ndarray) -> None:
-        """Go on from `observation` [N, ...] of new episodes with these numbers; the open ones are lost."""
-        self._observation = observation
-        self._episode[:], self._length[:], self._total[:] = episodes, 0, 0.0
-        self.cut()
+    def draw(self, steps: int, positions: tuple[int, ...]) -> np.ndarray:
+        """Noise [steps, n, k]: each environment has a generator of its own, whichever worker it is in."""
+        space = self.environments.spaces.action
+        return np.stack([self._draws[i](self._generators[i], steps, space) for i in positions], axis=1)
+
+    def generators(self, positions: tuple[int, ...]) -> list[Any]:
+        """Where the generators are: before noise is drawn of which not all may be used."""
+        return [self._generators[i].bit_generator.state for i in positions]
+
+    def rewind(self, i: int, state: Any, steps: int) -> None:
+        """Put the generator of the environment at position i where it would be, had `steps` been drawn from `state`."""
+        self._generators[i].bit_generator.state = state
+        self._draws[i](self._generators[i], steps, self.environments.spaces.action)
+
+    def take_restarted(self, positions: tuple[int, ...]) -> np.ndarray:
+        """Whether the next row of each does not continue what was collected before, [n] bool; told once."""
+        told = self._restarted[list(positions)]
+        self._restarted[list(positions)] = False
+        return told
+
+    def cut(self, positions: tuple[int, ...] | slice = slice(None)) -> None:
+        """What is collected next does not continue what was collected before."""
+        at = positions if isinstance(positions, slice) else list(positions)
+        self._restarted[at], self._memory[at] = True, np.nan
+
+    def lose(self, position: int, observation: Tree, episode: int) -> None:
+        """The open episode is lost; the environment goes on from `observation` [...] of a new one with this number."""
+        self._observation = trees.map(np.copy, self._observation)
+        trees.put(self._observation, position, observation)
+        self._episode[position], self._length[position], self._total[position] = episode, 0, 0.0
+        self.cut((position,))
 
     def state(self) -> list[dict[str, Any]]:
-        """For each environment: its open episode, what it has earned in it so far, and its generator."""
+        """For each environment: its open episode, what it has earned in it so far, the explorer's memory of it, and its
+        generator."""
         self._first_observation()
         return [
             {
@@ -161,19 +213,25 @@ class Collector:
                 "length": int(self._length[i]),
                 "total": float(self._total[i]),
                 "restarted": bool(self._restarted[i]),
+                "memory": self._memory[i].copy(),
                 "generator": generator_state(self._generators[i]),
             }
             for i, opened in enumerate(self.environments.state())
         ]
 
     def restore(self, state: list[dict[str, Any]]) -> list[int]:
-        """Continue from `state`; returns the numbers of the environments that had to start a new episode."""
+        """Continue from `state`; returns the numbers of the environments that had to start a new episode.
+
+        Where the state holds no memory, or that of another explorer, exploration begins as at the start of an episode.
+        """
         self._observation, lost = self.environments.restore([column["open"] for column in state])
         for i, column in enumerate(state):
             restore_generator(self._generators[i], column["generator"])
             self._episode[i], self._length[i], self._total[i] = column["episode"], column["length"], column["total"]
             self._restarted[i] = column["restarted"]
+            memory: Any = column.get("memory")
+            self._memory[i] = memory if np.shape(memory) == self._memory[i].shape else np.nan
         for i in lost:
             self._episode[i] += 1
-            self._length[i], self._total[i], self._restarted[i] = 0, 0.0, True
+            self._length[i], self._total[i], self._restarted[i], self._memory[i] = 0, 0.0, True, np.nan
         return [int(self.columns[i]) for i in lost]

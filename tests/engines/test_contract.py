@@ -40,7 +40,7 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     explorers = [Greedy(), EpsilonGreedy(0.5)] if case.algorithm == "dqn" else [Greedy(), Sample()]
     for explorer in explorers:
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
-        action = explorer(output, noise, 0).action
+        action = explorer(output, noise, 0, np.empty((64, 0))).action
         if isinstance(explorer, Greedy) and isinstance(case.spaces.action, Box):
             action = np.clip(action, -1, 1)  # a Gaussian has no bounds; the environment's adapter clips it
         if not (isinstance(explorer, Sample) and isinstance(case.spaces.action, Box)):

@@ -10,6 +10,7 @@ from etude.schedules import Linear
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 N = 50_000
+NONE = np.empty((0, 0))  # the memory of explorers that have none
 BOX = Box(-1.0, 1.0, (2,), np.float32)
 CASES = [
     (Categorical, (4,), Discrete(4)),
@@ -32,18 +33,18 @@ def distribution(kind, shape, rng, n):
 def test_samples_fit_their_space_and_carry_their_log_probability(kind, shape, space, rng):
     policy = distribution(kind, shape, rng, 5)
     noise = Sample().draw(rng, 5, space)
-    action, extras = Sample()(policy, noise, 0)
+    action, extras = Sample()(policy, noise, 0, NONE)
     assert action.shape == (5, *space.shape)
     np.testing.assert_allclose(extras["log_prob"], policy.log_prob(action), rtol=1e-3, atol=1e-4)
     assert extras["log_prob"].dtype == np.float32
-    bare = Sample(log_prob=False)(policy, noise, 0)
+    bare = Sample(log_prob=False)(policy, noise, 0, NONE)
     np.testing.assert_array_equal(bare.action, action)
     assert bare.extras == {}
 
 
 def test_several_choices_take_a_number_each(rng):
     policy = MultiCategorical((np.zeros((N, 2), np.float32), np.zeros((N, 3), np.float32)))
-    action = Sample()(policy, Sample().draw(rng, N, MultiDiscrete([2, 3])), 0).action
+    action = Sample()(policy, Sample().draw(rng, N, MultiDiscrete([2, 3])), 0, NONE).action
     joint = np.bincount(action[:, 0] * 3 + action[:, 1], minlength=6)
     assert float(((joint - N / 6) ** 2 / (N / 6)).sum()) < 25.7  # 5 degrees of freedom, p = 1e-4
 
@@ -52,18 +53,18 @@ def test_greedy_takes_the_mode_of_distributions_and_the_best_of_values(rng):
     values = np.array([[0, 2, 1], [3, 3, 0]], np.float32)
     noise = Greedy().draw(rng, 2, Discrete(3))
     assert noise.shape == (2, 0)
-    np.testing.assert_array_equal(Greedy()(values, noise, 0).action, [1, 0])
-    np.testing.assert_array_equal(Greedy()(Categorical(values), noise, 0).action, [1, 0])
-    np.testing.assert_array_equal(Greedy()(Gaussian(values, values), noise, 0).action, values)
-    np.testing.assert_allclose(Greedy()(TanhGaussian(values, values), noise, 0).action, np.tanh(values))
-    np.testing.assert_array_equal(Greedy()(Deterministic(values), noise, 0).action, values)
+    np.testing.assert_array_equal(Greedy()(values, noise, 0, NONE).action, [1, 0])
+    np.testing.assert_array_equal(Greedy()(Categorical(values), noise, 0, NONE).action, [1, 0])
+    np.testing.assert_array_equal(Greedy()(Gaussian(values, values), noise, 0, NONE).action, values)
+    np.testing.assert_allclose(Greedy()(TanhGaussian(values, values), noise, 0, NONE).action, np.tanh(values))
+    np.testing.assert_array_equal(Greedy()(Deterministic(values), noise, 0, NONE).action, values)
 
 
 def test_gaussian_noise_has_its_deviation_and_is_clipped_to_the_canonical_bounds(rng):
     explorer = GaussianNoise(Linear(0.1, 0.5), total=100)
     policy = Deterministic(np.repeat(np.array([[0.0, 0.9]], np.float32), N, 0))
     noise = explorer.draw(rng, N, BOX)
-    start, end = explorer(policy, noise, 0).action, explorer(policy, noise, 100).action
+    start, end = explorer(policy, noise, 0, NONE).action, explorer(policy, noise, 100, NONE).action
     assert start.dtype == np.float32
     assert start[:, 0].mean() == pytest.approx(0, abs=0.003)
     assert start[:, 0].std() == pytest.approx(0.1, rel=0.02)
@@ -78,7 +79,7 @@ def test_masked_choices_are_never_sampled(rng):
         (Categorical(logits), Discrete(6)),
         (MultiCategorical((logits, logits)), MultiDiscrete([6, 6])),
     ):
-        action, extras = Sample()(policy, Sample().draw(rng, 5_000, space), 0)
+        action, extras = Sample()(policy, Sample().draw(rng, 5_000, space), 0, NONE)
         chosen = np.take_along_axis(logits, action.reshape(5_000, -1), 1)
         assert (chosen > -1e8).all()
         assert np.isfinite(extras["log_prob"]).all()
@@ -88,26 +89,26 @@ def test_a_mask_that_allows_nothing_is_the_environments_fault(rng):
     policy = Categorical(np.array([[0, 1], [-1e9, -1e9]], np.float32))
     for explorer in (Sample(), Greedy()):
         with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
-            explorer(policy, explorer.draw(rng, 2, Discrete(2)), 0)
+            explorer(policy, explorer.draw(rng, 2, Discrete(2)), 0, NONE)
 
 
 def test_switches_that_are_all_off_are_allowed(rng):
     policy = Bernoullis(np.full((2, 3), -1e9, np.float32))
-    assert not Sample()(policy, Sample().draw(rng, 2, MultiBinary(3)), 0).action.any()
+    assert not Sample()(policy, Sample().draw(rng, 2, MultiBinary(3)), 0, NONE).action.any()
 
 
 @pytest.mark.parametrize("explorer", [Sample(), Greedy(), GaussianNoise(0.1)], ids=lambda e: type(e).__name__)
 def test_distributions_that_are_not_finite_are_refused(explorer, rng):
     mean = np.array([[0, 0], [0, np.nan]], np.float32)
     with pytest.raises(NumericalError, match="environment 1 of 2.*NaN"):
-        explorer(TanhGaussian(mean, mean), explorer.draw(rng, 2, BOX), 0)
+        explorer(TanhGaussian(mean, mean), explorer.draw(rng, 2, BOX), 0, NONE)
 
 
 @pytest.mark.parametrize("explorer", [Sample(), GaussianNoise(0.1)], ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("output", [np.zeros((2, 2), np.float32), (np.zeros((2, 2), np.float32),)])
 def test_bare_arrays_are_refused_with_what_to_return(explorer, output, rng):
     with pytest.raises(ConfigError, match=r"needs a distribution.*Deterministic\(action\)"):
-        explorer(output, explorer.draw(rng, 2, BOX), 0)
+        explorer(output, explorer.draw(rng, 2, BOX), 0, NONE)
 
 
 @pytest.mark.parametrize("explorer", [Sample(), GaussianNoise(0.1)], ids=lambda e: type(e).__name__)
@@ -122,8 +123,8 @@ def test_drawing_in_parts_gives_the_same_numbers_as_at_once(explorer, space):
 @pytest.mark.parametrize(("kind", "shape", "space"), CASES, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_sample_does_not_depend_on_the_other_environments(kind, shape, space, rng):
     policy, noise = distribution(kind, shape, rng, 33), Sample().draw(rng, 33, space)
-    together = Sample()(policy, noise, 0)
+    together = Sample()(policy, noise, 0, NONE)
     for i in range(33):
-        alone = Sample()(kind(*(leaf[i : i + 1] for leaf in policy)), noise[i : i + 1], 0)
+        alone = Sample()(kind(*(leaf[i : i + 1] for leaf in policy)), noise[i : i + 1], 0, NONE)
         np.testing.assert_array_equal(alone.action[0], together.action[i])
         np.testing.assert_array_equal(alone.extras["log_prob"][0], together.extras["log_prob"][i])

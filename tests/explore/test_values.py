@@ -10,6 +10,7 @@ from etude.schedules import Linear
 from etude.spaces import Discrete
 
 N = 100_000
+NONE = np.empty((0, 0))  # the memory of explorers that have none
 EXPLORERS = [EpsilonGreedy(0.5), Boltzmann(0.7), BoltzmannGumbel(0.7), Greedy()]
 
 
@@ -21,7 +22,7 @@ def rng():
 def counts(explorer, values, rng, step=0):
     values = np.asarray(values, np.float32)
     noise = explorer.draw(rng, N, Discrete(len(values)))
-    action = explorer(np.repeat(values[None], N, 0), noise, step).action
+    action = explorer(np.repeat(values[None], N, 0), noise, step, NONE).action
     assert action.dtype == np.int64
     return np.bincount(action, minlength=len(values))
 
@@ -66,7 +67,7 @@ def test_masked_actions_are_never_chosen(explorer, rng):
     masked = rng.random(values.shape) < 0.5
     masked[np.arange(len(values)), rng.integers(0, 6, len(values))] = False
     values[masked] = -1e9
-    action = explorer(values, explorer.draw(rng, len(values), Discrete(6)), 0).action
+    action = explorer(values, explorer.draw(rng, len(values), Discrete(6)), 0, NONE).action
     assert not masked[np.arange(len(values)), action].any()
 
 
@@ -74,9 +75,9 @@ def test_the_largest_noise_below_one_stays_within_the_actions():
     largest = np.nextafter(np.float32(1), np.float32(0))
     noise = np.array([[0, largest], [0, largest]], np.float32)
     for n in range(1, 70):
-        assert (EpsilonGreedy(1.0)(np.zeros((2, n), np.float32), noise, 0).action == n - 1).all()
+        assert (EpsilonGreedy(1.0)(np.zeros((2, n), np.float32), noise, 0, NONE).action == n - 1).all()
         masked = np.array([[0.0] * n + [-1e9]] * 2, np.float32)
-        assert (EpsilonGreedy(1.0)(masked, noise, 0).action == n - 1).all()
+        assert (EpsilonGreedy(1.0)(masked, noise, 0, NONE).action == n - 1).all()
 
 
 def test_epsilon_follows_its_schedule_over_the_run(rng):
@@ -98,19 +99,19 @@ def test_values_that_are_not_finite_are_refused_with_the_environment(explorer, b
     values = np.zeros((3, 2), np.float32)
     values[1, 0] = bad
     with pytest.raises(NumericalError, match="environment 1 of 3.*learning rate"):
-        explorer(values, explorer.draw(rng, 3, Discrete(2)), 0)
+        explorer(values, explorer.draw(rng, 3, Discrete(2)), 0, NONE)
 
 
 @pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: type(explorer).__name__)
 def test_a_mask_that_allows_nothing_is_the_environments_fault(explorer, rng):
     values = np.array([[0, 1], [-1e9, -1e9]], np.float32)
     with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
-        explorer(values, explorer.draw(rng, 2, Discrete(2)), 0)
+        explorer(values, explorer.draw(rng, 2, Discrete(2)), 0, NONE)
 
 
 def test_a_distribution_is_refused_with_what_to_use_instead(rng):
     with pytest.raises(ConfigError, match="EpsilonGreedy chooses by action values.*a Categorical.*Sample"):
-        EpsilonGreedy(0.1)(Categorical(np.zeros((1, 2), np.float32)), np.zeros((1, 2), np.float32), 0)
+        EpsilonGreedy(0.1)(Categorical(np.zeros((1, 2), np.float32)), np.zeros((1, 2), np.float32), 0, NONE)
 
 
 @pytest.mark.parametrize("make", [lambda: EpsilonGreedy(1.5), lambda: Boltzmann(0.0), lambda: BoltzmannGumbel(-1.0)])
@@ -132,6 +133,6 @@ def test_drawing_in_parts_gives_the_same_numbers_as_at_once(explorer):
 def test_an_action_does_not_depend_on_the_other_environments(explorer, rng):
     values = rng.normal(size=(40, 3)).astype(np.float32)
     noise = explorer.draw(rng, 40, Discrete(3))
-    together = explorer(values, noise, 0).action
-    alone = [explorer(values[i : i + 1], noise[i : i + 1], 0).action[0] for i in range(40)]
+    together = explorer(values, noise, 0, NONE).action
+    alone = [explorer(values[i : i + 1], noise[i : i + 1], 0, NONE).action[0] for i in range(40)]
     np.testing.assert_array_equal(together, alone)

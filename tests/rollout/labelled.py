@@ -110,10 +110,15 @@ class Adder:
 class Noisy:
     """Actions are integers that encode the preference, the noise and the schedule's step."""
 
+    memory = 0
+
+    def of(self, columns: np.ndarray) -> Noisy:
+        return self
+
     def draw(self, rng: np.random.Generator, steps: int, action_space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int) -> Choice:
+    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         action = (output + 100 * noise[:, 0] + step).astype(np.int64) % 1000
         return Choice(action, {"log_prob": noise[:, 0].copy(), "at": np.full(len(output), step, np.int64)})
 

@@ -1,0 +1,213 @@
+"""Explorers made of others: one for each environment, or one for each agent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from etude import trees
+from etude.data import Choice
+from etude.errors import ConfigError
+from etude.explore.outputs import describe
+from etude.protocols import Explorer
+from etude.spaces import Box, Discrete, MultiDiscrete, Space
+from etude.spaces import describe as describe_space
+
+
+@dataclass(frozen=True)
+class Each:
+    """One explorer for each environment: environment c of the run takes number c modulo their count.
+
+    All must draw as many random numbers and keep as much memory; ConfigError where they differ.
+    """
+
+    explorers: Sequence[Explorer]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "explorers", tuple(self.explorers))
+        if not self.explorers:
+            raise ConfigError("Each needs at least one explorer; got none.")
+        _ = self.memory
+
+    @property
+    def memory(self) -> int:
+        return _one_width([explorer.memory for explorer in self.explorers], self.explorers, "remember")
+
+    def of(self, columns: np.ndarray) -> Explorer:
+        """The explorer of these environments, if it is one for all of them; else one that deals their rows out."""
+        chosen = np.asarray(columns) % len(self.explorers)
+        parts = []
+        for number in np.unique(chosen).tolist():
+            rows = np.flatnonzero(chosen == number)
+            parts.append((rows, self.explorers[number].of(np.asarray(columns)[rows])))
+        return parts[0][1] if len(parts) == 1 else _Dealt(self, tuple(parts))  # type: ignore[return-value]
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """The numbers of the first; a rollout asks `of` for the explorer of each environment and lets that one draw."""
+        widths = [explorer.draw(np.random.default_rng(0), 1, action_space).shape[1] for explorer in self.explorers]
+        _one_width(widths, self.explorers, "draw")
+        return self.explorers[0].draw(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        """For environments 0 to N - 1."""
+        return self.of(np.arange(len(noise)))(output, noise, step, memory)
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """`Each`, for some environments that have different explorers."""
+
+    each: Each
+    parts: tuple[tuple[np.ndarray, Explorer], ...]  # the rows of an explorer, in ascending order
+
+    @property
+    def memory(self) -> int:
+        return self.each.memory
+
+    def of(self, columns: np.ndarray) -> Explorer:
+        return self.each.of(columns)
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return self.each.draw(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        """For all of the environments, or the first of them."""
+        n, all_rows, choices = len(noise), [], []
+        for rows, explorer in self.parts:
+            rows = rows[rows < n]
+            if len(rows):
+                remembered = memory[rows]
+                all_rows.append(rows)
+                choices.append(explorer(trees.rows(output, rows), noise[rows], step, remembered))
+                memory[rows] = remembered
+        _check_alike(choices, "Each")
+        order = np.argsort(np.concatenate(all_rows))
+        extras = {name: np.concatenate([c.extras[name] for c in choices])[order] for name in choices[0].extras}
+        return Choice(np.concatenate([choice.action for choice in choices])[order], extras)
+
+
+@dataclass(frozen=True)
+class ByAgent:
+    """One explorer for each of several agents, which act at once. `output` is a tuple of what `act` returns for each.
+
+    The joint action: [N, agents] int64 (MultiDiscrete) where all agents have Discrete actions; theirs one after the
+    other, [N, sum of A], where all have Box ones. Extras [N] of the agents become [N, agents].
+
+    explorers: one for each agent, or one for all. spaces: the action space of each agent.
+    """
+
+    explorers: Explorer | Sequence[Explorer]
+    spaces: Sequence[Space]
+    memory: int = field(init=False, compare=False, repr=False)
+    _noise: tuple[slice, ...] = field(init=False, compare=False, repr=False)  # the part of each agent
+    _memory: tuple[slice, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        spaces = tuple(self.spaces)
+        several = isinstance(self.explorers, Sequence)
+        explorers: Any = tuple(self.explorers) if several else (self.explorers,) * len(spaces)  # type: ignore[arg-type]
+        if len(explorers) != len(spaces) or not spaces:
+            raise ConfigError(
+                f"ByAgent got {len(explorers)} explorers for {len(spaces)} agents. Give one for each agent, or one "
+                "alone for all of them."
+            )
+        if not any(all(isinstance(space, kind) for space in spaces) for kind in (Discrete, Box)):
+            raise ConfigError(
+                f"ByAgent: the agents' actions are {', '.join(map(describe_space, spaces))}; expected Discrete for all "
+                "or Box for all, which one array can hold."
+            )
+        drawn = [e.draw(np.random.default_rng(0), 1, s) for e, s in zip(explorers, spaces, strict=True)]
+        noise, memory = _slices([one.shape[1] for one in drawn]), _slices([e.memory for e in explorers])
+        made = {"explorers": explorers, "spaces": spaces, "_noise": noise, "_memory": memory, "memory": memory[-1].stop}
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
+
+    def of(self, columns: np.ndarray) -> ByAgent:
+        """With what each agent's explorer is for these environments."""
+        return ByAgent(tuple(explorer.of(columns) for explorer in self._explorers), self.spaces)
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """Step by step and agent by agent, so that chunks of any length give the same numbers."""
+        self._check_space(action_space)
+        noise = np.empty((steps, self._noise[-1].stop), np.float32)
+        for row in noise:
+            for explorer, space, part in zip(self._explorers, self.spaces, self._noise, strict=True):
+                row[part] = explorer.draw(rng, 1, space)[0]
+        return noise
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        if type(output) is not tuple or len(output) != len(self.spaces):
+            given = f"a tuple of {len(output)}" if type(output) is tuple else describe(output)
+            raise ConfigError(
+                f"ByAgent expects a tuple with the output for each of {len(self.spaces)} agents; the agent's act "
+                f"returned {given}. Return one output for each, in their order."
+            )
+        choices = [
+            explorer(one, noise[:, numbers], step, memory[:, kept])
+            for explorer, one, numbers, kept in zip(self._explorers, output, self._noise, self._memory, strict=True)
+        ]
+        _check_alike(choices, "ByAgent", rows=True)
+        extras = {name: np.stack([choice.extras[name] for choice in choices], 1) for name in choices[0].extras}
+        return Choice(self._joined([choice.action for choice in choices]), extras)
+
+    @property
+    def _explorers(self) -> tuple[Explorer, ...]:
+        return self.explorers  # type: ignore[return-value]
+
+    def _joined(self, actions: list[np.ndarray]) -> np.ndarray:
+        n = len(actions[0])
+        discrete = isinstance(self.spaces[0], Discrete)
+        for i, (action, space) in enumerate(zip(actions, self.spaces, strict=True)):
+            shape, kind = (n, *(space.shape or ())), "i" if discrete else "f"
+            if action.shape != shape or action.dtype.kind != kind:
+                raise ConfigError(
+                    f"ByAgent: {type(self._explorers[i]).__name__} made {action.dtype} actions {list(action.shape)} "
+                    f"for agent {i}, whose actions are {describe_space(space)}: expected {list(shape)}. Give that "
+                    "agent an explorer for such actions, or a network with as many outputs."
+                )
+        if discrete:
+            return np.stack(actions, 1).astype(np.int64, copy=False)
+        return np.concatenate([action.reshape(n, -1) for action in actions], 1)
+
+    def _check_space(self, action_space: Space) -> None:
+        if isinstance(self.spaces[0], Discrete):
+            choices = [int(space.n) for space in self.spaces]  # type: ignore[attr-defined]
+            fits = isinstance(action_space, MultiDiscrete) and action_space.nvec.tolist() == choices
+        else:
+            size = sum(math.prod(space.shape or ()) for space in self.spaces)
+            fits = isinstance(action_space, Box) and action_space.shape == (size,)
+        if not fits:
+            raise ConfigError(
+                f"ByAgent is for agents with {', '.join(map(describe_space, self.spaces))}; the environment takes "
+                f"{describe_space(action_space)}. Give ByAgent the action spaces of its agents."
+            )
+
+
+def _slices(widths: list[int]) -> tuple[slice, ...]:
+    ends = np.cumsum(widths).tolist()
+    return tuple(slice(end - width, end) for end, width in zip(ends, widths, strict=True))
+
+
+def _one_width(widths: list[int], explorers: Sequence[Explorer], what: str) -> int:
+    if len(set(widths)) > 1:
+        found = ", ".join(f"{type(e).__name__} {width}" for e, width in zip(explorers, widths, strict=True))
+        raise ConfigError(
+            f"Each: the explorers of all environments must {what} as many numbers for a step; here {found}. Use "
+            "explorers of one class with different parameters."
+        )
+    return widths[0]
+
+
+def _check_alike(choices: list[Choice], who: str, rows: bool = False) -> None:
+    """Choices can be put in one array; rows: each has its own shape, but their extras are alike."""
+    kinds = {(*(() if rows else (c.action.dtype, c.action.shape[1:])), *sorted(c.extras)) for c in choices}
+    if len(kinds) > 1:
+        found = ", ".join(f"{c.action.dtype} {list(c.action.shape)} with {sorted(c.extras)}" for c in choices)
+        raise ConfigError(
+            f"{who}: the explorers must make actions of one kind, with the same extras; here {found}. Use explorers of "
+            "one class with different parameters."
+        )
