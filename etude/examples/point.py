@@ -13,7 +13,6 @@ from gymnasium.spaces import Box, Dict
 
 SIDE = 5.0  # x and y are from 0 to here
 STEP = 1.0  # the longest step along each coordinate
-NEAR = 0.15  # within this distance, the goal is reached
 STEPS = 50  # after which an episode is truncated
 PIXELS = 160  # the side of a frame
 
@@ -27,6 +26,7 @@ class PointWorld(gym.Env):
     else -1. After 50 steps the episode is truncated.
     """
 
+    tolerance = 0.15  # nearer than this, the goal is reached
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None = None):
@@ -54,8 +54,8 @@ class PointWorld(gym.Env):
 
     @staticmethod
     def reached(achieved_goal: np.ndarray, desired_goal: np.ndarray) -> np.ndarray:
-        """Whether positions [..., 2] are within 0.15 of goals [..., 2]: [...] bool."""
-        return np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1) <= NEAR
+        """Whether positions [..., 2] are nearer than 0.15 to goals [..., 2]: [...] bool."""
+        return np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1) < PointWorld.tolerance
 
     @staticmethod
     def compute_reward(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any = None) -> np.ndarray:
@@ -70,7 +70,8 @@ class PointWorld(gym.Env):
         frame = np.full((PIXELS, PIXELS, 3), 255, np.uint8)
         rows, columns = np.mgrid[0:PIXELS, 0:PIXELS]
         x, y = (columns + 0.5) * SIDE / PIXELS, SIDE - (rows + 0.5) * SIDE / PIXELS
-        for centre, radius, colour in ((self._goal, NEAR, (60, 170, 80)), (self._position, 0.1, (40, 80, 200))):
+        discs = (self._goal, self.tolerance, (60, 170, 80)), (self._position, 0.1, (40, 80, 200))
+        for centre, radius, colour in discs:
             frame[np.hypot(x - centre[0], y - centre[1]) <= radius] = colour
         return frame
 

@@ -9,8 +9,8 @@ from worlds import Counter, Scripted, always
 
 from etude import trees
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
-from etude.envs.actions import Actions
-from etude.errors import EnvironmentFault, SpaceError
+from etude.envs.actions import Actions, OwnUnits
+from etude.errors import EnvironmentFault, NumericalError, SpaceError
 
 ZEROS = np.zeros(2, np.float32)
 
@@ -53,6 +53,29 @@ def test_every_scaled_action_is_legal(dtype):
 
 def test_whole_numbered_boxes_are_rounded_to_the_nearest():
     assert Actions(Box(0, 10, (1,), np.int64)).convert(np.array([[0.09], [0.11]], np.float32)).tolist() == [[5], [6]]
+
+
+def test_actions_in_the_environment_s_own_units_are_only_clipped_and_cast():
+    low, high = np.array([0, -np.inf, 10], np.float64), np.array([1, np.inf, 30], np.float64)
+    actions = Actions(Box(low, high, dtype=np.float64), OwnUnits)
+    assert actions.space == Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    converted = actions.convert(np.array([[0.5, 700, 20], [-3, -0.25, 99]], np.float32))
+    assert converted.dtype == np.float64
+    assert converted.tolist() == [[0.5, 700, 20], [0, -0.25, 30]]
+
+
+def test_own_units_of_whole_numbers_are_rounded_and_do_not_wrap_around():
+    actions = Actions(Box(0, 255, (2,), np.uint8), OwnUnits)
+    assert actions.convert(np.array([[1.6, -7], [300, 254.4]], np.float32)).tolist() == [[2, 0], [255, 254]]
+
+
+def test_own_units_refuse_what_is_not_finite():
+    with pytest.raises(NumericalError, match="for environment 1: not finite"):
+        Actions(Box(-1, 1, (1,)), OwnUnits).convert(np.array([[0], [np.nan]], np.float32))
+
+
+def test_own_units_change_nothing_for_discrete_actions():
+    assert Actions(Discrete(3, start=4), OwnUnits).convert(np.array([2])).tolist() == [6]
 
 
 def test_discrete_actions_are_counted_from_their_start():

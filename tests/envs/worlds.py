@@ -67,3 +67,71 @@ class Scripted(gym.Env):
 def always(*values):
     """A script that gives the same five values at every step."""
     return lambda t: values
+
+
+class Old:
+    """In the style of old Gym: no base class, a bare observation, one `done`. Observes (seed, t); ends at `length`."""
+
+    observation_space = Box(-1, 2.0**31, (2,), np.float64)
+    action_space = Discrete(2)
+
+    def __init__(self, length=3, limited=False):
+        self.length, self.limited, self.given, self.t, self.closed = length, limited, -1, 0, False
+
+    def seed(self, seed):
+        self.given = seed
+
+    def reset(self):
+        self.t = 0
+        return np.array([self.given, 0.0])
+
+    def step(self, action):
+        self.t += 1
+        done = self.t >= self.length
+        info = {"TimeLimit.truncated": True} if done and self.limited else {}
+        return np.array([self.given, self.t], np.float64), 1.0, done, info
+
+    def close(self):
+        self.closed = True
+
+
+class Relay:
+    """A parallel environment by its methods alone. Agent i observes (seed, i, t) and earns 10**i a step.
+
+    ends: for each agent the step at which it ends, and how: {"b": (2, "terminated"), "a": (4, "truncated")}. Names in
+    an order that is not sorted. It checks that it is asked to step the agents that still play, and no others.
+    """
+
+    def __init__(self, ends=None, actions=None):
+        self.ends = {"b": (3, "terminated"), "a": (3, "terminated")} if ends is None else ends
+        self.possible_agents = list(self.ends)
+        self._actions = actions or {name: Discrete(2 + i) for i, name in enumerate(self.possible_agents)}
+        self.agents, self.given, self.t, self.seen = [], -1, 0, []
+
+    def observation_space(self, agent):
+        return Box(-1, 2.0**31, (3,), np.float64)
+
+    def action_space(self, agent):
+        return self._actions[agent]
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.given, self.t = list(self.possible_agents), -1 if seed is None else seed, 0
+        return self._observe(self.agents), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        assert list(actions) == self.agents, (actions, self.agents)
+        self.seen.append(actions)
+        self.t += 1
+        playing, rewards = self.agents, {name: 10.0 ** self.possible_agents.index(name) for name in self.agents}
+        flags = [{name: self.ends[name] == (self.t, how) for name in playing} for how in ("terminated", "truncated")]
+        self.agents = [name for name in playing if self.ends[name][0] > self.t]
+        return self._observe(playing), rewards, *flags, {name: {} for name in playing}
+
+    def render(self):
+        return None
+
+    def close(self):
+        pass
+
+    def _observe(self, names):
+        return {name: np.array([self.given, self.possible_agents.index(name), self.t], np.float64) for name in names}
