@@ -14,6 +14,7 @@ import numpy as np
 from etude import spaces as spaces_
 from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError
+from etude.replay.episodes import Episodes
 from etude.replay.frames import FrameStacks
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
 from etude.replay.sizes import Extras, bytes_needed
@@ -78,6 +79,8 @@ class Ring:
         self.extras = {name: zeros((self.rows, *shape), dtype) for name, (shape, dtype) in (extras or {}).items()}
         self.head = np.zeros(environments, np.int64)  # [N] the slot that the next row of each column goes to
         self.filled = np.zeros(environments, np.int64)  # [N] rows of each column
+        self.written = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
+        self.episodes = Episodes(self.kind, self.head, self.filled, self.written)
         self._columns = list(range(environments))
         self.version = 0  # changes whenever the contents do
         self._length, self._even = 0, True
@@ -104,6 +107,7 @@ class Ring:
         self.observations.clear(rows)
         self.kind[-self.environments :] = EDGE
         self.head[:] = self.filled[:] = 0
+        self.written += self.slots
         self._settle()
 
     def trim(self, keep: int | np.ndarray) -> np.ndarray:
@@ -113,7 +117,7 @@ class Ring:
             [N]. Columns that hold fewer keep them. An episode that is cut through keeps its later part.
         """
         wanted = np.asarray(keep if np.ndim(keep) else -(-keep // self.environments))
-        if wanted.shape not in ((), (self.environments,)) or wanted.min() < 0:
+        if wanted.shape not in ((), (self.environments,)) or np.min(keep) < 0:
             raise ConfigError(
                 f"Ring.trim: keep = {keep}; expected a number of rows, or one for each of {self.environments} columns, "
                 "of at least 0."
@@ -157,11 +161,13 @@ class Ring:
         if together:
             self.head[:] = (head + times) % self.slots
             self.filled[:] = size = min(int(self.filled[0]) + times, self.limit)
+            self.written += times
             self._length = size * self.environments
             self.version += 1
         else:
             self.head[columns] = (self.head[columns] + times) % self.slots
             self.filled[columns] = np.minimum(self.filled[columns] + times, self.limit)
+            self.written[columns] += times
             self._settle()
         return where
 
@@ -206,6 +212,22 @@ class Ring:
     def following(self, rows: np.ndarray) -> Tree:
         """The true observations that followed these rows: [*rows.shape, ...]."""
         return self.observations.after(rows, self.ahead(rows), self.kind.take(rows))
+
+    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]:
+        """`observation` and `following` together."""
+        return self.observations.pair(rows, self.ahead(rows), self.kind.take(rows))
+
+    def following_part(self, key: str, rows: np.ndarray) -> Tree:
+        """The part of this key of Dict observations that followed these rows."""
+        return self.observations.part(key).after(rows, self.ahead(rows), self.kind.take(rows))
+
+    def actions(self, rows: np.ndarray) -> np.ndarray:
+        """The actions of these rows: [*rows.shape, ...]."""
+        return self.action.take(rows, 0)
+
+    def outcome(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rewards [*rows.shape, ...] and `kind` [*rows.shape] of these rows, as arrays of their own."""
+        return self.reward.take(rows, 0), self.kind.take(rows)
 
     def stored(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The extras of these rows."""

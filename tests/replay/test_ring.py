@@ -1,6 +1,7 @@
 """Whatever is added, a ring gives back what the environments did: compared with a plain-Python record."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,64 @@ def test_every_transition_is_true_after_random_additions(spaces, stack, seed):
         ring.add(random_steps(world, rng))
         ring.check()
         assert_all_transitions_are_true(ring, world)
+
+
+def trim(ring: Ring, world: World, keep) -> None:
+    """Trim a ring and the record of its world."""
+    before = ring.locate(np.arange(len(ring))).tolist()
+    gone = ring.trim(keep)
+    after = ring.locate(np.arange(len(ring))).tolist()
+    assert sorted(before) == sorted(gone.tolist() + after)
+    wanted = keep if np.ndim(keep) else [-(-keep // 3)] * 3
+    world.columns = [rows[-most:] if most else [] for rows, most in zip(world.columns, wanted, strict=True)]
+
+
+@KINDS
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_every_transition_is_true_after_random_additions_trims_and_restarts(spaces, stack, seed):
+    rng = np.random.default_rng(seed)
+    ring, world = ring_and_world(spaces, stack, rng, p_end=float(rng.choice([0.02, 0.2, 0.7])))
+    for _ in range(16):
+        if rng.random() < 0.5:
+            ring.add(random_steps(world, rng))
+        elif rng.random() < 0.1:
+            ring.clear()
+            world.columns = [[], [], []]
+            world.at = [[episode + 1, 0] for episode, _ in world.at]
+        else:
+            trim(ring, world, int(rng.integers(0, 3 * ring.limit + 3)) if rng.random() < 0.6 else rng.integers(0, 9, 3))
+        ring.check()
+        assert_all_transitions_are_true(ring, world)
+        twin = Ring(spaces, ring.capacity, 3, LOG_PROB, stack)
+        twin.restore(deepcopy(ring.state()))
+        twin.check()
+        assert_all_transitions_are_true(twin, world)
+
+
+def test_a_trimmed_ring_keeps_the_newest_rows_of_each_column():
+    ring, world = ring_and_world(VECTOR, 1, np.random.default_rng(0), limit=10)
+    ring.add(world.step(8)), ring.add(world.step(1, [0]))
+    assert len(ring.trim(100)) == 0
+    trim(ring, world, 13)  # five of each
+    assert ring.filled.tolist() == [5, 5, 5] and len(ring) == 15
+    trim(ring, world, np.array([0, 9, 2]))
+    assert ring.filled.tolist() == [0, 5, 2]
+    assert_all_transitions_are_true(ring, world)
+    for wrong in (-1, np.array([1, 2]), np.array([1, -2, 3])):
+        with pytest.raises(ConfigError, match="Ring.trim: keep = .*3 columns"):
+            ring.trim(wrong)
+
+
+@KINDS
+def test_trimming_frees_what_episodes_ended_with(spaces, stack):
+    ring, world = ring_and_world(spaces, stack, np.random.default_rng(0), p_end=2.0, limit=10)
+    ring.add(world.step(10))
+    finals = (ring.observations if stack == 1 else ring.observations.inner).finals
+    assert len(finals) == 30
+    ring.trim(6)
+    ring.check()
+    assert len(finals) == 3 * (2 + stack - 1)  # older frames of the oldest stack end with their episodes
 
 
 @KINDS
@@ -181,6 +240,7 @@ def test_a_partly_filled_ring_saves_only_what_it_holds():
         (Ring(NESTED, 30, 3, LOG_PROB), "observation was"),
         (Ring(VECTOR, 30, 2, LOG_PROB), "environments was 3, is 2"),
         (Ring(VECTOR, 30, 3), "extras was"),
+        (Ring(VECTOR, 30, 3, LOG_PROB, 1, (2,)), r"reward was \[\], is \[2\]"),
     ],
 )
 def test_a_ring_refuses_the_state_of_another(other, word):
@@ -212,6 +272,22 @@ def test_wrong_steps_are_refused_with_a_reason():
     assert_all_transitions_are_true(ring, world)
 
 
+def test_rewards_of_several_agents_are_stored_with_each_row():
+    ring, world = Ring(VECTOR, 12, 3, reward_shape=(2,)), World(VECTOR, 3, np.random.default_rng(0))
+    seen = []
+    for times in (3, 2, 7):
+        steps = world.step(times)
+        both = replace(steps, reward=np.stack([steps.reward, 10 * steps.reward], -1))
+        assert len(both) == 3 * times and both.shape == (times, 3)
+        ring.add(both)
+        seen += both.reward.tolist()
+    assert len(ring) == 12
+    rows = ring.locate(np.arange(12))
+    assert ring.reward[rows].reshape(4, 3, 2).tolist() == seen[-4:]
+    with pytest.raises(SpaceError, match=r"reward .* shape \(\); expected \(2,\)"):
+        ring.add(world.step(1))
+
+
 def test_observations_that_are_no_stacks_are_refused():
     spaces = Spaces(Box(0, 255, (2, 1, 3), np.uint8), Discrete(50))
     with pytest.raises(ConfigError, match="frame_stack = 4, but no observation is a stack"):
@@ -240,7 +316,9 @@ def test_four_frames_take_at_most_8000_bytes_a_transition():
 
 @KINDS
 def test_the_bytes_are_known_before_a_ring_is_built(spaces, stack):
-    assert bytes_needed(spaces, 300, 3, LOG_PROB, stack) == Ring(spaces, 300, 3, LOG_PROB, stack).nbytes
+    for shape in ((), (2,)):
+        needed = bytes_needed(spaces, 300, 3, LOG_PROB, stack, shape)
+        assert needed == Ring(spaces, 300, 3, LOG_PROB, stack, shape).nbytes
 
 
 def test_a_ring_that_does_not_fit_in_memory_is_refused_before_it_is_built(monkeypatch):
