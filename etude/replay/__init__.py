@@ -1,13 +1,16 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
 from etude.replay.buffer import Buffer, Selector, View
+from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
-from etude.replay.selectors import Epochs, Recent, Uniform
+from etude.replay.selectors import Epochs, Passes, Recent, Uniform
+from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
+from etude.replay.trajectories import Triplets
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
-    "Advantages", "Buffer", "Epochs", "NStep", "OneStep", "Prioritised", "Recent", "Ring", "Selector", "Uniform",
-    "View", "bytes_needed",
+    "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
+    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
 ]  # fmt: skip

@@ -61,6 +61,48 @@ class Recent:
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
+class Passes:
+    """Shuffled passes over all rows that go on from call to call. A new one begins where a pass is through, or rows
+    came or went since the last call; the few rows that would make a smaller last batch sit out. ConfigError if there
+    are fewer rows than a batch has.
+
+    A pass is not saved: between two learning phases there are new rows, and with them a new pass.
+    """
+
+    def __init__(self) -> None:
+        self._left = np.zeros(0, np.int64)  # positions of this pass that are still to come
+        self._version = -1  # of the ring that it passes over
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        if len(ring) < n:
+            raise ConfigError(
+                f"A batch of {n} was asked for, but the replay holds {len(ring)} steps; expected a batch that is no "
+                "larger. Lower the batch size or collect more steps."
+            )
+        if ring.version != self._version:
+            self._left, self._version = self._left[:0], ring.version
+        parts, wanted = [], k
+        while wanted:
+            if len(self._left) < n:
+                self._left = rng.permutation(len(ring))
+            batches = min(wanted, len(self._left) // n)
+            parts.append(self._left[: batches * n])
+            self._left = self._left[batches * n :]
+            wanted -= batches
+        return ring.locate(np.concatenate(parts).reshape(k, n)), np.ones((k, n), np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
 class Epochs:
     """Shuffled passes over all rows, for on-policy learning. Each pass is a new permutation, cut into `len(ring) // n`
     batches; the few rows that would make a smaller last one sit out that pass. ConfigError if there are fewer."""

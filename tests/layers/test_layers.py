@@ -18,8 +18,8 @@ FLOORS = {
     3: "agent engines algorithms presets",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop",
-    6: "solo tuning serving language",
-    7: "report cli",
+    6: "report solo tuning serving language",
+    7: "cli examples",
 }
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
 ON_ONE_FLOOR = {  # what may import what beside it
@@ -42,7 +42,7 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("loop", "cadence"),
     ("run", "audience"),
     ("run_directory", "checkpoint"),
-    ("cli", "report"),
+    ("solo", "report"),
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow"}
 EDGES = {"rich", "tyro", "matplotlib", "tensorboardX", "imageio", "imageio_ffmpeg", "wandb"}
@@ -155,7 +155,7 @@ def test_there_are_no_import_cycles_also_none_hidden_in_functions():
 
 
 def test_frameworks_are_imported_in_ops_and_engines_only():
-    assert outside_faults(ROOT, FRAMEWORKS, {"ops", "engines"}) == []
+    assert outside_faults(ROOT, FRAMEWORKS, {"ops", "engines", "examples"}) == []
 
 
 def test_what_draws_and_prints_is_imported_at_the_edges_only():
