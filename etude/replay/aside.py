@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from etude import trees
@@ -39,6 +41,12 @@ class Aside:
         self.used += fresh
         trees.put(self.rows, numbers, values)
         return numbers
+
+    def part(self, key: str) -> Aside:
+        """The part of this key of rows that are dicts, to be read until the next `put`."""
+        part = copy(self)
+        part.rows = self.rows[key]
+        return part
 
     def release(self, numbers: np.ndarray) -> None:
         """Free rows for others."""

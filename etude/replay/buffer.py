@@ -24,6 +24,10 @@ class View(Protocol):
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
 
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
 
 class Selector(Protocol):
     """See `selectors`."""
@@ -90,10 +94,16 @@ class Buffer:
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data for `restore`. The arrays are views of the ring: write them before the next `add`."""
-        return {"ring": self.ring.state(), "selector": self.selector.state(), "generator": generator_state(self.rng)}
+        return {
+            "ring": self.ring.state(),
+            "selector": self.selector.state(),
+            "view": self.view.state(),
+            "generator": generator_state(self.rng),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; CheckpointError where it is that of a ring that was built otherwise."""
         self.ring.restore(state["ring"])
         self.selector.restore(state["selector"])
+        self.view.restore(state["view"])
         restore_generator(self.rng, state["generator"])

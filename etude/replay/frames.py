@@ -6,6 +6,7 @@ an episode's first stack (repeated, black, or whatever the environment's wrapper
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ class FrameStacks:
         following = self._map(complete, frames, newest)
         observation = self._map(lambda stacked, read: read[..., :-1, :, :] if stacked else read, frames)
         return self._map(_last_axis, observation), self._map(_last_axis, following)
+
+    def part(self, key: str) -> FrameStacks:
+        """The part of this key of Dict observations, to be read until the next `write`."""
+        part = copy(self)
+        part.template, part.inner, part.starts = self.template[key], self.inner.part(key), self.starts.part(key)
+        return part
 
     def clear(self, rows: int) -> None:
         """Forget everything; the first `rows` rows are those that were written."""

@@ -6,6 +6,8 @@ The observation after a row is in the next slot, unless the row ended its episod
 
 from __future__ import annotations
 
+from copy import copy
+
 import numpy as np
 
 from etude import trees
@@ -66,6 +68,12 @@ class Whole:
     def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
         """`at` and `after` together."""
         return take(self.kept, rows), self.after(rows, successors, kind)
+
+    def part(self, key: str) -> Whole:
+        """The part of this key of Dict observations, to be read until the next `write`."""
+        part = copy(self)
+        part.kept, part.finals = self.kept[key], self.finals.part(key)
+        return part
 
     def clear(self, rows: int) -> None:
         """Forget everything; the first `rows` rows are those that were written."""

@@ -1,18 +1,21 @@
 """How rows of a ring become a batch. A view is called with (ring, rows [k, n], weight [k, n]) and returns a `Batch`.
 
 Everywhere: `discount` is 0 where the episode terminated; where it was truncated, or goes on, the value of the true next
-observation counts. `gamma`, `lambda_` and `reward_scale` are plain attributes that may be changed at any time.
+observation counts. `place` tells the rows that a batch really starts from, `state` and `restore` keep what a view draws
+random numbers from. `gamma`, `lambda_` and `reward_scale` are plain attributes that may be changed at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from etude import trees
 from etude.data import Batch
 from etude.errors import ConfigError
+from etude.replay.reading import Reading
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
 from etude.trees import Tree
 
@@ -27,19 +30,28 @@ class OneStep:
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        kind = ring.kind.take(rows)
-        observation, following = ring.observations.pair(rows, ring.ahead(rows), kind)
+    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+        """Every row can be asked for."""
+        return rows
+
+    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        reward, kind = ring.outcome(rows)
+        observation, following = ring.pair(rows)
         return Batch(
             observation=observation,
-            action=ring.action.take(rows, 0),
-            reward=_scaled(ring.reward.take(rows), self.reward_scale),
-            discount=_discounts(self.gamma).take(kind),
+            action=ring.actions(rows),
+            reward=scaled(reward, self.reward_scale),
+            discount=discounts(self.gamma).take(kind),
             next_observation=following,
             weight=weight,
             index=rows,
             extras=ring.stored(rows),
         )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 class NStep:
@@ -58,26 +70,34 @@ class NStep:
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        steps = np.arange(self.n).reshape(-1, *[1] * rows.ndim)
-        path = ring.ahead(rows, steps)  # [n, *rows.shape]
-        taken = steps < ring.until_head(rows)
-        taken[1:] &= np.logical_and.accumulate(ring.kind.take(path[:-1]) == 0)
+    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+        """Every row can be asked for."""
+        return rows
+
+    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        path, taken = ring.episodes.path(rows, self.n)  # [n, *rows.shape]
+        rewards, kind = ring.outcome(path)
+        # The end of the episode is in `taken`; under other goals it may end earlier.
+        taken[1:] &= np.logical_and.accumulate(kind[:-1] == 0)
         count = taken.sum(0)
         powers = np.power(self.gamma, np.arange(self.n + 1)).astype(np.float32)
-        rewards = np.where(taken, ring.reward.take(path), np.float32(0))
-        reward = (powers[:-1] @ rewards.reshape(self.n, -1)).reshape(rows.shape)
-        last = ring.ahead(rows, count - 1)
+        rewards[~taken] = 0.0
+        reward = (powers[:-1] @ rewards.reshape(self.n, -1)).reshape(rewards.shape[1:])
         return Batch(
             observation=ring.observation(rows),
-            action=ring.action.take(rows, 0),
-            reward=_scaled(reward, self.reward_scale),
-            discount=powers.take(count) * _discounts(1.0).take(ring.kind.take(last)),
-            next_observation=ring.following(last),
+            action=ring.actions(rows),
+            reward=scaled(reward, self.reward_scale),
+            discount=powers.take(count) * discounts(1.0).take((kind * taken).max(0)),
+            next_observation=ring.following(ring.ahead(rows, count - 1)),
             weight=weight,
             index=rows,
             extras=ring.stored(rows),
         )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
 
 
 class Advantages:
@@ -100,19 +120,30 @@ class Advantages:
         self.gamma, self.lambda_ = hyper["gamma"], hyper["lambda_"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        if ring.reward.ndim > 1:
+            raise ConfigError(
+                f"The rewards in the replay are of shape {ring.reward.shape[1:]}, one for each of several agents; "
+                "advantages are those of one reward and one value. Give the environment one reward (`reward_done`), or "
+                "learn from transitions (OneStep, NStep)."
+            )
         basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
         if basis != self._basis:
             self._estimates, self._basis = self._estimate(ring), basis
         return Batch(
             observation=ring.observation(rows),
             action=ring.action.take(rows, 0),
-            reward=_scaled(ring.reward.take(rows), self.reward_scale),
-            discount=_discounts(self.gamma).take(ring.kind.take(rows)),
+            reward=scaled(ring.reward.take(rows), self.reward_scale),
+            discount=discounts(self.gamma).take(ring.kind.take(rows)),
             next_observation=None,
             weight=weight,
             index=rows,
             extras=ring.stored(rows) | {name: array.take(rows) for name, array in self._estimates.items()},
         )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
 
     def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
         """Estimates for every flat row of the ring; those of rows that are not stored mean nothing."""
@@ -171,11 +202,11 @@ def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     return array
 
 
-def _scaled(reward: np.ndarray, scale: float) -> np.ndarray:
+def scaled(reward: np.ndarray, scale: float) -> np.ndarray:
     return reward if scale == 1.0 else reward * np.float32(scale)
 
 
-def _discounts(gamma: float) -> np.ndarray:
+def discounts(gamma: float) -> np.ndarray:
     """The discount for each value of `Ring.kind`."""
     table = np.full(4, gamma, np.float32)
     table[TERMINATED] = table[TERMINATED | TRUNCATED] = 0.0

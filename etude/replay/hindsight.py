@@ -1,0 +1,132 @@
+"""Hindsight: what was reached is taken for what was wanted. Andrychowicz et al. 2017, arXiv:1707.01495."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from etude.data import Batch
+from etude.errors import ConfigError
+from etude.replay.episodes import Episodes
+from etude.replay.goals import GoalRewards, Relabelled, RewardDone
+from etude.replay.reading import Reading, TransitionView
+from etude.replay.views import Advantages
+from etude.seeding import generator_state, restore_generator
+from etude.spaces import Dict, Space, describe
+
+GOALS = ("observation", "achieved_goal", "desired_goal")
+
+
+def future(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many steps later: any step of the episode from the row's own on."""
+    return rng.integers(episodes.after(rows) + 1)
+
+
+def final(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many steps later: the last one of the episode."""
+    return episodes.after(rows)
+
+
+def episode(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many steps later (or earlier): any step of the episode."""
+    before = episodes.before(rows)
+    return rng.integers(before + episodes.after(rows) + 1) - before
+
+
+STRATEGIES: dict[str, Callable[[Episodes, np.ndarray, np.random.Generator], np.ndarray]] = {
+    "future": future,
+    "final": final,
+    "episode": episode,
+}
+
+
+class Hindsight:
+    """Another view of transitions, of which a share is given new goals when they are sampled.
+
+    view: OneStep, NStep, Sequences, Triplets: it reads a ring whose goals were others (see `goals.Relabelled`).
+    reward_done: `(achieved_goal [..., g], goal [..., g]) -> (reward [...], done [...])`, what a step that led to the
+        achieved goal is worth and whether it ends the episode. It is called on whole arrays where it can take them,
+        and otherwise pair by pair (see `goals.GoalRewards`). Views of several steps ask about each of them, with one
+        goal, and end where `done` is true.
+    rng: the view's own generator, part of its state.
+    strategy: which step of the row's episode the goal is taken from: "future", uniformly from the row on (its own
+        outcome included); "final", the last one; "episode", uniformly from all of it. The goal is what was achieved
+        *after* that step. Of an episode that is open, or partly forgotten, the steps that are stored count.
+    share: how likely each sampled row is to get a new goal; 0.8 is four of five, the paper's k = 4. The others keep
+        goal, reward and end.
+
+    Observations are those of goal environments: Dict with `observation`, `achieved_goal` and `desired_goal`.
+    """
+
+    def __init__(
+        self,
+        view: TransitionView,
+        reward_done: RewardDone,
+        rng: np.random.Generator,
+        strategy: str = "future",
+        share: float = 0.8,
+    ):
+        if strategy not in STRATEGIES or not 0.0 <= share <= 1.0:
+            raise ConfigError(
+                f"Hindsight: strategy = {strategy!r}, share = {share}; expected a strategy of {', '.join(STRATEGIES)} "
+                "and a share from 0 to 1."
+            )
+        if isinstance(view, Advantages):
+            raise ConfigError(
+                "Hindsight cannot be combined with advantages: those of a policy that acted for other goals are not "
+                "defined. Use a view of transitions, OneStep or NStep, and an algorithm that learns off-policy."
+            )
+        self.view, self.rng, self.strategy, self.share = view, rng, strategy, share
+        self.rewards = GoalRewards(reward_done)
+
+    @property
+    def reward_scale(self) -> float:
+        """Multiplies all rewards, new ones included."""
+        return self.view.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: float) -> None:
+        self.view.reward_scale = scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma."""
+        self.view.adjust(hyper)
+
+    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+        return self.view.place(ring, rows)
+
+    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        _require_goals(ring.spaces.observation)
+        start = self.view.place(ring, rows)
+        chosen = self.rng.random(rows.shape) < self.share
+        from_ = start[chosen]
+        reached = ring.ahead(from_, STRATEGIES[self.strategy](ring.episodes, from_, self.rng))
+        goal = ring.following_part("achieved_goal", reached)
+        batch = self.view(Relabelled(ring, chosen, goal, self.rewards), start, weight)
+        return batch if start is rows else replace(batch, index=rows)
+
+    def state(self) -> dict[str, Any]:
+        return {"generator": generator_state(self.rng), "whole": self.rewards.whole, "view": self.view.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        restore_generator(self.rng, state["generator"])
+        self.rewards.whole = state["whole"]
+        self.view.restore(state["view"])
+
+
+def _require_goals(space: Space) -> None:
+    if not isinstance(space, Dict) or not set(GOALS) <= set(space.spaces):
+        raise ConfigError(
+            f"Hindsight needs observations that tell goals, Dict(observation, achieved_goal, desired_goal); got "
+            f"{describe(space)}. Return such a dict from the environment, as those of Gymnasium-Robotics do, or leave "
+            "hindsight out."
+        )
+    achieved, desired = space["achieved_goal"], space["desired_goal"]
+    if achieved.shape != desired.shape:
+        raise ConfigError(
+            f"Hindsight takes achieved goals for desired ones, but their shapes differ: achieved_goal is "
+            f"{describe(achieved)}, desired_goal {describe(desired)}. Give both the same space."
+        )

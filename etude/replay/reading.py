@@ -1,0 +1,58 @@
+"""What views read: a ring, or a ring seen otherwise, as `Hindsight` sees one whose goals were others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.data import Batch
+from etude.replay.episodes import Episodes
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+class Reading(Protocol):
+    """The methods of `Ring` that views of transitions use. The last axes of `rows` are those of the rows that the view
+    was called with; axes of its own (the steps of a path) come before them."""
+
+    spaces: Spaces
+    episodes: Episodes
+
+    def __len__(self) -> int: ...
+
+    def locate(self, positions: np.ndarray) -> np.ndarray: ...
+
+    def ahead(self, rows: np.ndarray, count: int | np.ndarray = 1) -> np.ndarray: ...
+
+    def observation(self, rows: np.ndarray) -> Tree: ...
+
+    def following(self, rows: np.ndarray) -> Tree: ...
+
+    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]: ...
+
+    def following_part(self, key: str, rows: np.ndarray) -> Tree: ...
+
+    def actions(self, rows: np.ndarray) -> np.ndarray: ...
+
+    def outcome(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def stored(self, rows: np.ndarray) -> dict[str, np.ndarray]: ...
+
+
+class TransitionView(Protocol):
+    """A view that needs no more than a `Reading`: its batches are made of rows of episodes."""
+
+    reward_scale: float
+
+    def adjust(self, hyper: Mapping[str, float]) -> None: ...
+
+    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+        """The rows that a batch really starts from when these are asked for; placed once more, they stay."""
+
+    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
