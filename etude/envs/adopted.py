@@ -73,7 +73,7 @@ class Adopted:
         self.env = env
         if found:
             old = OldStyle(env, name)
-            self.env, self.notes = old, (note(name, found, old.seeded),)
+            self.env, self.notes = old, (note(_name(env), found, old.seeded),)
 
 
 class Lent(gym.Env):

@@ -22,6 +22,8 @@ class WrongReward(Exception):
 class Rewards(Protocol):
     """What the rewards of one kind of environment look like."""
 
+    shape: tuple[int, ...]  # of those of one environment: () or (agents,)
+
     def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """(rewards [n] or [n, agents], what they count for in the returns of episodes [n]), both float32. Raises
         WrongReward."""
@@ -32,6 +34,8 @@ class Rewards(Protocol):
 
 class OneReward:
     """One number from each environment, which is also what it counts for."""
+
+    shape: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self._finite = Finite()
@@ -73,7 +77,7 @@ class TeamRewards:
     """A TeamReward from each environment."""
 
     def __init__(self, names: tuple[str, ...]):
-        self._names = names
+        self._names, self.shape = names, (len(names),)
 
     def gather(self, rewards: list[TeamReward]) -> tuple[np.ndarray, np.ndarray]:
         """See `Rewards`."""

@@ -62,6 +62,7 @@ class LoopEnvironments:
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
         self._rewards = rewards or OneReward()
+        self.reward_shape = self._rewards.shape
         self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does

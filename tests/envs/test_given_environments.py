@@ -96,6 +96,7 @@ def test_one_instance_several_times_in_a_list_is_never_stepped_by_two_columns():
     made.reset()
     made.step(np.zeros(3, np.int64))
     assert env.t == 1
+    assert env.seeds[-1] == episode_seed(0, 0, 0)
 
 
 def test_copies_leave_the_instance_alone():
@@ -127,6 +128,17 @@ def test_what_it_is_is_described_before_anything_is_stepped():
     assert (described.team, described.notes) == (None, ())
     own = GivenEnvironments.of("Pendulum-v1", 0, OwnUnits).describe()
     assert own.spaces.action == Box(-2, 2, (1,), np.float32)
+
+
+def test_what_several_columns_share_is_looked_at_once():
+    made = []
+
+    def make():
+        made.append(Counter())
+        return made[-1]
+
+    GivenEnvironments.of([make] * 4, 0).describe()
+    assert len(made) == 1
 
 
 def test_entries_with_different_spaces_are_refused_also_where_no_process_holds_two():

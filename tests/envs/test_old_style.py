@@ -63,7 +63,7 @@ def test_a_gymnasium_class_with_a_bare_reset_is_adapted_too():
 
 
 def test_there_is_one_warning_and_it_says_what_was_adapted():
-    (told,) = GivenEnvironments.of([Old] * 3, 0).describe().notes
+    (told,) = GivenEnvironments.of([Old, lambda: Old(), lambda: Old()], 0).describe().notes
     assert told == (
         "Old is in the style of old Gym (it is no gymnasium.Env, reset takes no seed, reset returns a bare "
         "observation) and is adapted: done counts as terminated, or as truncated where "
