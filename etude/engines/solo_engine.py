@@ -1,0 +1,194 @@
+"""Agents that are one object: a class of the user's own with networks, `action`, `__call__` (the loss) and
+`update_param`, and optimizers of Keras or torch. The values of its variables stay in the user's own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.data import Batch, Update
+from etude.engines.solo_export import exported
+from etude.engines.summary import check_finite
+from etude.errors import CheckpointError, ConfigError, NetworkError
+from etude.networks.dense import DenseActor, Layer
+from etude.protocols import Weights
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class Calling:
+    """How the methods of an agent are called.
+
+    arguments: from stacked batches to (s, a, next_s, r, d) of `__call__`, trees of arrays [k, B, ...].
+    present: from observations [N, ...] to what `action` gets; picklable, where workers are to act.
+    agents: None, or how many agents there are: `action(s, i)` is then called for each i.
+    """
+
+    spaces: Spaces
+    arguments: Callable[[Batch], tuple]
+    present: Callable[[Tree], Any]
+    agents: int | None = None
+
+
+class Held(Protocol):
+    """The variables that an agent's attributes hold, in its own framework."""
+
+    agent: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all variables."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Of those in `param`."""
+
+    def read(self, names: Iterable[str]) -> Weights:
+        """The values of these variables."""
+
+    def write(self, weights: Weights) -> None:
+        """Give variables values."""
+
+    def chains(self) -> list[tuple[Layer, ...]]:
+        """The layers of every network that is a chain of dense layers and activations."""
+
+
+def load(held: Held, weights: Weights) -> None:
+    """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
+    unknown = sorted(weights.keys() - set(held.names))
+    if unknown:
+        raise NetworkError(f"There is no weight named {unknown[0]!r}; the agent has {', '.join(sorted(held.names))}.")
+    for name, own in held.read(weights).items():
+        if np.shape(weights[name]) != own.shape:
+            raise NetworkError(f"Weight {name!r} has shape {np.shape(weights[name])}; the agent's has {own.shape}.")
+    held.write(weights)
+
+
+def load_trained(held: Held, weights: Weights) -> None:
+    """Give the variables in `param` values; raises NetworkError unless these are all of them."""
+    missing = sorted(set(held.trained) - weights.keys())
+    if missing:
+        raise NetworkError(f"The weights lack {missing[0]!r}, which param of {type(held.agent).__name__} holds.")
+    load(held, weights)
+
+
+class SoloBackend(Protocol):
+    """What differs between frameworks."""
+
+    name: str
+    device: str
+    traces: int  # how often `__call__` was traced
+    held: Held
+
+    def act(self, observation: Any) -> Any:
+        """What `action` returns for [N, ...] arrays, in NumPy."""
+
+    def prepare(self, arguments: Any) -> None:
+        """Make variables that networks make at their first call, from the arguments [B, ...] of one batch."""
+
+    def learn(self, arguments: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """k gradient steps: (losses [k, L], td_error [k, B], ratio [k, B])."""
+
+    def update_param(self) -> None:
+        """Call the agent's `update_param`."""
+
+    def state(self) -> dict[str, Any]:
+        """What learning goes on from besides the variables: optimizers, generators."""
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class SoloEngine:
+    """Evaluates and trains one object; see `solo_engine`."""
+
+    def __init__(self, agent: Any, calling: Calling, backend: SoloBackend):
+        self.agent, self.spaces, self._calling, self._backend = agent, calling.spaces, calling, backend
+        self.name, self.device = backend.name, backend.device
+
+    @property
+    def traces(self) -> int:
+        """How often the loss was traced: it does not rise when a float attribute of the agent changes."""
+        return self._backend.traces
+
+    def act(self, observation: Tree) -> Any:
+        """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
+        return self._backend.act(self._calling.present(observation))
+
+    def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
+        """k gradient steps in one call; `batches` has leading axes [k, B]. `hyper` is not read: the agent's own float
+        attributes are. Losses are named "loss", or "loss0", "loss1", ... where there are several.
+
+        Raises NumericalError on NaN, ConfigError where losses, optimizers and `param` do not fit together.
+        """
+        arguments = tuple(self._calling.arguments(batches))
+        if len(arguments) != 5:
+            raise ConfigError(f"arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
+        self._backend.prepare(arguments)
+        losses, td_error, ratio = self._backend.learn(arguments, batches.weight)
+        k, count = losses.shape
+        names = ["loss"] if count == 1 else [f"loss{i}" for i in range(count)]
+        means = losses.astype(np.float64).mean(0).tolist()
+        update = Update(dict(zip(names, means, strict=True)), {}, td_error, k, ratio)
+        check_finite(update)
+        return update
+
+    def update_param(self) -> None:
+        """Call the agent's `update_param`; what it changes is learned with from then on."""
+        self._backend.update_param()
+
+    def weights(self, names: Iterable[str] | None = None) -> Weights:
+        """These variables by name, or all that the agent's attributes hold, in NumPy."""
+        held = self._backend.held
+        return held.read(held.names if names is None else names)
+
+    def load(self, weights: Weights) -> None:
+        """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
+        load(self._backend.held, weights)
+
+    def parameters(self) -> Weights:
+        """The variables in `param`, by name."""
+        return self.weights(self._backend.held.trained)
+
+    def load_parameters(self, weights: Weights) -> None:
+        """Give the variables in `param` values; raises NetworkError unless these are all of them."""
+        load_trained(self._backend.held, weights)
+
+    def state(self) -> dict[str, Any]:
+        """Variables, optimizers and generators."""
+        return {"framework": self._backend.name, "values": self.weights(), **self._backend.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        if ("torch" in (state["framework"], self.name)) and state["framework"] != self.name:
+            raise CheckpointError(
+                f"The agent was saved on {state['framework']}; its optimizer cannot go on on {self.name}. Load its "
+                "weights only, or go on where it was saved."
+            )
+        self.load(state["values"])
+        self._backend.restore(state)
+
+    @property
+    def exportable(self) -> bool:
+        """Whether workers can act without the framework: see `actor`."""
+        return self._exported is not None
+
+    def actor(self) -> DenseActor | None:
+        """The network that `action` evaluates with its present weights, in NumPy, where it is plain dense layers."""
+        if self._exported is None:
+            return None
+        layers, names = self._exported.layers, self._exported.names
+        return DenseActor(layers, self.weights(names), self._calling.present)
+
+    @cached_property
+    def _exported(self) -> DenseActor | None:
+        if self._calling.agents is not None:
+            return None
+        before = self._backend.state()
+        found = exported(self, self._backend.held.chains(), self._calling.present, self.spaces.observation)
+        self._backend.restore(before)
+        return found

@@ -1,0 +1,221 @@
+"""Agents of one object in Keras on JAX: k gradient steps are one jitted loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
+from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
+from etude.engines.solo_param import no_gradient, read_losses
+from etude.errors import ConfigError
+
+_NEEDS_NUMBERS = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
+
+
+class _Scope(keras.StatelessScope):
+    """Variables have the values of the trace. One that was not found before would be a constant in compiled code."""
+
+    def __init__(self, agent: Any, variables: list[Any], values: list[Any]):
+        super().__init__(state_mapping=list(zip(variables, values, strict=True)))
+        self._agent = agent
+
+    def get_current_value(self, variable: Any) -> Any:
+        """Its value in this trace; ConfigError for a variable that the agent does not hold."""
+        value = super().get_current_value(variable)
+        if value is None:
+            raise ConfigError(
+                f"{type(self._agent).__name__} uses the variable {variable.path!r}, which none of its attributes "
+                "holds. Make networks and seed generators in __init__ and keep them as attributes of the agent, or in "
+                "lists and dicts that are."
+            )
+        return value
+
+
+class JaxProgram:
+    """See `solo_keras_training.Program`."""
+
+    name = "jax"
+
+    def __init__(self, parts: KerasParts, agents: int | None):
+        self.parts, self._agent, self._agents = parts, parts.agent, agents
+        self.traces = 0
+        self.forget()
+        device = next(iter([*parts.trained, *parts.others][0].value.devices()))
+        self.device = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
+
+    def forget(self) -> None:
+        """Compile anew: variables were added."""
+        self._acting = Compiled(self._agent, self._compile_act)
+        self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
+
+    def act(self, observation: Any) -> Any:
+        """What `action` returns for [N, ...] arrays, in NumPy."""
+        n = length(observation)
+        variables = [*self.parts.trained, *self.parts.others]
+        values = [variable.value for variable in variables]
+        with _explained(self._agent, "action"):
+            output, moved = self._acting(values, padded(observation, next_power(n)))
+        self._put(moved)
+        return each(lambda x: np.array(x)[:n] if np.ndim(x) else np.array(x), output)
+
+    def learn(self, arguments: Any, weight: np.ndarray) -> Any:
+        """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
+        k, parts = len(weight), self.parts
+        inputs = padded((arguments, weight), next_power(k))
+        state = (
+            [variable.value for variable in parts.trained],
+            [variable.value for variable in parts.others],
+            [[variable.value for variable in optimizer.variables] for optimizer in parts.optimizers],
+        )
+        settings = parts.settings()
+        if settings not in self._learning:
+            self._learning = {settings: Compiled(self._agent, self._compile_learn)}
+        with _explained(self._agent, "__call__"):
+            trained, moved, optimizers, records = self._learning[settings](state, inputs, k)
+        for variable, value in zip(parts.trained, trained, strict=True):
+            variable.assign(value)
+        for optimizer, values in zip(parts.optimizers, optimizers, strict=True):
+            for variable, value in zip(optimizer.variables, values, strict=True):
+                variable.assign(value)
+        self._put(moved)
+        return tuple(None if x is None else np.array(x)[:k] for x in records)
+
+    def _put(self, moved: dict[str, Any]) -> None:
+        for name, value in moved.items():
+            self.parts.held.variables[name].assign(value)
+
+    def _compile_act(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        variables = [*self.parts.trained, *self.parts.others]
+
+        def act(values: list[Any], observation: Any, hyper: Any) -> Any:
+            agent = bound.copy(_by_name(names, hyper), None)
+            with _Scope(self._agent, variables, values) as scope:
+                before = dict(scope.state_mapping)
+                output = acted(agent, observation, self._agents)
+            return each(jnp.asarray, output), self._moved(before, scope)
+
+        return jax.jit(act)
+
+    def _moved(self, before: dict[int, Any], scope: Any) -> dict[str, Any]:
+        """The values of the variables that no loss trains and that changed in the scope."""
+        after = scope.state_mapping
+        others = [variable for variable in self.parts.others if after[id(variable)] is not before[id(variable)]]
+        return {self.parts.held.named[id(variable)]: after[id(variable)] for variable in others}
+
+    def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        def learn(state: Any, inputs: Any, k: Any, hyper: Any) -> Any:
+            trained, others, optimizers = state
+            gradients, (_, record, moved) = self._traced(bound, names, (trained, others), _row(inputs, 0), hyper)
+            room = len(inputs[1])
+            records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
+            places = {name: _index(self.parts.others, self.parts.held.variables[name]) for name in moved}
+
+            def step(i: Any, carry: Any) -> Any:
+                trained, others, optimizers, records = carry
+                found, record, moved = gradients((trained, others), _row(inputs, i), hyper)
+                trained, optimizers = self._apply(found, trained, optimizers)
+                others = list(others)
+                for name, value in moved.items():
+                    others[places[name]] = value
+                records = jax.tree.map(lambda all, x: all.at[i].set(x), records, record)
+                return trained, others, optimizers, records
+
+            carry = jax.lax.fori_loop(0, k, step, (trained, others, optimizers, records))
+            trained, others, optimizers, records = carry
+            return trained, {name: others[place] for name, place in places.items()}, optimizers, records
+
+        return jax.jit(learn)
+
+    def _traced(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
+        """`_gradients` as a function that does not go through the agent's code again, and the shapes it returns."""
+        gradients = lambda variables, row, hyper: self._gradients(bound, names, variables, row, hyper)  # noqa: E731
+        closed, shapes = jax.make_jaxpr(gradients, return_shape=True)(variables, row, hyper)
+        losses = shapes[1][0].shape[0]
+        groups = [(loss, variable) for loss, group in enumerate(self.parts.groups) for variable in group]
+        for (loss, variable), connected in zip(groups, _connected(closed), strict=False):
+            if not connected:
+                raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, losses)
+        structure, run = jax.tree.structure(shapes), jaxpr_as_fun(closed)
+        return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments))), shapes
+
+    def _gradients(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
+        """(gradients by group, (losses [L], td_error, ratio), what else moved)."""
+        self.traces += 1
+        trained, others = variables
+        arguments, weight = row
+
+        def losses(trained: list[Any]) -> Any:
+            recorder = Recorder(weight)
+            agent = bound.copy(_by_name(names, hyper), recorder)
+            with _Scope(self._agent, [*self.parts.trained, *self.parts.others], [*trained, *others]) as scope:
+                before = dict(scope.state_mapping)
+                found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
+            return found, (recorder.td_error, recorder.ratio, self._moved(before, scope))
+
+        found, pull, (td_error, ratio, moved) = jax.vjp(losses, trained, has_aux=True)
+        gradients = []
+        for i, group in enumerate(self.parts.groups):
+            # Each loss is differentiated by itself; what this leaves unused is not computed by compiled code.
+            picked = [
+                jnp.ones_like(x) if j == min(i, len(found) - 1) else jnp.zeros_like(x) for j, x in enumerate(found)
+            ]
+            (own,) = pull(picked)
+            gradients.append([own[_index(self.parts.trained, variable)] for variable in group])
+        return gradients, (jnp.stack(found), td_error, ratio), moved
+
+    def _apply(self, gradients: list[list[Any]], trained: list[Any], optimizers: list[list[Any]]) -> Any:
+        trained, after = list(trained), []
+        for optimizer, group, own, values in zip(
+            self.parts.optimizers, self.parts.groups, gradients, optimizers, strict=True
+        ):
+            variables = [*self.parts.trained, *optimizer.variables]
+            with keras.StatelessScope(state_mapping=list(zip(variables, [*trained, *values], strict=True))) as scope:
+                optimizer.apply(own, group)
+            trained = [scope.get_current_value(variable) for variable in self.parts.trained]
+            after.append([scope.get_current_value(variable) for variable in optimizer.variables])
+        return trained, after
+
+
+class _explained:
+    """Tells what to do where an agent's code needs numbers that a trace does not have."""
+
+    def __init__(self, agent: Any, method: str):
+        self._agent, self._method = agent, method
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
+        if isinstance(problem, _NEEDS_NUMBERS):
+            raise not_traceable(self._agent, self._method, problem) from problem
+
+
+def _by_name(names: tuple[str, ...], hyper: Any) -> dict[str, Any]:
+    return {name: hyper[i] for i, name in enumerate(names)}
+
+
+def _row(tree: Any, i: Any) -> Any:
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(jnp.asarray(x), i, keepdims=False), tree)
+
+
+def _index(variables: list[Any], variable: Any) -> int:
+    return next(i for i, one in enumerate(variables) if one is variable)
+
+
+def _connected(closed: Any) -> list[bool]:
+    """For each output of a jaxpr, whether it is more than zeros that stand for "no gradient"."""
+    made = {id(out): equation for equation in closed.jaxpr.eqns for out in equation.outvars}
+    found = []
+    for out in closed.jaxpr.outvars:
+        equation = made.get(id(out))
+        source = (
+            out if equation is None else equation.invars[0] if equation.primitive.name == "broadcast_in_dim" else None
+        )
+        found.append(not (isinstance(source, jax.extend.core.Literal) and np.all(np.asarray(source.val) == 0)))
+    return found

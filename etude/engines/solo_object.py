@@ -1,0 +1,183 @@
+"""An agent that is one object, as engines see it: what it is made of, its hyperparameters, and copies of it whose
+hyperparameters and priorities are those of one compiled step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from etude import ops
+from etude.errors import ConfigError
+
+_VERSIONS = 8  # compiled functions that are kept for attributes that change back and forth
+_PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
+
+
+class Recorder:
+    """What `self.prioritized_replay` is inside `__call__`: takes the errors of the batch, and offers its weights.
+
+    weights: [B], the importance weights of the batch.
+    """
+
+    def __init__(self, weights: Any):
+        self.weights = weights
+        self.td_error: Any = None
+        self.ratio: Any = None
+
+    def update(self, TD: Any, ratio: Any = None) -> None:
+        """Report the error [B] of each example, and how likely its action is now over how likely it was when taken [B].
+
+        What was reported last counts; ConfigError where there is not one number per example.
+        """
+        self.td_error = self._of_each_example("TD", TD)
+        self.ratio = None if ratio is None else self._of_each_example("ratio", ratio)
+
+    def _of_each_example(self, name: str, value: Any) -> Any:
+        n = self.weights.shape[0]
+        if not isinstance(value, float | int) and np.prod(value.shape, dtype=int) == n:
+            return ops.stop_gradient(ops.cast(ops.reshape(value, (n,)), "float32"))
+        shape = () if isinstance(value, float | int) else tuple(value.shape)
+        raise ConfigError(
+            f"prioritized_replay.update got {name} of shape {shape} for a batch of {n}; expected one number per "
+            f"example, ({n},). Reduce the other axes, and leave the examples apart."
+        )
+
+
+def each(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of every array in nested dicts, lists and tuples; None stays. (Users also nest lists.)"""
+    if isinstance(tree, dict):
+        return {key: each(function, part) for key, part in tree.items()}
+    if isinstance(tree, list | tuple):
+        parts = [each(function, part) for part in tree]
+        return parts if isinstance(tree, list) else tuple(parts)
+    return None if tree is None else function(tree)
+
+
+def single(x: Any) -> np.ndarray:
+    """An array, with float64 as float32."""
+    x = np.asarray(x)
+    return x.astype(np.float32) if x.dtype == np.float64 else x
+
+
+def find(holder: Any, kinds: tuple[type, ...]) -> dict[str, Any]:
+    """The objects of these kinds among an object's attributes, also in lists, tuples and dicts, by name:
+    `attribute`, `attribute.0`, `attribute.key`. Each is found once; what only `param` holds comes last."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    attributes = {name: value for name, value in vars(holder).items() if name != "param"}
+    for name, attribute in (attributes | {"param": getattr(holder, "param", None)}).items():
+        found |= dict(_walk(attribute, name, kinds, seen))
+    return found
+
+
+def _walk(value: Any, path: str, kinds: tuple[type, ...], seen: set[int]) -> Iterator[tuple[str, Any]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else None
+    if id(value) in seen or (inner is None and not isinstance(value, kinds)):
+        return
+    seen.add(id(value))
+    if isinstance(value, kinds):
+        yield path, value
+    else:
+        for key, part in list(inner or ()):
+            yield from _walk(part, f"{path}.{key}", kinds, seen)
+
+
+def acted(agent: Any, s: Any, agents: int | None) -> Any:
+    """What `action` returns: for each of several agents, or for the one that there is."""
+    return agent.action(s) if agents is None else tuple(agent.action(s, i) for i in range(agents))
+
+
+def hyperparameters(agent: Any) -> dict[str, float]:
+    """The float attributes of an agent and its classes that do not begin with an underscore."""
+    found: dict[str, float] = {}
+    for holder in (*reversed(type(agent).__mro__), agent):
+        for name, value in vars(holder).items():
+            if isinstance(value, float | np.floating) and not name.startswith("_"):
+                found[name] = float(value)
+            else:
+                found.pop(name, None)
+    return found
+
+
+class Bound:
+    """Makes shallow copies of an agent with other attributes, and notes in `read` which attributes its code reads."""
+
+    def __init__(self, agent: Any):
+        self.agent = agent
+        self.read: set[str] = set()
+        kind, read = type(agent), self.read
+
+        def look_up(copy: Any, name: str) -> Any:
+            read.add(name)
+            return kind.__getattribute__(copy, name)
+
+        # A class attribute goes before a property of the same name, and instance attributes before it.
+        body = {"prioritized_replay": None, "__getattribute__": look_up, "__module__": kind.__module__}
+        self._kind = type(kind)(kind.__name__, (kind,), body)
+
+    def copy(self, hyper: dict[str, Any], recorder: Recorder | None) -> Any:
+        """The agent with these hyperparameters, and with the recorder that takes its priorities."""
+        copy = object.__new__(self._kind)
+        vars(copy).update(vars(self.agent) | hyper | {"prioritized_replay": recorder})
+        return copy
+
+    def key(self, hyper: dict[str, float]) -> Any:
+        """What a trace of the agent's code holds as constants: compiled functions are good for one key."""
+        constants = sorted(self.read - hyper.keys() - {"prioritized_replay"})
+        own = vars(self.agent)
+        return tuple(hyper), tuple((name, self._constant(name, own)) for name in constants)
+
+    def _constant(self, name: str, own: dict[str, Any]) -> Any:
+        if name in own:
+            return _fingerprint(own[name])
+        value = getattr(self.agent, name, None)  # a property, or an attribute of the class
+        return _fingerprint(value) if isinstance(value, (*_PLAIN, np.ndarray)) else None
+
+
+def _fingerprint(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, list | tuple):
+        return tuple(_fingerprint(part) for part in value)
+    if isinstance(value, dict):
+        return tuple((key, _fingerprint(part)) for key, part in value.items())
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    return id(value)
+
+
+class Compiled:
+    """A function of an agent's code that is compiled again only where a constant that its trace read has changed.
+
+    make(bound, names): the compiled function, whose traces read the agent through `bound` and take the hyperparameters
+    of these names as scalars in this order.
+    """
+
+    def __init__(self, agent: Any, make: Callable[[Bound, tuple[str, ...]], Callable[..., Any]]):
+        self._bound, self._make = Bound(agent), make
+        self._versions: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call it with `arguments` and, last, the hyperparameters [H] float32."""
+        hyper = hyperparameters(self._bound.agent)
+        key = self._bound.key(hyper)
+        if key not in self._versions:
+            if len(self._versions) == _VERSIONS:
+                del self._versions[next(iter(self._versions))]
+            self._versions[key] = self._make(self._bound, tuple(hyper))
+        function, known = self._versions[key], len(self._bound.read)
+        result = function(*arguments, np.array(list(hyper.values()), np.float32))
+        if len(self._bound.read) != known:  # this call traced: keys have more in them from now on
+            self._versions = {self._bound.key(hyper): function}
+        return result
+
+
+def not_traceable(agent: Any, method: str, problem: Exception) -> ConfigError:
+    """The error for code that needs numbers where there are only the symbols of a trace."""
+    return ConfigError(
+        f"{type(agent).__name__}.{method} turned an array into a Python number, bool or NumPy array, which code that "
+        "is compiled cannot do. Float attributes (gamma, clip, ...) are arrays there, too: compute with keras.ops, or "
+        f"begin the name of one that never changes with an underscore. {str(problem).splitlines()[0]}"
+    )

@@ -1,0 +1,141 @@
+"""Agents of one object in Keras on TensorFlow: k gradient steps are one function with a loop in its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
+from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
+from etude.engines.solo_param import no_gradient, read_losses
+from etude.errors import ConfigError
+
+_NEEDS_NUMBERS = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
+_NOT_COMPILED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
+
+
+class TensorFlowProgram:
+    """See `solo_keras_training.Program`."""
+
+    name = "tensorflow"
+
+    def __init__(self, parts: KerasParts, agents: int | None, jit_compile: bool):
+        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, agents, jit_compile
+        self.traces = 0
+        self.forget()
+        place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
+        self.device = "cpu" if place.device_type in (None, "CPU") else f"cuda:{place.device_index}"
+
+    def forget(self) -> None:
+        """Compile anew: variables were added."""
+        self._acting = Compiled(self._agent, self._compile_act)
+        self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
+
+    def act(self, observation: Any) -> Any:
+        """What `action` returns for [N, ...] arrays, in NumPy."""
+        n = length(observation)
+        with _Explained(self._agent, "action"):
+            output = self._acting(_tensors(padded(observation, next_power(n))))
+        return each(lambda x: x.numpy()[:n] if x.shape.rank else x.numpy(), output)
+
+    def learn(self, arguments: Any, weight: np.ndarray) -> Any:
+        """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
+        k, settings = len(weight), self.parts.settings()
+        if settings not in self._learning:
+            self._learning = {settings: Compiled(self._agent, self._compile_learn)}
+        inputs = _tensors(padded((arguments, weight), next_power(k)))
+        with _Explained(self._agent, "__call__"):
+            records = self._learning[settings](inputs, tf.constant(k))
+        return tuple(None if x is None else x.numpy()[:k] for x in records)
+
+    def _compile_act(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        def act(observation: Any, hyper: Any) -> Any:
+            agent = bound.copy(_by_name(names, hyper), None)
+            return each(tf.convert_to_tensor, acted(agent, observation, self._agents))
+
+        return tf.function(act, jit_compile=self._jit, autograph=False)
+
+    def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        def learn(inputs: Any, k: Any, hyper: Any) -> Any:
+            named = _by_name(names, hyper)
+            shapes = _outputs_of(lambda: self._losses(bound, named, _row(inputs, 0)))
+            room = inputs[1].shape[0]
+            records = [tf.TensorArray(x.dtype, room, element_shape=x.shape) for x in shapes if x is not None]
+
+            def step(i: Any, records: Any) -> Any:
+                found = [x for x in self._step(bound, named, _row(inputs, i)) if x is not None]
+                return i + 1, [array.write(i, x) for array, x in zip(records, found, strict=True)]
+
+            # One after the other: what one step writes to variables is read by the next.
+            _, records = tf.while_loop(lambda i, _: i < k, step, (tf.constant(0), records), parallel_iterations=1)
+            stacked = iter([array.stack() for array in records])
+            return tuple(None if x is None else next(stacked) for x in shapes)
+
+        return tf.function(learn, jit_compile=self._jit, autograph=False)
+
+    def _losses(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
+        """(losses [L], td_error, ratio)."""
+        self.traces += 1
+        arguments, weight = row
+        recorder = Recorder(weight)
+        agent = bound.copy(hyper, recorder)
+        found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
+        return tf.stack(found), recorder.td_error, recorder.ratio
+
+    def _step(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
+        groups = self.parts.groups
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch([variable.value for variable in self.parts.trained])
+            losses, td_error, ratio = self._losses(bound, hyper, row)
+            apart = tf.unstack(losses)
+        gradients = []
+        for i, group in enumerate(groups):
+            loss = min(i, len(apart) - 1)
+            own = tape.gradient(apart[loss], [variable.value for variable in group])
+            for variable, gradient in zip(group, own, strict=True):
+                if gradient is None:
+                    raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, len(apart))
+            gradients.append(own)
+        for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
+            optimizer.apply(own, group)
+        return losses, td_error, ratio
+
+
+class _Explained:
+    """Tells what to do where an agent's code cannot be traced or compiled."""
+
+    def __init__(self, agent: Any, method: str):
+        self._agent, self._method = agent, method
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
+        if isinstance(problem, _NEEDS_NUMBERS):
+            raise not_traceable(self._agent, self._method, problem) from problem
+        if isinstance(problem, _NOT_COMPILED) and ("XLA" in str(problem) or "compil" in str(problem)):
+            raise ConfigError(
+                f"XLA cannot compile {type(self._agent).__name__}.{self._method}: {str(problem).splitlines()[0]} Pass "
+                "jit_compile=False to run it without XLA, or use other operations."
+            ) from problem
+
+
+def _by_name(names: tuple[str, ...], hyper: Any) -> dict[str, Any]:
+    return {name: hyper[i] for i, name in enumerate(names)}
+
+
+def _tensors(tree: Any) -> Any:
+    return each(tf.convert_to_tensor, tree)
+
+
+def _row(tree: Any, i: Any) -> Any:
+    return each(lambda x: x[i], tree)
+
+
+def _outputs_of(function: Callable[[], Any]) -> Any:
+    """What a function returns, as tensors of a graph that is thrown away: their dtypes and shapes are known then."""
+    found: list = []
+    tf.function(lambda: found.append(function()), autograph=False).get_concrete_function()
+    return found[0]

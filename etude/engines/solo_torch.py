@@ -1,0 +1,148 @@
+"""Agents of one object in torch: eager steps with the user's own optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude import seeding
+from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
+from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
+from etude.engines.solo_torch_variables import TorchVariables
+from etude.errors import ConfigError
+
+
+class TorchSolo:
+    """See `solo_engine.SoloBackend`."""
+
+    name, traces = "torch", 0
+
+    def __init__(self, agent: Any, optimizers: Sequence[Any], agents: int | None, seed: int):
+        self._agent, self._agents, self._optimizers = agent, agents, tuple(optimizers)
+        groups = grouped(agent, self._optimizers, torch.Tensor) if self._optimizers else []
+        self._groups = [[variable for variable in group if variable.requires_grad] for group in groups]
+        check_trained(agent, self._groups)
+        for optimizer, group in zip(self._optimizers, self._groups, strict=True):
+            _check_optimizer(optimizer, group)
+        self.held = TorchVariables(agent)
+        self._device = next(iter(self.held.variables.values())).device
+        self.device = str(self._device)
+        self._bound = Bound(agent)
+        self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
+
+    def act(self, observation: Any) -> Any:
+        """What `action` returns for [N, ...] arrays, in NumPy."""
+        with self._drawing("act"), torch.no_grad():
+            output = acted(self._agent, self._tensors(observation), self._agents)
+        return each(lambda x: x.cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.asarray(x), output)
+
+    def learn(self, arguments: Any, weight: np.ndarray) -> Any:
+        """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
+        inputs = self._tensors((arguments, weight))
+        hyper = hyperparameters(self._agent)
+        steps = []
+        for i in range(len(weight)):
+            with self._drawing("learn"), torch.enable_grad():
+                steps.append(self._step(*each(lambda x, i=i: x[i], inputs), hyper))
+        stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
+        return tuple(None if x is None else x.cpu().numpy() for x in stacked)
+
+    def _step(self, arguments: Any, weight: Any, hyper: dict[str, float]) -> Any:
+        recorder = Recorder(weight)
+        found = self._bound.copy(hyper, recorder)(*arguments)
+        losses = read_losses(self._agent, found, weight, len(self._groups))
+        gradients = self._gradients(losses)
+        for optimizer, group, own in zip(self._optimizers, self._groups, gradients, strict=True):
+            for variable, gradient in zip(group, own, strict=True):
+                # Fused optimizers walk both in memory order, and the gradient of a permuted kernel comes permuted.
+                variable.grad = gradient.contiguous() if variable.is_contiguous() else gradient
+            optimizer.step()
+            optimizer.zero_grad()
+        return torch.stack([loss.detach() for loss in losses]), recorder.td_error, recorder.ratio
+
+    def _gradients(self, losses: list[Any]) -> list[Any]:
+        """For each group the gradients of its own loss, all at the same values of the variables."""
+        found = []
+        for i, group in enumerate(self._groups):
+            number, last = min(i, len(losses) - 1), i == len(self._groups) - 1
+            if not losses[number].requires_grad:
+                raise no_gradient(self._agent, self.held.named[id(group[0])], number, len(losses))
+            own = torch.autograd.grad(losses[number], group, retain_graph=not last, allow_unused=True)
+            for variable, gradient in zip(group, own, strict=True):
+                if gradient is None:
+                    raise no_gradient(self._agent, self.held.named[id(variable)], number, len(losses))
+            found.append(own)
+        return found
+
+    def prepare(self, arguments: Any) -> None:
+        """Nothing: modules are whole when they are made."""
+
+    @torch.no_grad()
+    def update_param(self) -> None:
+        """Call the agent's method, without recording for gradients."""
+        self._agent.update_param()
+
+    def state(self) -> dict[str, Any]:
+        """The optimizers, and the generators that torch's are seeded from."""
+        generators = {name: seeding.generator_state(rng) for name, rng in self._random.items()}
+        return {"optimizers": [_plain(one.state_dict()) for one in self._optimizers], "generators": generators}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        for name, rng in self._random.items():
+            seeding.restore_generator(rng, state["generators"][name])
+        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+            moments = {int(number): _tensors_of(one) for number, one in saved["state"].items()}
+            groups = [_tensors_of(group) for group in saved["param_groups"]]
+            optimizer.load_state_dict({**saved, "state": moments, "param_groups": groups})
+
+    def _tensors(self, tree: Any) -> Any:
+        def put(x: Any) -> torch.Tensor:
+            x = single(x)
+            return torch.as_tensor(x if x.flags.writeable else x.copy(), device=self._device)
+
+        return each(put, tree)
+
+    @contextmanager
+    def _drawing(self, purpose: str) -> Iterator[None]:
+        """Random numbers come from this engine's seed; the user's own generators are as before afterwards."""
+        cuda = [self._device] if self._device.type == "cuda" else []
+        with torch.random.fork_rng(cuda):
+            seed = int(self._random[purpose].integers(2**63))
+            torch.random.default_generator.manual_seed(seed)
+            if cuda:
+                with torch.cuda.device(self._device):
+                    torch.cuda.manual_seed(seed)
+            yield
+
+
+def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError(
+            f"An agent in PyTorch was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
+            "expected a torch.optim.Optimizer, such as torch.optim.Adam(model.param)."
+        )
+    own = {id(value) for part in optimizer.param_groups for value in part["params"] if value.requires_grad}
+    if own != {id(variable) for variable in group}:
+        raise ConfigError(
+            f"The {type(optimizer).__name__} optimizer holds {len(own)} parameters, and they are not the {len(group)} "
+            "that it is to train. Make it with those: torch.optim.Adam(model.param), or one with "
+            "model.param[0] and so on for a list of lists."
+        )
+
+
+def _plain(tree: Any) -> Any:
+    """An optimizer's state as arrays and plain data."""
+    if isinstance(tree, dict):
+        return {str(key): _plain(part) for key, part in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_plain(part) for part in tree)
+    return tree.detach().cpu().numpy().copy() if isinstance(tree, torch.Tensor) else tree
+
+
+def _tensors_of(tree: dict[str, Any]) -> dict[str, Any]:
+    return {key: torch.tensor(value) if isinstance(value, np.ndarray) else value for key, value in tree.items()}
