@@ -231,6 +231,10 @@ def test_a_partly_filled_ring_saves_only_what_it_holds():
     ring, world = ring_and_world(VECTOR, 1, np.random.default_rng(0), limit=1000)
     ring.add(world.step(10))
     assert len(ring.state()["reward"]) == 3 * 11  # ten rows and the pending observation
+    stacks, world = ring_and_world(STACKS, 3, np.random.default_rng(0), limit=1000)
+    stacks.add(world.step(10))
+    stacks.trim(15)
+    assert len(stacks.state()["reward"]) == 3 * 11
 
 
 @pytest.mark.parametrize(

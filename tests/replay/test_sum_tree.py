@@ -22,6 +22,13 @@ def test_masses_are_found_by_hand():
     assert tree.values(np.array([3, 0])).tolist() == [4, 1]
 
 
+def test_a_mass_on_the_border_of_two_values_belongs_to_the_later_one():
+    tree = tree_of(*[1.0] * 5000)
+    everywhere = np.arange(5000)
+    np.testing.assert_array_equal(tree.find(everywhere * 1.0), everywhere)
+    np.testing.assert_array_equal(tree.find(everywhere + 0.999), everywhere)
+
+
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1, 2, 3, 17, 1000, 1024, 1025, 9000]))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_changes_at_random_leave_exact_sums_and_the_values_of_a_plain_array(seed, size):
