@@ -108,8 +108,9 @@ class ByAgent:
 
     def __post_init__(self) -> None:
         spaces = tuple(self.spaces)
-        several = isinstance(self.explorers, Sequence)
-        explorers: Any = tuple(self.explorers) if several else (self.explorers,) * len(spaces)  # type: ignore[arg-type]
+        explorers: Any = tuple(self.explorers) if isinstance(self.explorers, Sequence) else (self.explorers,)
+        if len(explorers) == 1:
+            explorers *= len(spaces)
         if len(explorers) != len(spaces) or not spaces:
             raise ConfigError(
                 f"ByAgent got {len(explorers)} explorers for {len(spaces)} agents. Give one for each agent, or one "

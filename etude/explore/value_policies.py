@@ -64,7 +64,7 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
                 "from where epsilon only falls. Lower min_eps; for a constant epsilon use EpsGreedyQPolicy."
             )
 
-    def eps(self, step: int) -> float:
+    def epsilon(self, step: int) -> float:
         """Epsilon at this step."""
         return max(self.min_eps, self.initial_eps - self.decay_rate * step)
 
@@ -73,7 +73,7 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        return Choice(epsilon_greedy(check_values(output, "AdaptiveEpsGreedyPolicy"), noise, self.eps(step)), {})
+        return Choice(epsilon_greedy(check_values(output, "AdaptiveEpsGreedyPolicy"), noise, self.epsilon(step)), {})
 
     def select_action(self, q_values: np.ndarray, step_counter: int) -> int:
         """The action for the values [n] of one state, at a step of the training."""

@@ -143,6 +143,7 @@ def test_discrete_actions_of_agents_are_joined_in_one_array(rng):
 def test_one_explorer_serves_all_agents_with_noise_of_their_own(rng):
     spaces, n = [Discrete(2)] * 3, 20_000
     joint = ByAgent(BoltzmannQPolicy(), spaces)
+    assert joint == ByAgent([BoltzmannQPolicy()], spaces)
     output = tuple(np.zeros((n, 2), np.float32) for _ in spaces)
     action = joint(output, joint.draw(rng, n, MultiDiscrete([2, 2, 2])), 0, np.empty((n, 0))).action
     found = np.bincount(action @ [4, 2, 1], minlength=8)
@@ -200,7 +201,7 @@ def test_agents_may_have_an_explorer_for_each_environment():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ByAgent([Greedy()], [Discrete(2)] * 2), "1 explorers for 2 agents. Give one for each agent"),
+        (lambda: ByAgent([Greedy()] * 2, [Discrete(2)] * 3), "2 explorers for 3 agents. Give one for each agent"),
         (lambda: ByAgent(Greedy(), []), "0 agents"),
         (
             lambda: ByAgent(AsIs(), [Discrete(2), box(1)]),

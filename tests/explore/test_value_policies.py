@@ -83,7 +83,7 @@ def test_the_greedy_policy_takes_the_first_of_the_best():
 
 def test_adaptive_epsilon_falls_linearly_to_its_least():
     policy = AdaptiveEpsGreedyPolicy(0.9, 0.2, 0.001)
-    assert [policy.eps(step) for step in (0, 100, 700, 10**6)] == pytest.approx([0.9, 0.8, 0.2, 0.2])
+    assert [policy.epsilon(step) for step in (0, 100, 700, 10**6)] == pytest.approx([0.9, 0.8, 0.2, 0.2])
     rows = np.repeat([[0, 0, 0, 1]], N, 0)
     for step, epsilon in ((0, 0.9), (350, 0.55), (700, 0.2), (10**6, 0.2)):
         random = (choose(policy, rows, np.random.default_rng(3), step) != 3).mean()
