@@ -20,6 +20,18 @@ STACKS = Spaces(
     Dict({"code": Box(-np.inf, np.inf, (3,), np.float32), "image": Box(0, 255, (2, 1, 3), np.uint8)}), Discrete(50)
 )
 
+_IMAGE, _VECTOR = Box(0, 255, (2, 1, 3), np.uint8), Box(-np.inf, np.inf, (2,), np.float32)
+GOALS = Spaces(  # goals are small vectors, that are reached again and again
+    Dict(
+        {"code": STACKS.observation["code"], "observation": _IMAGE, "achieved_goal": _VECTOR, "desired_goal": _VECTOR}
+    ),
+    Discrete(50),
+)
+PICTURES = Spaces(  # goals are stacks of images
+    Dict({"code": STACKS.observation["code"], "observation": _IMAGE, "achieved_goal": _IMAGE, "desired_goal": _IMAGE}),
+    Discrete(50),
+)
+
 
 @dataclass
 class Row:
@@ -60,7 +72,26 @@ class World:
                 "code": vector,
                 "image": (vector.sum(1) % 251).astype(np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2),
             }
-        return {"code": vector, "image": np.array([self.stack(*code) for code in codes], np.uint8).reshape(-1, 2, 1, 3)}
+        images = np.array([self.stack(*code) for code in codes], np.uint8).reshape(-1, 2, 1, 3)
+        if self.spaces is STACKS:
+            return {"code": vector, "image": images}
+        achieved, desired = self.vector_goals(codes) if self.spaces is GOALS else self.picture_goals(codes)
+        return {"code": vector, "observation": images, "achieved_goal": achieved, "desired_goal": desired}
+
+    @staticmethod
+    def vector_goals(codes: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Achieved and desired goals [len(codes), 2]; those achieved in one episode repeat after six steps."""
+        achieved = [((environment + episode + t) % 2, t % 3) for environment, episode, t in codes]
+        desired = [(environment % 2, (environment + episode) % 3) for environment, episode, _ in codes]
+        return np.float32(achieved).reshape(-1, 2), np.float32(desired).reshape(-1, 2)
+
+    @staticmethod
+    def picture_goals(codes: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """The same as stacks [len(codes), 2, 1, 3]; those achieved repeat after three steps."""
+        achieved = [[s % 3 if s >= 0 else 5 for s in (t - 2, t - 1, t)] for _, _, t in codes]
+        desired = [[(environment + 10 * episode) % 256] * 3 for environment, episode, _ in codes]
+        image = lambda frames: np.uint8(frames).reshape(-1, 1, 1, 3).repeat(2, 1)  # noqa: E731
+        return image(achieved), image(desired)
 
     @staticmethod
     def stack(environment: int, episode: int, t: int) -> np.ndarray:
