@@ -11,7 +11,9 @@ import numpy as np
 
 from etude.errors import ConfigError
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.collector import Actor, Collector
+from etude.rollout.collector import SHORTEST, Actor, Collector
+from etude.rollout.episodes import Played
+from etude.rollout.plans import MakeRows, carry_out, chunk, piece
 from etude.rollout.rows import Ends, Rows, Template, capacity
 from etude.rollout.worker import Channel, Memory, counters_of
 
@@ -24,15 +26,18 @@ class PortableActor(Actor, Protocol):
 
 
 class Order(NamedTuple):
-    """Collect `steps` time steps of the first n environments; see `Collector.collect`."""
+    """What to collect: `steps` time steps of the first n environments (see `plans.chunk`), or, where that is None, one
+    episode of those at the positions `left`, on from time step `time` of the round (see `plans.whole_episodes`)."""
 
-    steps: int
     step: int
-    n: int
     stride: int
     version: int  # of the weights to act with; 0: those that the actor was made with
     weights: tuple[str, ...]  # the names of those that differ from then
-    cut: bool  # these steps do not continue what was collected before
+    cut: bool = False  # these steps do not continue what was collected before
+    steps: int | None = None
+    n: int = 0
+    left: tuple[int, ...] = ()
+    time: int = 0
 
 
 class Piece(NamedTuple):
@@ -44,6 +49,16 @@ class Piece(NamedTuple):
     width: int  # columns in the buffer
     ends: Ends
     restarted: np.ndarray
+
+
+class EpisodePiece(NamedTuple):
+    """Some of the time steps of the episodes that were ordered."""
+
+    buffer: int
+    template: Template | None
+    steps: int  # in the buffer
+    width: int
+    played: Played  # without its rows
 
 
 class Free(NamedTuple):
@@ -105,24 +120,46 @@ class Acting:
         self._free = len(self._buffers)
         if order.cut:
             self._collector.cut()
+        if order.steps is None:
+            self._play(order, channel)
+        else:
+            self._fill(order, order.steps, channel)
+
+    def _fill(self, order: Order, wanted: int, channel: Channel) -> None:
         width = len(self._collector.columns) if self._collector.environments.native else order.n
         room = self._room(width)
-        for start in range(0, order.steps, room):
-            while not self._free:
-                self.serve(channel.receive(), channel)
-            steps = min(room, order.steps - start)
-            channel.send(self._collect_piece(order, start, steps, width))
+        for start in range(0, wanted, room):
+            buffer, make_rows = self._next_buffer(channel)
+            steps, step = min(room, wanted - start), order.step + start * order.stride
+            plan = chunk(self._collector, steps, step, order.n, order.stride, make_rows)
+            done = carry_out(plan, self._collector.environments)
+            ends = Ends(done.final_index, done.final_observation, done.episodes)
+            channel.send(Piece(buffer, self._template_once(), steps, width, ends, done.restarted))
 
-    def _collect_piece(self, order: Order, start: int, steps: int, width: int) -> Piece:
+    def _play(self, order: Order, channel: Channel) -> None:
+        left, time, collector = order.left, order.time, self._collector
+        while left:
+            width = len(collector.columns) if collector.environments.native else len(left)
+            limit = min(self._room(width), time or collector.expected)
+            buffer, make_rows = self._next_buffer(channel)
+            plan = piece(collector, left, limit, order.step + time * order.stride, order.stride, make_rows)
+            played = carry_out(plan, collector.environments)._replace(rows=None)
+            left, time = played.left, time + played.steps
+            channel.send(EpisodePiece(buffer, self._template_once(), limit, width, played))
+        collector.expected = max(SHORTEST, time)
+
+    def _next_buffer(self, channel: Channel) -> tuple[int, MakeRows]:
+        """The number of a buffer that the parent has read, and how to make rows in it."""
+        while not self._free:
+            self.serve(channel.receive(), channel)
         buffer = self._written % len(self._buffers)
-        make_rows = partial(Rows.over, self._buffers[buffer])
-        step = order.step + start * order.stride
-        done = self._collector.collect(steps, step, order.n, order.stride, make_rows)
         self._written, self._free = self._written + 1, self._free - 1
+        return buffer, partial(Rows.over, self._buffers[buffer])
+
+    def _template_once(self) -> Template | None:
         template = None if self._told else self._collector.template()
         self._told = True
-        ends = Ends(done.final_index, done.final_observation, done.episodes)
-        return Piece(buffer, template, steps, width, ends, done.restarted)
+        return template
 
     def _room(self, width: int) -> int:
         size = len(self._buffers[0])

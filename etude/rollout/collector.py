@@ -14,7 +14,6 @@ from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
 from etude.trees import Tree
 
-
 SHORTEST = 64  # time steps
 
 Result = TypeVar("Result")

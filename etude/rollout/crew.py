@@ -34,6 +34,7 @@ class PoolOptions:
     restarts: int = 5  # how often in a row one worker may fail before the pool gives up
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = 4 << 20  # bytes of each worker's two buffers
+    halves: bool = False  # where this process acts: for one half of the workers while the other half steps
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "restart"):
@@ -84,6 +85,15 @@ class Crew:
                 return
         for number in sorted(ready):
             yield ready[number], self._judge(ready[number], ready[number].answer())
+
+    def hear(self, worker: Worker) -> Any:
+        """The next answer of one worker, or the Failure of one that died or hung. Cheaper than `wait`."""
+        if self._closed:
+            raise ConfigError("This pool is closed; make a new one.")
+        while not worker.has_answered(self._tick):
+            if worker.waited(self._tick) > self._options.deadline:
+                return worker.hung()
+        return self._judge(worker, worker.answer())
 
     def ask_all(self, requests: dict[int, Any], again: bool = True) -> list[Any]:
         """The answers of some workers, in their order. One that fails is replaced; the new one is asked `again`, or the

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from etude.data import Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import Actor, Collector
-from etude.rollout.saved import notes, pack, unpack
-from etude.trees import Tree
+from etude.rollout.plans import carry_out, chunk, whole_episodes
+from etude.rollout.saved import Ahead, notes, pack, unpack
 
 
 class InProcess:
@@ -19,21 +17,32 @@ class InProcess:
     def __init__(self, environments: Environments, actor: Actor, explorer: Explorer, run_seed: int):
         self.spaces = environments.spaces
         self.environments = len(environments.columns)
+        self._stepped = environments
         self._collector = Collector(environments, actor, explorer, run_seed)
-        self._ahead: Steps | None = None
+        self._ahead: Ahead | None = None
 
     def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
         """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+        n = self.environments if environments is None else environments
         ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+            return ahead
         if ahead is not None:
-            if ahead.shape == (steps, environments or self.environments):
-                return ahead
             self._collector.cut()
-        return self._collector.collect(steps, step, environments)
+        return carry_out(chunk(self._collector, steps, step, n, n), self._stepped)
 
-    def abandon(self, observation: Tree, episodes: np.ndarray) -> None:
-        """The environments were reset from outside: see `Collector.abandon`."""
-        self._collector.abandon(observation, episodes)
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout` and `plans.whole_episodes`.
+
+        An episode is held in memory as a whole, and while it is put together twice: of 10 million steps with 1 KB each,
+        20 GB.
+        """
+        waiting, self._ahead = self._ahead, None
+        if isinstance(waiting, tuple):
+            return waiting
+        if waiting is not None:
+            self._collector.cut()
+        return carry_out(whole_episodes(self._collector, step, self.environments), self._stepped)
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next step on."""
@@ -54,4 +63,4 @@ class InProcess:
 
     def close(self) -> None:
         """Close the environments. May be called twice."""
-        self._collector.environments.close()
+        self._stepped.close()

@@ -1,147 +1,68 @@
 """Collects in worker processes that only step; acting is done here, for all environments at once.
 
-For actors that cannot leave this process, such as networks that a user wrote in a framework. Every time step waits for
-every worker, so it pays only where a step of an environment takes milliseconds.
+For actors that cannot leave this process, such as networks that a user wrote in a framework.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from etude import trees
 from etude.data import Steps
-from etude.protocols import Environments, Explorer
-from etude.rollout.collector import Actor
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.collector import Actor, Collector, Plan
 from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns
-from etude.rollout.in_process import InProcess
-from etude.rollout.process import Failure, Worker, share_memory
-from etude.rollout.worker import Channel, Job, Memory, counters_of
-from etude.trees import Tree
+from etude.rollout.elsewhere import Interrupted, SteppedElsewhere
+from etude.rollout.plans import chunk, whole_episodes
+from etude.rollout.process import Worker, new_buffer, share_memory
+from etude.rollout.rows import Ends, Rows
+from etude.rollout.saved import Ahead, notes, pack, unpack
+from etude.rollout.stepping import MakeStepping
+from etude.rollout.worker import Job
 
 
-class Reset(NamedTuple):
-    """`Environments.reset`."""
+@dataclass(frozen=True)
+class _Half:
+    """All workers, or half of them: environments that are acted for in one batch."""
 
+    collector: Collector
+    stepped: SteppedElsewhere
 
-class Step(NamedTuple):
-    """`Environments.step`."""
+    @property
+    def columns(self) -> range:
+        """The numbers of its environments."""
+        columns = self.collector.columns
+        return range(int(columns[0]), int(columns[-1]) + 1)
 
-    action: np.ndarray
+    def go_on(self, plan: Plan) -> None:
+        """From what was begun to what is begun next. Raises StopIteration at the end of the plan."""
+        outcome = self.stepped.finish()
+        self.lose()
+        action, at = plan.send(outcome)
+        self.stepped.begin(action, at)
 
+    def lose(self) -> None:
+        """Take in that workers were replaced."""
+        for position, observation, episode in self.stepped.take_lost():
+            self.collector.lose(position, observation, episode)
 
-class Save(NamedTuple):
-    """`Environments.state`."""
-
-
-class Restore(NamedTuple):
-    """`Environments.restore`."""
-
-    state: list[dict]
-
-
-class Stepping:
-    """Serves a parent that acts."""
-
-    def __init__(self, environments: Environments, memory: Memory):
-        self._environments, self._counters = environments, counters_of(memory)
-        self._begun = False  # the first reset starts the episodes that the counters say already
-
-    def serve(self, request: Any, channel: Channel) -> None:
-        """Do what was asked and send the answer."""
-        environments = self._environments
-        if isinstance(request, Step):
-            answer: Any = environments.step(request.action)
-            self._counters[[1 + i for i in answer[-1]]] += 1
-        elif isinstance(request, Reset):
-            answer = environments.reset()
-            self._counters[1:] += self._begun
-            self._begun = True
-        elif isinstance(request, Restore):
-            answer = environments.restore(request.state)
-            self._counters[1:] = [saved.get("episode", 0) for saved in request.state]
-            self._counters[[1 + i for i in answer[1]]] += 1
-            self._begun = True
-        else:
-            answer = environments.state()
-        self._counters[0] += 1
-        channel.send(answer)
-
-
-class Interrupted(Exception):
-    """Workers were replaced, so that what was being collected is no whole chunk."""
-
-
-class LockstepEnvironments:
-    """Environments in worker processes, stepped together. `protocols.Environments`.
-
-    `step` and `state` raise Interrupted where a worker had to be replaced; `reset` is what must come next.
-    """
-
-    def __init__(self, make_environments: Any, run_seed: int, environments: int, workers: int, options: PoolOptions):
-        self._make_environments, self._run_seed = make_environments, run_seed
-        parts = split_columns(environments, workers)
-        crew = [Worker(i, part, share_memory(len(part), 1, {})) for i, part in enumerate(parts)]
-        self.crew = Crew(crew, self._job, options)
-        self.spaces, self.native = self.crew.ready
-        self.columns = np.arange(environments)
-
-    def _job(self, worker: Worker) -> Job:
-        new = worker.generation == 0
-        return Job(self._make_environments, worker.columns, self._run_seed, new, registered_environments(), Stepping)
-
-    def reset(self) -> Tree:
-        """Start a new episode everywhere; observations [N, ...]."""
-        observations = self.crew.ask_all({worker.number: Reset() for worker in self.crew.workers})
-        return trees.concatenate(observations)
-
-    def step(self, action: np.ndarray) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
-        """Step the first len(action) environments."""
-        busy = [worker for worker in self.crew.workers if worker.columns[0] < len(action)]
-        parts = {worker.number: Step(action[worker.columns[0] : worker.columns[-1] + 1]) for worker in busy}
-        answers = self._ask(parts)
-        final = {}
-        for worker, (*_, ended) in zip(busy, answers, strict=True):
-            for i, observation in ended.items():
-                final[worker.columns[i]] = observation
-        observation, *arrays = (list(values) for values in zip(*(answer[:4] for answer in answers), strict=True))
-        reward, terminated, truncated = (np.concatenate(values) for values in arrays)
-        return trees.concatenate(observation), reward, terminated, truncated, final
-
-    def state(self) -> list[dict]:
-        """The open episodes."""
-        return [saved for part in self._ask({w.number: Save() for w in self.crew.workers}) for saved in part]
-
-    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
-        """Replay the open episodes."""
-        workers = self.crew.workers
-        answers = self.crew.ask_all({w.number: Restore([state[c] for c in w.columns]) for w in workers})
-        lost: list[int] = []
-        for worker, (_, positions) in zip(workers, answers, strict=True):
-            lost.extend(worker.columns[i] for i in positions)
-        return trees.concatenate([observation for observation, _ in answers]), lost
-
-    def episodes(self) -> np.ndarray:
-        """The numbers of the open episodes, [N]."""
-        return np.concatenate([worker.counters[1:] for worker in self.crew.workers])
-
-    def close(self) -> None:
-        """End the workers. May be called twice."""
-        self.crew.close()
-
-    def _ask(self, requests: dict[int, Any]) -> list[Any]:
-        answers = self.crew.ask_all(requests, again=False)
-        if any(isinstance(answer, Failure) for answer in answers):
-            raise Interrupted
-        return answers
+    def state(self) -> list[dict[str, Any]]:
+        """See `Collector.state`."""
+        while True:
+            try:
+                return self.collector.state()
+            except Interrupted:
+                self.lose()
 
 
 class LockstepPool:
     """Collects with environments in worker processes and an actor in this one. A `protocols.Rollout`.
 
-    Where a worker has to be replaced, what was being collected is dropped, and every environment starts a new episode.
+    Where a worker has to be replaced, its open episodes are lost. What was being collected by `collect` is dropped for
+    all environments of the batch, as all have as many rows; `collect_episodes` keeps all other episodes.
     """
 
     def __init__(
@@ -154,27 +75,109 @@ class LockstepPool:
         workers: int,
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
-        self._stepped = LockstepEnvironments(make_environments, run_seed, environments, workers, options)
-        self._rollout = InProcess(self._stepped, actor, explorer, run_seed)
-        self.spaces, self.environments = self._rollout.spaces, environments
-        self.load, self.restore, self.close = self._rollout.load, self._rollout.restore, self._rollout.close
+        self.environments, self._actor = environments, actor
+        self._make_environments, self._run_seed = make_environments, run_seed
+        self._servers: dict[int, MakeStepping] = {}
+        columns = split_columns(environments, workers)
+        middle = -(-workers // 2) if options.halves else workers
+        numbers = range(middle), range(middle, workers)
+        parts = [self._workers(columns, part, options.buffer) for part in numbers if part]
+        self._crew = Crew([worker for part in parts for worker in part], self._job, options)
+        self.spaces = self._crew.ready.spaces
+        stepped = [SteppedElsewhere(self._crew, part) for part in parts]
+        self._halves = [_Half(Collector(each, actor, explorer, run_seed), each) for each in stepped]
+        self._ahead: Ahead | None = None
 
     def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
         """`steps` time steps of the first `environments` environments; see `protocols.Rollout`. Nothing runs ahead."""
-        return self._again_if_interrupted(lambda: self._rollout.collect(steps, step, environments))
+        n = self.environments if environments is None else environments
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+            return ahead
+        self._cut(ahead)
+        halves = [half for half in self._halves if half.columns.start < n]
+        if len(halves) == 1:
+            return self._carry_out([chunk(halves[0].collector, steps, step, n, n)])[0]
+        return self._join(halves, steps, step, n)
 
-    def state(self) -> dict[str, Any]:
-        """The open episodes, counters and generators, by environment number."""
-        return self._again_if_interrupted(self._rollout.state)
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout` and `plans.whole_episodes`. Nothing runs
+        ahead."""
+        waiting, self._ahead = self._ahead, None
+        if isinstance(waiting, tuple):
+            return waiting
+        self._cut(waiting)
+        plans = [whole_episodes(half.collector, step, self.environments) for half in self._halves]
+        return tuple(steps for part in self._carry_out(plans) for steps in part)
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next step on."""
+        self._actor.load(weights)
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
-        told, self._stepped.crew.warnings = self._stepped.crew.warnings, []
+        told, self._crew.warnings = self._crew.warnings, []
         return told
 
-    def _again_if_interrupted(self, call: Callable[[], Any]) -> Any:
-        while True:
-            try:
-                return call()
-            except Interrupted:
-                self._rollout.abandon(self._stepped.reset(), self._stepped.episodes())
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment number."""
+        return pack([column for half in self._halves for column in half.state()], self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        parts = [half.collector.restore([columns[c] for c in half.columns]) for half in self._halves]
+        return notes([number for part in parts for number in part])
+
+    def close(self) -> None:
+        """End the workers. May be called twice."""
+        self._crew.close()
+
+    def _workers(self, columns: list[list[int]], numbers: range, buffer: int) -> list[Worker]:
+        """Workers with these numbers, which share one board."""
+        board, first = new_buffer(buffer * len(numbers)), columns[numbers.start][0]
+        places = columns[numbers.stop - 1][-1] - first + 1
+        workers = []
+        for number in numbers:
+            own = columns[number]
+            self._servers[number] = MakeStepping(own[0] - first, places)
+            workers.append(Worker(number, own, share_memory(len(own), (board,), {})))
+        return workers
+
+    def _job(self, worker: Worker) -> Job:
+        new = worker.generation == 0
+        server = self._servers[worker.number]
+        return Job(self._make_environments, worker.columns, self._run_seed, new, registered_environments(), server)
+
+    def _cut(self, ahead: Ahead | None) -> None:
+        if ahead is not None:
+            for half in self._halves:
+                half.collector.cut()
+
+    def _join(self, halves: list[_Half], steps: int, step: int, n: int) -> Steps:
+        """A chunk of several halves, which write into the same rows."""
+        columns = [half.columns[: None if half.stepped.native else n - half.columns.start] for half in halves]
+        rows = Rows.allocate(halves[0].collector.template(), steps, columns[-1].stop)
+        plans = []
+        for half, part in zip(halves, columns, strict=True):
+            mine = rows.between(slice(part.start, part.stop))
+            wanted = min(len(part), n - part.start)
+            plans.append(chunk(half.collector, steps, step, wanted, n, lambda *_, mine=mine: mine))
+        parts = self._carry_out(plans)
+        ends = [Ends(part.final_index, part.final_observation, part.episodes) for part in parts]
+        joined = Ends.join(ends, [(0, part.start) for part in columns])
+        return rows.to_steps(joined, np.arange(n), np.concatenate([part.restarted for part in parts]))
+
+    def _carry_out(self, plans: list[Plan]) -> list[Any]:
+        """While this process acts for one half, the workers of the other step."""
+        results: dict[int, Any] = {}
+        going = list(enumerate(zip(self._halves, plans, strict=False)))
+        while going:
+            for each in list(going):
+                i, (half, plan) = each
+                try:
+                    half.go_on(plan)
+                except StopIteration as done:
+                    results[i] = done.value
+                    going.remove(each)
+        return [results[i] for i in range(len(plans))]

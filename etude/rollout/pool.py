@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.data import EpisodeEnd, Steps
+from etude.data import Steps
 from etude.errors import NetworkError
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.acting import Free, MakeActing, Order, Piece, PortableActor, Restore, Save, weights_in
+from etude.rollout.acting import Free, MakeActing, Order, PortableActor, Restore, Save, weights_in
 from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns
-from etude.rollout.process import Failure, Worker, share_memory
-from etude.rollout.rows import Ends, Rows, Template
-from etude.rollout.saved import notes, pack, unpack
+from etude.rollout.flight import ChunkFlight, EpisodesFlight, Flight
+from etude.rollout.process import Failure, Worker, new_buffer, share_memory
+from etude.rollout.rows import Template
+from etude.rollout.saved import Ahead, notes, pack, unpack
 from etude.rollout.worker import Job
 
 
@@ -44,14 +43,14 @@ class Pool:
         self._explorer, self._run_seed = explorer, run_seed
         like = make_actor().weights()
         parts = split_columns(environments, workers)
-        crew = [Worker(i, part, share_memory(len(part), options.buffer, like)) for i, part in enumerate(parts)]
+        crew = [Worker(i, part, share_memory(len(part), _two(options.buffer), like)) for i, part in enumerate(parts)]
         self._shared = [weights_in(worker.memory.weights, like) for worker in crew]
         self._staged: Weights = {}
         self._loaded: set[str] = set()
         self._version = 0
         self._templates: dict[int, Template] = {}
-        self._flight: _Flight | None = None
-        self._ahead: Steps | None = None
+        self._flight: Flight | None = None
+        self._ahead: Ahead | None = None
         self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
         self._crew = Crew(crew, self._job, options)
         self.spaces = self._crew.ready.spaces
@@ -60,16 +59,27 @@ class Pool:
         """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
         n = self.environments if environments is None else environments
         collected = self._settle()
-        if collected is not None and collected.shape != (steps, n):
-            dropped, collected = len(collected), None
-            self._crew.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
-            self._cut = {worker.number for worker in self._crew.workers}
-        if collected is None:
-            self._flight = self._start(steps, step, n)
-            collected = self._finish(self._flight)
-        self._flight = self._ahead = None
+        if not isinstance(collected, Steps) or collected.shape != (steps, n):
+            self._drop(collected)
+            collected = self._finish(self._start(self._chunk(steps, step, n)))
+        self._ahead = None
         if upcoming and self._overlap:
-            self._flight = self._start(upcoming, step + len(collected), self.environments)
+            self._flight = self._start(self._chunk(upcoming, step + len(collected), self.environments))
+        return collected
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout` and `plans.whole_episodes`.
+
+        Of a worker that fails, the episodes that had ended and been handed over are kept. Native simulators go on until
+        all environments of a worker have ended an episode.
+        """
+        collected = self._settle()
+        if not isinstance(collected, tuple):
+            self._drop(collected)
+            collected = self._finish(self._start(self._episodes(step)))
+        self._ahead = None
+        if ahead and self._overlap:
+            self._flight = self._start(self._episodes(step + sum(len(part) for part in collected)))
         return collected
 
     def load(self, weights: Weights) -> None:
@@ -120,95 +130,55 @@ class Pool:
         self._version += 1
         self._loaded.update(weights)
 
-    def _settle(self) -> Steps | None:
-        """The chunk that was collected ahead, once it is complete."""
+    def _settle(self) -> Ahead | None:
+        """What was collected ahead, once it is complete."""
         if self._flight is not None:
             self._ahead = self._finish(self._flight)
             self._flight = None
         return self._ahead
 
-    def _start(self, steps: int, step: int, n: int) -> _Flight:
+    def _drop(self, ahead: Ahead | None) -> None:
+        if ahead is None:
+            return
+        dropped = len(ahead) if isinstance(ahead, Steps) else sum(len(part) for part in ahead)
+        self._crew.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
+        self._cut = {worker.number for worker in self._crew.workers}
+
+    def _chunk(self, steps: int, step: int, n: int) -> ChunkFlight:
+        return ChunkFlight(self._order(step, n), steps, n, self._crew.workers)
+
+    def _episodes(self, step: int) -> EpisodesFlight:
+        return EpisodesFlight(self._order(step, self.environments), self._crew.workers, self._crew.ready.native)
+
+    def _order(self, step: int, stride: int) -> Order:
+        """What all workers are told; they must be at rest: they get the weights that were loaded."""
         if self._staged:
             self._put(self._staged)
             self._staged = {}
-        order = Order(steps, step, n, n, self._version, tuple(sorted(self._loaded)), False)
-        flight = _Flight(order, [_Share.of(worker, n) for worker in self._crew.workers if worker.columns[0] < n])
-        for share in flight.shares:
-            share.worker.ask(order._replace(n=share.n, cut=share.worker.number in self._cut))
-            self._cut.discard(share.worker.number)
+        return Order(step, stride, self._version, tuple(sorted(self._loaded)))
+
+    def _start(self, flight: Flight) -> Flight:
+        for worker in flight.workers:
+            worker.ask(flight.order(worker)._replace(cut=worker.number in self._cut))
+            self._cut.discard(worker.number)
         return flight
 
-    def _finish(self, flight: _Flight) -> Steps:
-        while busy := {share.worker.number: share for share in flight.shares if share.done < flight.order.steps}:
-            for worker, answer in self._crew.wait([share.worker for share in busy.values()]):
-                share = busy[worker.number]
+    def _finish(self, flight: Flight) -> Any:
+        while busy := [worker for worker in flight.workers if flight.going(worker)]:
+            for worker, answer in self._crew.wait(busy):
                 if isinstance(answer, Failure):
-                    share.forget()
+                    flight.lose(worker)
                     self._crew.replace(worker, answer)
-                    worker.ask(flight.order._replace(n=share.n))
-                else:
-                    self._templates[worker.number] = answer.template or self._templates[worker.number]
-                    flight.take(share, answer, self._templates[worker.number])
-                    if share.done < flight.order.steps:
-                        worker.ask(Free())
-        for share in flight.shares:
-            share.worker.failures = 0
-        return flight.to_steps()
+                    worker.ask(flight.order(worker))
+                    continue
+                self._templates[worker.number] = answer.template or self._templates[worker.number]
+                flight.take(worker, answer, self._templates[worker.number])
+                if flight.going(worker):
+                    worker.ask(Free())
+        for worker in flight.workers:
+            worker.failures = 0
+        return flight.result()
 
 
-@dataclass
-class _Share:
-    """What one worker contributes to a chunk."""
-
-    worker: Worker
-    n: int  # environments
-    done: int = 0  # time steps
-    pieces: list[Piece] = field(default_factory=list)
-
-    @staticmethod
-    def of(worker: Worker, n: int) -> _Share:
-        return _Share(worker, min(len(worker.columns), n - worker.columns[0]))
-
-    @property
-    def columns(self) -> slice:
-        first = self.worker.columns[0]
-        return slice(first, first + self.n)
-
-    def forget(self) -> None:
-        """Drop what a worker had collected before it failed."""
-        self.done = 0
-        self.pieces.clear()
-
-
-class _Flight:
-    """A chunk that is being collected."""
-
-    def __init__(self, order: Order, shares: list[_Share]):
-        self.order, self.shares = order, shares
-        self._rows: Rows
-
-    def take(self, share: _Share, piece: Piece, template: Template) -> None:
-        """Copy the rows of a piece out of the worker's buffer."""
-        if not any(each.pieces for each in self.shares):
-            self._rows = Rows.allocate(template, self.order.steps, self.order.n)
-        buffer = share.worker.memory.buffers[piece.buffer]
-        self._rows.place(Rows.over(buffer, template, piece.steps, piece.width), share.done, share.columns)
-        share.pieces.append(piece)
-        share.done += piece.steps
-
-    def to_steps(self) -> Steps:
-        """The whole chunk, in the order of environments."""
-        restarted = np.zeros(self.order.n, bool)
-        indices, observations = [], []
-        episodes: list[EpisodeEnd] = []
-        for share in self.shares:
-            restarted[share.columns] = share.pieces[0].restarted
-            start = 0
-            for piece in share.pieces:
-                indices.append(piece.ends.index + (start, share.columns.start))
-                observations.append(piece.ends.observation)
-                episodes.extend(piece.ends.episodes)
-                start += piece.steps
-        ends = Ends(np.concatenate(indices), trees.concatenate(observations), tuple(episodes))
-        by_time = np.lexsort((ends.index[:, 1], ends.index[:, 0]))
-        return self._rows.to_steps(ends.take(by_time), np.arange(self.order.n), restarted)
+def _two(size: int) -> tuple[Any, Any]:
+    return new_buffer(size), new_buffer(size)

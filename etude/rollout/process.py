@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import select
 import signal
 import sys
 import types
@@ -13,7 +15,7 @@ from typing import Any
 
 from etude.protocols import Weights
 from etude.rollout.acting import weights_size
-from etude.rollout.worker import Memory, counters_of
+from etude.rollout.worker import STEP, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
 _SLOW_TO_DIE = 2.0  # seconds between the end of a process's pipe and its own
@@ -49,6 +51,7 @@ class Worker:
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
         self.process: Any = None
+        self._poll: Any = None
 
     def __str__(self) -> str:
         first, last = self.columns[0], self.columns[-1]
@@ -72,6 +75,9 @@ class Worker:
             sys.modules["__main__"] = main_module
         theirs.close()
         write_stacks.close()
+        if sys.platform != "win32":  # where poll is not known; it costs a tenth of `Connection.poll`
+            self._poll = select.poll()
+            self._poll.register(self.connection, select.POLLIN)
 
     def ask(self, message: Any) -> None:
         """Send a message; that nobody is there to read it shows when the answer is awaited."""
@@ -79,10 +85,23 @@ class Worker:
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
+    def ask_step(self) -> None:
+        """Send STEP; see `ask`."""
+        self.allow(0.0)
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(STEP)
+
+    def has_answered(self, seconds: float) -> bool:
+        """Wait for something to read, so long at most."""
+        if self._poll is None:
+            return self.connection.poll(seconds)
+        return bool(self._poll.poll(1000 * seconds))
+
     def answer(self) -> Any:
         """The next message, or the Failure of a process that has died. Only when there is something to read."""
         try:
-            return self.connection.recv()
+            message = self.connection.recv_bytes()
+            return STEP if message == STEP else pickle.loads(message)
         except (EOFError, OSError):
             self.process.join(_SLOW_TO_DIE)
             return Failure(_describe_exit(self.process.exitcode), self._read_stacks())
@@ -132,10 +151,14 @@ class Worker:
         self._stacks.close()
 
 
-def share_memory(environments: int, buffer: int, weights: Weights) -> Memory:
-    """Memory for one worker: of `buffer` bytes for each of two chunks, and with room for weights like these."""
-    buffers = (_CONTEXT.RawArray("b", buffer), _CONTEXT.RawArray("b", buffer))
-    return Memory(_CONTEXT.RawArray("q", 1 + environments), buffers, _CONTEXT.RawArray("b", weights_size(weights)))
+def new_buffer(size: int) -> Any:
+    """Bytes that processes share; they have no name, and vanish with the last process."""
+    return _CONTEXT.RawArray("b", size)
+
+
+def share_memory(environments: int, buffers: tuple[Any, ...], weights: Weights) -> Memory:
+    """Memory for one worker: these buffers, and room for weights like these."""
+    return Memory(_CONTEXT.RawArray("q", 1 + environments), buffers, new_buffer(weights_size(weights)))
 
 
 def _describe_exit(code: int | None) -> str:

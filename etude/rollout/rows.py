@@ -45,6 +45,14 @@ class Ends:
         observation = trees.stack(observations) if observations else like
         return Ends(np.array(index, np.int64).reshape(-1, 2), observation, tuple(episodes))
 
+    @staticmethod
+    def join(parts: list[Ends], places: list[tuple[int, int]]) -> Ends:
+        """Those of several parts of a chunk, which begin at these places (t, n)."""
+        index = np.concatenate([part.index + place for part, place in zip(parts, places, strict=True)])
+        observation = trees.concatenate([part.observation for part in parts])
+        joined = Ends(index, observation, tuple(end for part in parts for end in part.episodes))
+        return joined.take(np.lexsort((index[:, 1], index[:, 0])))
+
     def take(self, order: np.ndarray) -> Ends:
         """Some of them, in this order."""
         episodes = tuple(self.episodes[i] for i in order.tolist())
@@ -82,15 +90,7 @@ class Rows:
     @staticmethod
     def over(buffer: Any, template: Template, steps: int, environments: int) -> Rows:
         """Rows in a buffer. The same arguments give the same places in every process."""
-        offset = 0
-
-        def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-            nonlocal offset
-            array = np.ndarray(shape, dtype, buffer, offset)
-            offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-            return array
-
-        return Rows.allocate(template, steps, environments, carve)
+        return Rows.allocate(template, steps, environments, carver(buffer))
 
     def place(self, other: Rows, start: int, columns: slice) -> None:
         """Copy the time steps of `other` to these columns, from time step `start` on."""
@@ -104,6 +104,36 @@ class Rows:
         self.truncated[here] = other.truncated[there]
         for name, value in self.extras.items():
             value[here] = other.extras[name][there]
+
+    def first(self, environments: int) -> Rows:
+        """The first columns; the arrays are shared, not copied."""
+        if environments == self.reward.shape[1]:
+            return self
+        return self.between(slice(0, environments))
+
+    def between(self, columns: slice) -> Rows:
+        """Some columns; the arrays are shared, not copied."""
+        here = slice(None), columns
+        return Rows(
+            trees.rows(self.observation, here),
+            self.action[here],
+            self.reward[here],
+            self.terminated[here],
+            self.truncated[here],
+            {name: value[here] for name, value in self.extras.items()},
+        )
+
+    def copied(self, times: slice, columns: slice) -> dict[str, Any]:
+        """Copies of some time steps of some columns, by the names that they have in `Steps`."""
+        here = times, columns
+        return {
+            "observation": trees.map(lambda leaf: leaf[here].copy(), self.observation),
+            "action": self.action[here].copy(),
+            "reward": self.reward[here].copy(),
+            "terminated": self.terminated[here].copy(),
+            "truncated": self.truncated[here].copy(),
+            "extras": {name: value[here].copy() for name, value in self.extras.items()},
+        }
 
     def to_steps(self, ends: Ends, columns: np.ndarray, restarted: np.ndarray) -> Steps:
         """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied.
@@ -128,6 +158,19 @@ class Rows:
             extras={name: value[here] for name, value in self.extras.items()},
             episodes=ends.episodes,
         )
+
+
+def carver(buffer: Any) -> Allocate:
+    """Gives arrays in a buffer, one after the other."""
+    offset = 0
+
+    def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        nonlocal offset
+        array = np.ndarray(shape, dtype, buffer, offset)
+        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return array
+
+    return carve
 
 
 def row_bytes(template: Template) -> int:

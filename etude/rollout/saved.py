@@ -14,26 +14,27 @@ from etude.seeding import generator, generator_state
 from etude.spaces import Spaces, zeros
 from etude.trees import Tree
 
+Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
+
 _TREES = ("observation", "next_observation", "final_observation")
 
 
-def pack(columns: list[dict[str, Any]], ahead: Steps | None = None) -> dict[str, Any]:
-    """The state of all environments, in the order of their numbers, and the chunk that was collected ahead."""
+def pack(columns: list[dict[str, Any]], ahead: Ahead | None = None) -> dict[str, Any]:
+    """The state of all environments, in the order of their numbers, and what was collected ahead."""
     return {
         "environments": {str(i): column for i, column in enumerate(columns)},
-        "ahead": None if ahead is None else _plain(ahead),
+        "ahead": _plain_ahead(ahead),
     }
 
 
-def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[list[dict[str, Any]], Steps | None]:
+def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[list[dict[str, Any]], Ahead | None]:
     """What `pack` was given; raises CheckpointError where it is of another number of environments."""
     columns = state["environments"]
     if len(columns) != environments:
         raise CheckpointError(
             f"The saved rollout has {len(columns)} environments, this one {environments}. Resume with the same number."
         )
-    ahead = state["ahead"]
-    return [columns[str(i)] for i in range(environments)], None if ahead is None else _steps(ahead, spaces)
+    return [columns[str(i)] for i in range(environments)], _ahead(state["ahead"], spaces)
 
 
 def open_episodes(state: dict[str, Any]) -> np.ndarray:
@@ -64,12 +65,24 @@ def notes(lost: list[int]) -> list[str]:
     return [f"The open episode of environment {numbers} could not be replayed; it starts a new episode."]
 
 
+def _plain_ahead(ahead: Ahead | None) -> Any:
+    if isinstance(ahead, tuple):
+        return [_plain(steps) for steps in ahead]
+    return None if ahead is None else _plain(ahead)
+
+
 def _plain(steps: Steps) -> dict[str, Any]:
     plain = {field.name: getattr(steps, field.name) for field in fields(steps)}
     for name in _TREES:
         plain[name] = dict(trees.items(plain[name]))
     plain["episodes"] = [list(end) for end in steps.episodes]
     return plain
+
+
+def _ahead(plain: Any, spaces: Spaces) -> Ahead | None:
+    if isinstance(plain, list):
+        return tuple(_steps(part, spaces) for part in plain)
+    return None if plain is None else _steps(plain, spaces)
 
 
 def _steps(plain: dict[str, Any], spaces: Spaces) -> Steps:

@@ -23,12 +23,14 @@ from etude.protocols import Environments
 from etude.seeding import episode_seed
 from etude.spaces import Spaces
 
+STEP = b"s"  # the message of a parent that acts, and its answer; all others are pickled
+
 
 class Memory(NamedTuple):
     """What a worker shares with its parent: blocks of bytes without a name, which vanish with the last process."""
 
     counters: Any  # see Collector
-    buffers: tuple[Any, Any]  # rows, written in turn, so that one is read while the other is written
+    buffers: tuple[Any, ...]  # rows, written in turn, so that one is read while the other is written; or one board
     weights: Any
 
 
@@ -82,11 +84,20 @@ class Channel:
         except OSError:
             raise ParentGone from None
 
-    def receive(self) -> Any:
+    def send_step(self) -> None:
+        """Answer STEP."""
         try:
-            return self._connection.recv()
+            self._connection.send_bytes(STEP)
+        except OSError:
+            raise ParentGone from None
+
+    def receive(self) -> Any:
+        """The next message, or STEP."""
+        try:
+            message = self._connection.recv_bytes()
         except (EOFError, OSError):
             raise ParentGone from None
+        return STEP if message == STEP else pickle.loads(message)
 
 
 def main(connection: Connection, stacks: Connection, memory: Memory, job: bytes) -> None:

@@ -35,8 +35,8 @@ class Labelled:
     def label(self, i: int) -> np.ndarray:
         return np.array([self.columns[i], self.episode[i], self.t[i]], np.float32)
 
-    def observe(self, n: int) -> np.ndarray:
-        return np.stack([self.label(i) for i in range(n)])
+    def observe(self, at) -> np.ndarray:
+        return np.stack([self.label(i) for i in at])
 
     def begin(self, i: int) -> None:
         self.episode[i], self.t[i], self.actions[i] = self.episode[i] + 1, 0, []
@@ -44,20 +44,21 @@ class Labelled:
     def reset(self) -> np.ndarray:
         for i in range(len(self.columns)):
             self.begin(i)
-        return self.observe(len(self.columns))
+        return self.observe(range(len(self.columns)))
 
-    def step(self, action: np.ndarray):
+    def step(self, action: np.ndarray, at=None):
         n, final = len(action), {}
+        at = range(n) if at is None else at
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
-        for i in range(n):
+        for k, i in enumerate(at):
             self.t[i] += 1
-            self.actions[i].append(int(action[i]))
+            self.actions[i].append(int(action[k]))
             kind = int(self.columns[i] + self.episode[i])
             if self.t[i] == 2 + kind % 3:
-                terminated[i], truncated[i] = kind % 2 == 0, kind % 2 == 1
-                final[i] = self.label(i)
+                terminated[k], truncated[k] = kind % 2 == 0, kind % 2 == 1
+                final[k] = self.label(i)
                 self.begin(i)
-        return self.observe(n), action.astype(np.float32), terminated, truncated, final
+        return self.observe(at), action.astype(np.float32), terminated, truncated, final
 
     def state(self) -> list[dict]:
         return [
@@ -75,7 +76,7 @@ class Labelled:
             self.actions[i] = [int(action) for action in saved["actions"]]
         for i in self.forgets:
             self.begin(i)
-        return self.observe(len(self.columns)), self.forgets
+        return self.observe(range(len(self.columns))), self.forgets
 
     def close(self) -> None:
         self.closed = True
@@ -86,8 +87,9 @@ class Native(Labelled):
 
     native = True
 
-    def step(self, action: np.ndarray):
+    def step(self, action: np.ndarray, at=None):
         assert len(action) == len(self.columns)
+        assert at is None
         return super().step(action)
 
 
@@ -130,14 +132,14 @@ class Faulty(Labelled):
         super().__init__(columns)
         self.fault, self.flag, self.left = fault, flag, after
 
-    def step(self, action: np.ndarray):
+    def step(self, action: np.ndarray, at=None):
         if 1 in self.columns:
             self.left -= 1
             if self.left == 0 and not (self.flag and os.path.exists(self.flag)):
                 if self.flag:
                     open(self.flag, "w").close()
                 self.fault()
-        return super().step(action)
+        return super().step(action, at)
 
 
 def exit_at_once() -> None:

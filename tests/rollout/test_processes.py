@@ -117,7 +117,7 @@ def test_a_program_that_handles_ctrl_c_goes_on_with_the_same_workers(tmp_path):
 def test_workers_end_with_a_parent_that_is_killed_even_inside_an_environment(tmp_path, number, doing):
     body = f"""
     class Slow(Mine):
-        def step(self, action):
+        def step(self, action, at=None):
             time.sleep(100)
 
     rollout = make({"Slow" if "collect" in doing else "Mine"})
@@ -151,7 +151,7 @@ def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
         def __init__(self, columns):
             super().__init__(columns)
             self.inner = make_environments("CartPole-v1", np.asarray(columns), 1)
-        def step(self, action):
+        def step(self, action, at=None):
             found = {"torch", "jax", "keras", "tensorflow", "matplotlib", "rich", "tyro"} & set(sys.modules)
             assert not found, found
             return super().step(action)
