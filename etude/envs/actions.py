@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, descr
 class BoxActions(Protocol):
     """How the Box actions of an agent become those of an environment."""
 
-    space: Box  # the agent's, float32
+    space: Any  # the agent's Box, float32
 
     def convert(self, action: np.ndarray) -> np.ndarray:
         """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""

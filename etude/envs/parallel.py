@@ -54,7 +54,7 @@ class Team:
 
     names: tuple[Any, ...]
     observations: tuple[Space, ...]
-    actions: tuple[Space, ...]
+    actions: tuple[Any, ...]  # all Discrete, or all Box
 
     @classmethod
     def of(cls, env: ParallelEnvironment) -> Team:
@@ -96,7 +96,7 @@ class Team:
         return [_cast(part, space) for part, space in zip(parts, self.actions, strict=True)]
 
 
-def _cast(action: np.ndarray, space: Space) -> np.ndarray:
+def _cast(action: np.ndarray, space: Box) -> np.ndarray:
     whole = np.rint(action) if space.dtype.kind != "f" else action
     return whole.astype(space.dtype).reshape(space.shape)
 

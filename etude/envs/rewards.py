@@ -77,7 +77,8 @@ class TeamRewards:
     """A TeamReward from each environment."""
 
     def __init__(self, names: tuple[str, ...]):
-        self._names, self.shape = names, (len(names),)
+        self._names = names
+        self.shape: tuple[int, ...] = (len(names),)
 
     def gather(self, rewards: list[TeamReward]) -> tuple[np.ndarray, np.ndarray]:
         """See `Rewards`."""

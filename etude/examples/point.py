@@ -11,6 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from etude.errors import ConfigError
+
 SIDE = 5.0  # x and y are from 0 to here
 STEP = 1.0  # the longest step along each coordinate
 STEPS = 50  # after which an episode is truncated
@@ -30,6 +32,8 @@ class PointWorld(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None = None):
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"PointWorld draws frames, render_mode='rgb_array', and no window; got {render_mode!r}.")
         self.render_mode = render_mode
         plane = Box(0.0, SIDE, (2,), np.float32)
         self.observation_space = Dict({"observation": plane, "achieved_goal": plane, "desired_goal": plane})

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from etude.envs import check_environment
+from etude.errors import ConfigError
 from etude.examples.point import PointWorld
 
 
@@ -74,3 +75,8 @@ def test_a_frame_shows_the_point_where_it_is_and_the_goal(x, y, row, column):
     assert frame[int(160 - goal[1] * 32), int(goal[0] * 32)].tolist() == [60, 170, 80]
     assert frame[80, 80].tolist() == [255, 255, 255]
     assert PointWorld().render() is None
+
+
+def test_a_window_is_refused_and_frames_are_offered():
+    with pytest.raises(ConfigError, match="render_mode='rgb_array', and no window; got 'human'"):
+        PointWorld("human")
