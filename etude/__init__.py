@@ -10,10 +10,11 @@ from etude.networks import Conv, Mlp, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
 from etude.schedules import Linear
+from etude.solo.agent import RL, RL_pytorch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig", "Run",
-    "SACConfig", "Setup", "lagged", "load", "report",
+    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig",
+    "RL_pytorch", "Run", "SACConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

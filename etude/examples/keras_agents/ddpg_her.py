@@ -1,0 +1,83 @@
+"""DDPG with hindsight experience replay, in Keras, on TensorFlow or JAX.
+
+Lillicrap et al. 2016, arXiv:1509.02971; Andrychowicz et al. 2017, arXiv:1707.01495.
+
+    agent = DDPG(128, 0.1, 0.98, 0.005)
+    agent.set(noise=GaussianWhiteNoiseProcess(), pool_size=10_000, batch=256, HER=True)
+    agent.train(None, [keras.optimizers.Adam(), keras.optimizers.Adam()], episodes=2_000)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+import etude
+from etude.examples.point import PointWorld
+from etude.solo import assign_param
+
+
+class DDPG(etude.RL):
+    """An actor that reaches points of the plane, and a critic of what it does.
+
+    sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto et
+    al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sigma: float,
+        gamma: float,
+        tau: float,
+        processes: int | None = None,
+        env: Any = PointWorld,
+    ):
+        super().__init__()
+        self.actor, self.lagged_actor = (network(4, hidden_size, 2, "tanh") for _ in range(2))
+        self.critic, self.lagged_critic = (network(6, hidden_size, 1) for _ in range(2))
+        assign_param(self.lagged_actor.weights, self.actor.weights)
+        assign_param(self.lagged_critic.weights, self.critic.weights)
+        self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
+        self.env = [env] * (processes or 1)
+        self.sigma, self.gamma, self.tau = sigma, gamma, tau
+        self.noise = keras.random.SeedGenerator(0)
+
+    def action(self, s):
+        return self.actor(s)
+
+    def __call__(self, s, a, next_s, r, d):
+        smooth = self.sigma * keras.random.normal(ops.shape(a), seed=self.noise)
+        next_a = ops.clip(self.lagged_actor(next_s) + smooth, -1.0, 1.0)
+        next_q = self.value(self.lagged_critic, next_s, next_a)
+        target = ops.clip(r + self.gamma * (1 - d) * next_q, -1 / (1 - self.gamma), 0.0)  # every reward is -1 or 0
+        td_error = ops.stop_gradient(target) - self.value(self.critic, s, a)
+        return -self.value(self.critic, s, self.actor(s)), td_error**2
+
+    def value(self, critic, s, a):
+        """What the critic expects of actions [B, 2] in states [B, 4]: [B]."""
+        return critic(ops.concatenate([s, a], axis=1))[:, 0]
+
+    def update_param(self):
+        assign_param(self.lagged_actor.weights, self.actor.weights, self.tau)
+        assign_param(self.lagged_critic.weights, self.critic.weights, self.tau)
+
+    def reward_done_func(self, reached, goal):
+        """What a step earns that led to the points `reached` [..., 2], were these the goals."""
+        done = np.linalg.norm(reached - goal, axis=-1) < PointWorld.tolerance
+        return np.where(done, 0.0, -1.0), done
+
+
+def network(inputs: int, hidden_size: int, outputs: int, activation: str | None = None) -> keras.Sequential:
+    """Two hidden layers."""
+    return keras.Sequential(
+        [
+            keras.Input((inputs,)),
+            keras.layers.Dense(hidden_size, activation="relu"),
+            keras.layers.Dense(hidden_size, activation="relu"),
+            keras.layers.Dense(outputs, activation=activation),
+        ]
+    )

@@ -1,0 +1,64 @@
+"""DQN in Keras, on TensorFlow or JAX.
+
+Mnih et al. 2015, doi:10.1038/nature14236.
+
+    agent = DQN(4, 128, 2)
+    agent.set(policy=EpsGreedyQPolicy(0.01), pool_size=10_000, batch=64, update_steps=10)
+    agent.train(None, keras.optimizers.Adam(), episodes=200)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+import etude
+from etude.solo import assign_param
+
+
+class DQN(etude.RL):
+    """Values of every action, for environments with flat observations and Discrete actions.
+
+    processes: for as many worker processes; they are asked for again in `train`.
+    """
+
+    def __init__(
+        self,
+        state_dim: int,
+        hidden_size: int,
+        action_dim: int,
+        processes: int | None = None,
+        env: Any = "CartPole-v1",
+        gamma: float = 0.98,
+    ):
+        super().__init__()
+        self.q, self.target = (network(state_dim, hidden_size, action_dim) for _ in range(2))
+        assign_param(self.target.weights, self.q.weights)
+        self.param = self.q.trainable_variables
+        self.env = [env] * (processes or 1)
+        self.gamma = gamma
+
+    def action(self, s):
+        return self.q(s)
+
+    def __call__(self, s, a, next_s, r, d):
+        q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
+        next_q = ops.max(self.target(next_s), axis=1)
+        target = r + self.gamma * (1 - d) * next_q
+        return (ops.stop_gradient(target) - q) ** 2
+
+    def update_param(self):
+        assign_param(self.target.weights, self.q.weights)
+
+
+def network(inputs: int, hidden_size: int, outputs: int) -> keras.Sequential:
+    """One hidden layer."""
+    return keras.Sequential(
+        [
+            keras.Input((inputs,)),
+            keras.layers.Dense(hidden_size, activation="relu"),
+            keras.layers.Dense(outputs),
+        ]
+    )

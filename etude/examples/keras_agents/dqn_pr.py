@@ -1,0 +1,25 @@
+"""DQN with prioritised replay, in Keras, on TensorFlow or JAX.
+
+Schaul et al. 2016, arXiv:1511.05952.
+
+    agent = DQN(4, 128, 2)
+    agent.set(policy=EpsGreedyQPolicy(0.01), pool_size=10_000, batch=64, update_steps=10, PR=True)
+    agent.train(None, keras.optimizers.Adam(), episodes=200)
+"""
+
+from __future__ import annotations
+
+from keras import ops
+
+from etude.examples.keras_agents import dqn
+
+
+class DQN(dqn.DQN):
+    """What its minibatches are drawn by is the error of each transition, told to `self.prioritized_replay`."""
+
+    def __call__(self, s, a, next_s, r, d):
+        q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
+        next_q = ops.max(self.target(next_s), axis=1)
+        td_error = ops.stop_gradient(r + self.gamma * (1 - d) * next_q) - q
+        self.prioritized_replay.update(td_error)
+        return td_error**2

@@ -1,0 +1,81 @@
+"""DDPG with hindsight experience replay, in PyTorch.
+
+Lillicrap et al. 2016, arXiv:1509.02971; Andrychowicz et al. 2017, arXiv:1707.01495.
+
+    agent = DDPG(128, 0.1, 0.98, 0.005)
+    agent.set(noise=GaussianWhiteNoiseProcess(), pool_size=10_000, batch=256, HER=True)
+    agent.train([torch.optim.Adam(param) for param in agent.param], episodes=2_000)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import etude
+from etude.examples.point import PointWorld
+from etude.solo import assign_param
+
+
+class DDPG(etude.RL_pytorch):
+    """An actor that reaches points of the plane, and a critic of what it does.
+
+    sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto et
+    al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        sigma: float,
+        gamma: float,
+        tau: float,
+        processes: int | None = None,
+        env: Any = PointWorld,
+    ):
+        super().__init__()
+        self.actor, self.lagged_actor = (nn.Sequential(*network(4, hidden_size, 2), nn.Tanh()) for _ in range(2))
+        self.critic, self.lagged_critic = (network(6, hidden_size, 1) for _ in range(2))
+        self.lagged_actor.load_state_dict(self.actor.state_dict())
+        self.lagged_critic.load_state_dict(self.critic.state_dict())
+        self.param = [self.actor.parameters(), self.critic.parameters()]
+        self.env = [env] * (processes or 1)
+        self.sigma, self.gamma, self.tau = sigma, gamma, tau
+
+    def action(self, s):
+        return self.actor(s)
+
+    def __call__(self, s, a, next_s, r, d):
+        with torch.no_grad():
+            next_a = (self.lagged_actor(next_s) + self.sigma * torch.randn_like(a)).clip(-1.0, 1.0)
+            next_q = self.value(self.lagged_critic, next_s, next_a)
+            target = (r + self.gamma * (1 - d) * next_q).clip(-1 / (1 - self.gamma), 0.0)  # every reward is -1 or 0
+        td_error = target - self.value(self.critic, s, a)
+        return -self.value(self.critic, s, self.actor(s)), td_error**2
+
+    def value(self, critic, s, a):
+        """What the critic expects of actions [B, 2] in states [B, 4]: [B]."""
+        return critic(torch.cat([s, a], 1))[:, 0]
+
+    def update_param(self):
+        assign_param(self.lagged_actor.parameters(), self.actor.parameters(), self.tau)
+        assign_param(self.lagged_critic.parameters(), self.critic.parameters(), self.tau)
+
+    def reward_done_func(self, reached, goal):
+        """What a step earns that led to the points `reached` [..., 2], were these the goals."""
+        done = np.linalg.norm(reached - goal, axis=-1) < PointWorld.tolerance
+        return np.where(done, 0.0, -1.0), done
+
+
+def network(inputs: int, hidden_size: int, outputs: int) -> nn.Sequential:
+    """Two hidden layers."""
+    return nn.Sequential(
+        nn.Linear(inputs, hidden_size),
+        nn.ReLU(),
+        nn.Linear(hidden_size, hidden_size),
+        nn.ReLU(),
+        nn.Linear(hidden_size, outputs),
+    )

@@ -1,0 +1,299 @@
+"""The class that an agent of one's own inherits, and the two forms of its `train`.
+
+class DQN(etude.RL):
+    def __init__(self):
+        super().__init__()
+        self.q, self.target = network(), network()
+        self.param, self.env, self.gamma = self.q.trainable_variables, "CartPole-v1", 0.98
+
+    def action(self, s): ...                       # what the policy turns into actions
+    def __call__(self, s, a, next_s, r, d): ...    # the loss
+    def update_param(self): ...                    # the lagged network follows
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from etude.errors import ConfigError
+from etude.report import EpisodeLines, draw_episodes
+from etude.solo import files
+from etude.solo.animation import play
+from etude.solo.callbacks import Callbacks
+from etude.solo.options import Options
+from etude.solo.parts import Demand, session_for
+from etude.solo.session import Session
+from etude.solo.settings import Settings
+from etude.solo.training import Record, Training
+
+
+@dataclass
+class Book:
+    """What belongs to the training of an agent, apart from the agent's own attributes."""
+
+    settings: Settings = Settings()
+    record: Record = field(default_factory=Record)
+    demand: Demand | None = None  # what the session was made for
+    session: Session | None = None
+    waiting: dict[str, Any] | None = None  # a restored state, until a session is made
+    save_data: bool = True  # whether the pool is part of what is saved
+    param: Any = None
+
+
+class RL:
+    """The base of agents written in Keras, on TensorFlow or JAX.
+
+    In your `__init__` set `self.env` (an environment, a Gymnasium id, a callable, or a list with one for each process)
+    and `self.param` (the trainable variables; a list of lists where there are several optimizers). Write
+
+    - `action(s)`: for observations [N, ...], what the policy or the noise turns into actions: values or probabilities
+      [N, n], or actions [N, ...]. With several agents `action(s, i)`, for agent i.
+    - `__call__(s, a, next_s, r, d)`: the loss of a minibatch: a scalar, a value for each example [B], or one of these
+      for each optimizer, each of which then trains its own `param` only. d is 1 where the episode terminated, not where
+      it was truncated; with `num_steps` it also carries the discount of the steps between (see the guide).
+    - `update_param()`: what lagged networks do, such as `etude.solo.assign_param(self.target.weights, self.q.weights)`.
+
+    Float attributes (`gamma`, `tau`, `clip`, ...) are hyperparameters: they may change at any time, and nothing is
+    compiled again. `seed` (an int) is what all randomness comes from.
+    """
+
+    framework: ClassVar[str] = "keras"
+
+    seed: int = 0
+    path: str | None = None  # where to save while training
+    save_freq: int = 1  # episodes between two saves
+    max_save_files: int | None = None  # None: one file that is written over
+    save_param_only: bool = False
+    save_best_only: bool = False  # of the mean reward over the last trial_count episodes
+    env: Any = None
+    optimizer: Any = None
+    reward_done_func: Any = None  # for HER: (next_goal, goal) -> (reward, done)
+    reward_done_func_ma: Any = None  # for several agents: (rewards, dones) of each -> (reward, done) of the team
+    _book: Book
+
+    def __new__(cls, *arguments: Any, **named: Any) -> RL:
+        agent = super().__new__(cls)
+        agent._book = Book()
+        return agent
+
+    # -- what an agent writes ------------------------------------------------------------------------------------------
+
+    def action(self, s: Any, i: int | None = None) -> Any:
+        """What the policy turns into actions."""
+        raise NotImplementedError(f"{type(self).__name__} has no method action(self, s).")
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        """The loss of a minibatch."""
+        raise NotImplementedError(f"{type(self).__name__} has no method __call__(self, s, a, next_s, r, d).")
+
+    def update_param(self) -> None:
+        """Let lagged networks follow. An agent without any leaves this as it is."""
+
+    @property
+    def param(self) -> Any:
+        """What is trained."""
+        return self._book.param
+
+    @param.setter
+    def param(self, value: Any) -> None:
+        # `module.parameters()` can be read once only, and optimizers read it before training does.
+        nested = isinstance(value, list | tuple) and any(isinstance(part, Iterator) for part in value)
+        self._book.param = [list(part) for part in value] if nested else list(value)
+
+    # -- configuring ---------------------------------------------------------------------------------------------------
+
+    def set(
+        self,
+        policy: Any = None,
+        noise: Any = None,
+        pool_size: int = 10_000,
+        batch: int = 64,
+        num_updates: int | None = None,
+        num_steps: int | None = None,
+        update_batches: int | None = None,
+        update_steps: int | None = None,
+        trial_count: int | None = None,
+        criterion: float | None = None,
+        PPO: bool = False,
+        HER: bool = False,
+        TRL: bool = False,
+        MARL: bool = False,
+        PR: bool = False,
+        IRL: bool = False,
+        epsilon: float | None = None,
+        initial_ratio: float = 1.0,
+        initial_TD: float = 7.0,
+        lambda_: float = 0.5,
+        alpha: float = 0.7,
+        MA: bool = False,
+    ) -> None:
+        """Configure exploration, the pool and learning; ConfigError for what contradicts itself.
+
+        policy, noise: an explorer of `etude.explore`; a list gives one to each process, or to each agent.
+        pool_size, batch: transitions kept, and in a minibatch.
+        num_updates: minibatches after each episode; None: one shuffled pass over the pool.
+        num_steps: transitions of so many steps.
+        update_steps, update_batches: call `update_param` every so many environment steps, or minibatches; neither:
+            after every minibatch. With PPO=True the pool is emptied then (with PR=True, cut).
+        trial_count, criterion: training ends when the mean reward of the last trial_count episodes reaches criterion.
+        HER: relabel goals in hindsight, by the agent's `reward_done_func(next_goal, goal)`.
+        TRL: triplets of three times of one trajectory. MARL (or MA): several agents.
+        PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
+        IRL: rewards come from a learned model, the agent's `reward_model(inputs)`.
+        initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
+        epsilon: sets the policy's.
+        """
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
+        self._book.settings = Settings(**{**arguments, "MARL": MARL or MA})
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def train(
+        self,
+        train_loss: Any = None,
+        optimizer: Any = None,
+        episodes: int | None = None,
+        *,
+        pool_network: bool = True,
+        processes: int | None = None,
+        **options: Any,
+    ) -> float:
+        """Play and learn `episodes` times (without end where None); returns the mean loss of the last one that learned.
+
+        train_loss: a keras.metrics.Mean that the losses are added to, or None. optimizer: a Keras optimizer, or one for
+            each list in `param`; None: those of the last training.
+        processes: worker processes that play, each in its own environment; None, or pool_network=False: none.
+        options: see `Options`.
+        """
+        loss = self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
+        if train_loss is not None:
+            train_loss.update_state(loss)
+        return loss
+
+    def _train(self, optimizer: Any, episodes: int | None, named: dict[str, Any]) -> float:
+        if episodes is not None and episodes < 1:
+            raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
+        options = _options(named)
+        self.optimizer = self.optimizer if optimizer is None else optimizer
+        session, book = self._session(options), self._book
+        book.save_data = options.save_data
+        listeners = list(options.callbacks)
+        if options.p != 0:
+            listeners.append(EpisodeLines(episodes, options.p))
+        saver = files.Saver(self, book.record, _warn)
+        training = Training(session, book.record, Callbacks(listeners, self), saver.keep, _warn)
+        training.run(episodes, options)
+        return book.record.losses[-1] if book.record.losses else float("nan")
+
+    def _session(self, options: Options) -> Session:
+        """The session of the last training, or a new one where that was made for something else."""
+        book = self._book
+        demand = Demand.of(self, book.settings, options)
+        if book.session is None or demand != book.demand:
+            book.session, book.demand = session_for(self, demand, self.seed, _warn), demand
+            if book.waiting is not None:
+                book.session.restore(book.waiting)
+                book.waiting = None
+        return book.session
+
+    # -- what happened so far ------------------------------------------------------------------------------------------
+
+    @property
+    def loss_list(self) -> list[float]:
+        """The mean loss of every episode that was learned from."""
+        return self._book.record.losses
+
+    @property
+    def reward_list(self) -> list[float]:
+        """The reward of every episode; with several environments, the mean over one episode of each."""
+        return self._book.record.rewards
+
+    @property
+    def total_episode(self) -> int:
+        """Episodes so far."""
+        return self._book.record.episodes
+
+    @property
+    def time(self) -> float:
+        """Seconds of training so far."""
+        return self._book.record.seconds
+
+    @property
+    def stop_training(self) -> bool:
+        """Set it to True, in a callback, and training ends after the episode at hand."""
+        return self._book.record.stop
+
+    @stop_training.setter
+    def stop_training(self, stop: bool) -> None:
+        self._book.record.stop = stop
+
+    def visualize_loss(self, path: str | Path | None = None) -> Any:
+        """A figure of the losses; shown, or written to `path`. Returns the matplotlib figure."""
+        return draw_episodes({"loss": self.loss_list}, path)
+
+    def visualize_reward(self, path: str | Path | None = None) -> Any:
+        """A figure of the rewards; shown, or written to `path`."""
+        return draw_episodes({"reward": self.reward_list}, path)
+
+    def visualize_reward_loss(self, path: str | Path | None = None) -> Any:
+        """A figure of both; shown, or written to `path`."""
+        return draw_episodes({"reward": self.reward_list, "loss": self.loss_list}, path)
+
+    def animate_agent(self, max_steps: int, path: str | Path | None = None, seed: int = 0) -> float:
+        """Play one episode of at most so many steps with the best actions, in a window, or as a gif or mp4 at `path`.
+        Returns its reward."""
+        return play(self, seed, max_steps, path)
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write everything that training goes on from: networks, optimizers, pool (with save_data), counters."""
+        files.save(self, path)
+
+    def restore(self, path: str | Path) -> None:
+        """Take over what `save` wrote: the networks at once, the rest when `train` is called."""
+        files.restore(self, path)
+
+    def save_param(self, path: str | Path) -> None:
+        """Write `param` only."""
+        files.save_param(self, path)
+
+    def restore_param(self, path: str | Path) -> None:
+        """Take over what `save_param` wrote."""
+        files.restore_param(self, path)
+
+
+class RL_pytorch(RL):
+    """The base of agents written in PyTorch. See `RL`; `param` may be what `module.parameters()` returns."""
+
+    framework: ClassVar[str] = "torch"
+
+    def train(  # type: ignore[override]
+        self,
+        optimizer: Any = None,
+        episodes: int | None = None,
+        *,
+        pool_network: bool = True,
+        processes: int | None = None,
+        **options: Any,
+    ) -> float:
+        """Play and learn `episodes` times; see `RL.train`. optimizer: a torch optimizer, or one for each list in
+        `param`."""
+        return self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
+
+
+def _options(named: dict[str, Any]) -> Options:
+    known = Options.__dataclass_fields__
+    unknown = sorted(set(named) - set(known))
+    if unknown:
+        raise ConfigError(f"train takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
+    given = {name: value for name, value in named.items() if not (name == "callbacks" and value is None)}
+    return Options(**given)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)

@@ -1,0 +1,92 @@
+"""What is called while an agent trains: objects with the methods of a Keras callback, or functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from etude.errors import ConfigError
+
+HOOKS = (
+    "on_train_begin", "on_episode_begin", "on_batch_begin", "on_batch_end", "on_episode_end", "on_train_end",
+)  # fmt: skip
+
+Logs = dict[str, float]  # "loss" and "reward", where there are any yet
+
+
+class Callback:
+    """The base of callbacks of one's own: override what is wanted. `agent` is the agent that trains."""
+
+    agent: Any = None
+
+    def set_model(self, agent: Any) -> None:
+        """Get to know the agent that trains."""
+        self.agent = agent
+
+    def on_train_begin(self, logs: Logs) -> None:
+        """Before the first episode."""
+
+    def on_episode_begin(self, episode: int, logs: Logs) -> None:
+        """Before an episode is played; episodes count from 0."""
+
+    def on_batch_begin(self, batch: int, logs: Logs) -> None:
+        """Before a minibatch is learned; minibatches count from 0 in each episode."""
+
+    def on_batch_end(self, batch: int, logs: Logs) -> None:
+        """After a minibatch was learned, with its loss."""
+
+    def on_episode_end(self, episode: int, logs: Logs) -> None:
+        """After an episode was played and learned from, with the loss and the reward."""
+
+    def on_train_end(self, logs: Logs) -> None:
+        """After the last episode."""
+
+
+class LambdaCallback(Callback):
+    """A callback made of functions, by the names of the methods that they stand for."""
+
+    def __init__(self, **functions: Callable[..., None]):
+        unknown = sorted(set(functions) - set(HOOKS))
+        if unknown:
+            raise ConfigError(f"LambdaCallback takes {', '.join(HOOKS)}; got {', '.join(unknown)}.")
+        for name, function in functions.items():
+            setattr(self, name, function)
+
+
+class Callbacks:
+    """Several callbacks, called one after the other."""
+
+    def __init__(self, callbacks: Iterable[Any], agent: Any):
+        self._callbacks = list(callbacks)
+        self._methods: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
+        for callback in self._callbacks:
+            self._adopt(callback, agent)
+
+    def _adopt(self, callback: Any, agent: Any) -> None:
+        methods = {name: method for name in HOOKS if callable(method := getattr(callback, name, None))}
+        if not methods:
+            raise ConfigError(
+                f"A {type(callback).__name__} is no callback: it has none of {', '.join(HOOKS)}. Derive it from "
+                "etude.solo.Callback, or give a LambdaCallback."
+            )
+        if callable(tell := getattr(callback, "set_model", None)):  # what Keras calls its callbacks with
+            tell(agent)
+        for name, method in methods.items():
+            if not _does_nothing(method, name):
+                self._methods[name].append(method)
+
+    @property
+    def want_batches(self) -> bool:
+        """Whether some callback is called for every minibatch."""
+        return bool(self._methods["on_batch_begin"] or self._methods["on_batch_end"])
+
+    def call(self, hook: str, *numbers: int, **logs: float) -> None:
+        """Call a hook: `call("on_episode_end", episode, loss=..., reward=...)`."""
+        for method in self._methods[hook]:
+            method(*numbers, logs)
+
+
+def _does_nothing(method: Callable[..., None], name: str) -> bool:
+    """Whether a method is that of a base class, this one's or Keras's: calls at every minibatch are not free."""
+    function = getattr(method, "__func__", method)
+    return function is getattr(Callback, name) or (function.__module__ or "").startswith("keras.")

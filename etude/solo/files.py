@@ -1,0 +1,93 @@
+"""What of an agent is written to files, and when. All of them are etude's checkpoint format, whatever their name."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from etude import checkpoint
+from etude.engines.solo import load_parameters, load_weights, parameters, weights
+from etude.errors import CheckpointError
+from etude.solo.training import Record
+
+
+def save(agent: Any, path: str | Path) -> None:
+    """Write everything that training goes on from."""
+    book = agent._book
+    training = book.waiting if book.session is None else book.session.state(book.save_data)
+    record = {"losses": book.record.losses, "rewards": book.record.rewards, "seconds": book.record.seconds}
+    state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "record": record}
+    checkpoint.write(Path(path), {"agent": state, "training": training})
+
+
+def restore(agent: Any, path: str | Path) -> None:
+    """Take over the networks at once; what an engine and a pool need waits until there are some."""
+    held = checkpoint.read(Path(path), expect={"agent", "training"})
+    load_weights(agent, held["agent"]["weights"])
+    book = agent._book
+    book.record = Record(**held["agent"]["record"])
+    book.session, book.demand, book.waiting = None, None, held["training"]
+
+
+def save_param(agent: Any, path: str | Path) -> None:
+    """Write what is trained, and nothing else."""
+    checkpoint.write(Path(path), {"param": parameters(agent)})
+
+
+def restore_param(agent: Any, path: str | Path) -> None:
+    """Take over what `save_param` wrote."""
+    load_parameters(agent, read_param(path))
+
+
+def read_param(path: str | Path) -> dict[str, Any]:
+    """What `save_param` wrote, as arrays by name."""
+    return checkpoint.read(Path(path), expect={"param"})["param"]
+
+
+class Saver:
+    """Writes checkpoints of an agent while it trains, as its attributes `path`, `save_freq`, `max_save_files`,
+    `save_param_only` and `save_best_only` say."""
+
+    def __init__(self, agent: Any, record: Record, warn: Callable[[str], None]):
+        self._agent, self._record, self._warn = agent, record, warn
+        self._written: deque[Path] = deque()
+        self._best: float | None = None
+        self._last = -1  # episodes at the last checkpoint
+
+    def keep(self, ending: bool) -> None:
+        """Write a checkpoint where one is due; ending: whether training ends."""
+        agent, episodes = self._agent, self._record.episodes
+        if agent.path is None or episodes == self._last:
+            return
+        due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
+        if due:
+            self._last = episodes
+            try:
+                self._write(Path(agent.path))
+            except CheckpointError as error:
+                self._warn(f"Training goes on without this checkpoint. {error}")
+
+    def _is_best(self) -> bool:
+        """Whether the mean reward over the last trial_count episodes is the highest so far."""
+        rewards = self._record.rewards[-(self._agent._book.settings.trial_count or 1) :]
+        mean = statistics.mean(rewards) if rewards else None
+        if mean is None or (self._best is not None and mean <= self._best):
+            return False
+        self._best = mean
+        return True
+
+    def _write(self, path: Path) -> None:
+        agent = self._agent
+        if agent.max_save_files is not None and not agent.save_best_only:
+            path = path.with_stem(f"{path.stem}-{self._record.episodes}")
+        if agent.save_param_only:
+            save_param(agent, path)
+        else:
+            save(agent, path)
+        if path not in self._written:
+            self._written.append(path)
+        while agent.max_save_files is not None and len(self._written) > agent.max_save_files:
+            self._written.popleft().unlink(missing_ok=True)

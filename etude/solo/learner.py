@@ -1,0 +1,171 @@
+"""The learning half of an agent of one's own: episodes into the pool, then minibatches out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from etude.data import Chunk, Steps
+from etude.events import Learned
+from etude.learner import Progress
+from etude.protocols import Weights
+from etude.replay import Buffer
+from etude.seeding import generator_state, restore_generator
+from etude.solo.callbacks import Callbacks
+from etude.solo.options import Options, Trimming
+from etude.solo.settings import Settings
+
+PORTIONS = (64, 8, 1)  # minibatches in one compiled call: few sizes are compiled, and long phases take few calls
+
+
+class EpisodeLearner:
+    """Plays episodes, then learns: `num_updates` minibatches, or as many as make one pass over the pool.
+
+    count: environments. hyper: what views read (gamma). rng: picks columns, where that is asked for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Any,
+        buffer: Buffer,
+        count: int,
+        hyper: Callable[[], dict[str, float]],
+        rng: np.random.Generator,
+    ):
+        self.settings, self.engine, self.buffer, self.count = settings, engine, buffer, count
+        self._hyper, self._rng = hyper, rng
+        self.progress = Progress()
+        self.callbacks = Callbacks([], None)
+        self.trimming = Trimming()
+        self.collections = 1  # before each learning phase
+        self.at_random = False  # whether episodes go into random columns, or into the one that holds least
+        self.loss: float | None = None  # the mean over the last learning phase
+        self.batches = 0  # minibatches learned since the agent was made
+        self._targets = 0  # calls of update_param so far
+        self._rounds = 0
+
+    def follow(self, options: Options, callbacks: Callbacks) -> None:
+        """Train with these options from now on."""
+        self.callbacks, self.collections, self.at_random = callbacks, options.num_store, options.random
+        self.trimming = options.trimming(self.settings.PPO, self.settings.PR)
+
+    def chunk(self, left: int, after: int = 0) -> Chunk:
+        """Whole episodes, one of every environment."""
+        return Chunk(None)
+
+    def take(self, steps: Steps) -> None:
+        """Store collected steps and count them."""
+        self.progress.step += len(steps)
+        self.progress.episodes += len(steps.episodes)
+        self.buffer.add(self._spread(steps))
+        self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
+
+    def _spread(self, steps: Steps) -> Steps:
+        """A whole episode may go into any column of the ring: into the one that holds least, or a random one, so that
+        processes with short episodes and those with long ones share the pool."""
+        ended = (steps.terminated | steps.truncated)[-1]
+        if steps.shape[1] != 1 or not ended[0] or self.count == 1:
+            return steps
+        column = self._rng.integers(self.count) if self.at_random else int(np.argmin(self.buffer.ring.filled))
+        return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
+
+    def learn_if_due(self) -> Learned | None:
+        """A learning phase, after every `collections` collections; nothing is learned before the pool holds one
+        batch."""
+        began = time.perf_counter()
+        self._rounds += 1
+        if self._rounds % self.collections:
+            return None
+        size = self.settings.batch
+        wanted = self.settings.num_updates or len(self.buffer) // size
+        minibatches = wanted if len(self.buffer) >= size else 0
+        losses = self._learn(minibatches)
+        if not minibatches:
+            return None
+        self.loss = losses["loss"]
+        self.progress.updates += minibatches
+        return Learned(self.progress.step, self.progress.updates, losses, {}, time.perf_counter() - began)
+
+    def _learn(self, minibatches: int) -> dict[str, float]:
+        """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""
+        due = self._due_targets(minibatches)
+        self.buffer.view.adjust(self._hyper())
+        means: dict[str, float] = {}
+        done = 0
+        for call in range(1, due + 1):
+            done = self._learn_until(done, minibatches * call // due, minibatches, means)
+            self._update_target()
+        self._learn_until(done, minibatches, minibatches, means)
+        return means
+
+    def _due_targets(self, minibatches: int) -> int:
+        """How many calls of `update_param` belong to this phase."""
+        settings = self.settings
+        if settings.update_steps is not None:
+            due = self.progress.step // settings.update_steps - self._targets
+        elif settings.update_batches is not None:
+            due = (self.batches + minibatches) // settings.update_batches - self._targets
+        else:
+            due = minibatches  # agents whose targets follow slowly do so after every minibatch
+        self._targets += due
+        return min(due, 1) if settings.PPO else due  # on-policy the old policy stays the same for a whole phase
+
+    def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
+        """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
+        watched = self.callbacks.want_batches
+        while done < end:
+            k = next(portion for portion in ((1,) if watched else PORTIONS) if portion <= end - done)
+            if watched:
+                self.callbacks.call("on_batch_begin", done)
+            batches = self.buffer.sample(k, self.settings.batch)
+            update = self.engine.learn(batches, {})
+            if update.td_error is not None:
+                self.buffer.update(batches, update.td_error, update.ratio)
+            for name, value in update.losses.items():
+                means[name] = means.get(name, 0.0) + value * k / total
+            means["loss"] = float(np.mean([means[name] for name in update.losses]))
+            if watched:
+                self.callbacks.call("on_batch_end", done, loss=float(np.mean(list(update.losses.values()))))
+            done += k
+            self.batches += k
+        return end
+
+    def _update_target(self) -> None:
+        self.engine.update_param()
+        if self.settings.PPO:
+            if self.settings.PR:
+                self.trimming.after_update(self.buffer)
+            else:
+                self.buffer.clear()
+
+    def follow_moments(self, steps: Steps) -> bool:
+        """There is no normaliser."""
+        return False
+
+    def acting_weights(self) -> Weights:
+        """What workers need to act; nothing where this process acts for them."""
+        actor = self.engine.actor()
+        return {} if actor is None else self.engine.weights(actor.names)
+
+    def state(self, replay: bool) -> dict[str, Any]:
+        """Arrays and plain data from which `restore` goes on. replay: whether the pool is part of it."""
+        counted = {"batches": self.batches, "targets": self._targets, "rounds": self._rounds, "loss": self.loss}
+        counted["generator"] = generator_state(self._rng)
+        kept = {"replay": self.buffer.state()} if replay else {}
+        return {"engine": self.engine.state(), "progress": {**dataclasses.asdict(self.progress), **counted}, **kept}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`; without its replay, with an empty pool."""
+        self.engine.restore(state["engine"])
+        counted = dict(state["progress"])
+        self.batches, self._targets = counted.pop("batches"), counted.pop("targets")
+        self._rounds, self.loss = counted.pop("rounds"), counted.pop("loss")
+        restore_generator(self._rng, counted.pop("generator"))
+        self.progress = Progress(**counted)
+        if "replay" in state:
+            self.buffer.restore(state["replay"])

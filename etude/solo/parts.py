@@ -1,0 +1,144 @@
+"""From an agent of one's own to the parts that train it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from etude.engines.solo import Calling, solo_engine
+from etude.envs import Described, GivenEnvironments, OwnUnits
+from etude.errors import ConfigError
+from etude.explore import AsIs, ByAgent, Each
+from etude.protocols import Explorer
+from etude.replay import Buffer, Hindsight, NStep, OneStep, Passes, Prioritised, Ring, Triplets, Uniform
+from etude.seeding import generator
+from etude.solo.learner import EpisodeLearner
+from etude.solo.options import Options
+from etude.solo.presentation import Arguments, is_goal_space, present_for, tuples
+from etude.solo.session import Session
+from etude.solo.settings import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """What a session is made for; where nothing of it changes, training goes on with the same session."""
+
+    settings: Settings
+    environments: Any  # what the agent holds as `env`
+    count: int
+    optimizers: tuple[Any, ...]
+    jit_compile: bool
+
+    @classmethod
+    def of(cls, agent: Any, settings: Settings, options: Options) -> Demand:
+        """What `train` with these options asks for."""
+        several = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
+        count = options.workers or len(several)
+        given = agent.optimizer
+        optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if None in optimizers:
+            raise ConfigError("train needs an optimizer, the first time it is called.")
+        return cls(settings, agent.env, count, optimizers, options.jit_compile)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Demand):
+            return NotImplemented
+        same_things = self.environments is other.environments and len(self.optimizers) == len(other.optimizers)
+        same_things = same_things and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
+        mine, others = ((d.settings, d.count, d.jit_compile) for d in (self, other))
+        return same_things and mine == others
+
+
+def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], None]) -> Session:
+    """Everything that trains an agent. warn: tells the user what they should know of the environment."""
+    settings = demand.settings
+    given = GivenEnvironments.of(demand.environments, seed, OwnUnits, agent.reward_done_func_ma)
+    described = given.describe()
+    for note in described.notes:
+        warn(note)
+    _check(agent, settings, described)
+    agents = None if described.team is None else len(described.team.names)
+    gamma, present = _gamma_of(agent), present_for(described.spaces.observation)
+    arguments = Arguments(tuples(present) if settings.TRL else present, gamma)
+    calling = Calling(described.spaces, arguments, present, agents)
+    engine = solo_engine(
+        agent,
+        list(demand.optimizers),
+        calling,
+        seed=seed,
+        jit_compile=demand.jit_compile,
+        framework=agent.framework,
+    )
+    buffer = _pool(agent, settings, described, demand.count, gamma(), seed)
+    hyper = lambda: {"gamma": gamma()}  # noqa: E731
+    learner = EpisodeLearner(settings, engine, buffer, demand.count, hyper, generator(seed, "spread"))
+    return Session(given, _explorer(settings, described), learner, seed)
+
+
+def _gamma_of(agent: Any) -> Callable[[], float]:
+    """Reads the agent's discount; 1 where it has none."""
+    return lambda: float(getattr(agent, "gamma", 1.0))
+
+
+def _pool(agent: Any, settings: Settings, described: Described, count: int, gamma: float, seed: int) -> Buffer:
+    """The ring, selector and view that the settings describe."""
+    shape = () if described.team is None else (len(described.team.names),)
+    ring = Ring(described.spaces, max(settings.pool_size, count), count, reward_shape=shape)
+    selector: Any = Passes() if settings.num_updates is None else Uniform()
+    if settings.PR:
+        ratio = settings.initial_ratio if settings.PPO else None
+        mix = settings.lambda_ if settings.PPO else 1.0
+        selector = Prioritised(
+            ring.rows, settings.alpha, initial_error=settings.initial_TD, initial_ratio=ratio, mix=mix
+        )
+    if settings.TRL:
+        view: Any = Triplets(gamma, rng=generator(seed, "triplets"))
+    else:
+        view = OneStep(gamma) if settings.num_steps is None else NStep(gamma, settings.num_steps)
+    if settings.HER:
+        view = Hindsight(view, agent.reward_done_func, generator(seed, "hindsight"))
+    return Buffer(ring, selector, view, generator(seed, "replay"))
+
+
+def _explorer(settings: Settings, described: Described) -> Explorer:
+    """What explores: one for all, one for each environment, or one for each of several agents."""
+    given = settings.explorer
+    several = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    if settings.epsilon is not None:
+        for policy in several:
+            policy.eps = settings.epsilon
+    if described.team is not None:
+        return ByAgent(several, described.team.actions)
+    return Each(several) if len(several) > 1 else several[0]
+
+
+def _check(agent: Any, settings: Settings, described: Described) -> None:
+    """Raise ConfigError where settings, agent and environment do not fit together."""
+    name, space = type(agent).__name__, described.spaces.observation
+    for wrong, reason in (
+        (
+            settings.MARL and described.team is None,
+            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment.",
+        ),
+        (
+            described.team is not None and not settings.MARL,
+            f"{described.name} has several agents: {described.team and described.team.names}. Say set(..., MARL=True).",
+        ),
+        (
+            settings.HER and not is_goal_space(space),
+            "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "
+            f"Gymnasium-Robotics; {described.name} has others. Return such a dict from the environment.",
+        ),
+        (
+            settings.HER and agent.reward_done_func is None,
+            f"HER=True needs {name}.reward_done_func(self, next_goal, goal), which returns what a step earns and "
+            "whether it ends the episode.",
+        ),
+        (
+            settings.num_steps is not None and settings.num_steps > 1 and not hasattr(agent, "gamma"),
+            f"num_steps = {settings.num_steps} sums discounted rewards: give {name} an attribute gamma.",
+        ),
+    ):
+        if wrong:
+            raise ConfigError(reason)

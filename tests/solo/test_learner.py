@@ -1,0 +1,138 @@
+"""When episodes are learned from, and when lagged networks follow: with an engine that only notes what it is asked."""
+
+import numpy as np
+import pytest
+
+from etude.data import EpisodeEnd, Steps, Update
+from etude.explore import EpsGreedyQPolicy
+from etude.replay import Buffer, OneStep, Passes, Ring, Uniform
+from etude.seeding import generator
+from etude.solo.callbacks import Callbacks, LambdaCallback
+from etude.solo.learner import EpisodeLearner
+from etude.solo.options import Options
+from etude.solo.settings import Settings
+from etude.spaces import Box, Discrete, Spaces
+
+SPACES = Spaces(Box(-1, 1, (2,)), Discrete(2))
+
+
+class NotingEngine:
+    """Notes minibatches and updates of targets, in order."""
+
+    def __init__(self):
+        self.heard = []
+        self.seen = []
+
+    def learn(self, batches, hyper):
+        k, n = batches.weight.shape
+        self.heard += [f"learn {n}"] * k
+        self.seen.append(batches.index)
+        return Update({"loss": 1.0}, {}, None, k)
+
+    def update_param(self):
+        self.heard.append("target")
+
+
+def learner(environments=1, **settings):
+    made = Settings(policy=EpsGreedyQPolicy(), **{"batch": 4, "pool_size": 100, **settings})
+    selector = Passes() if made.num_updates is None else Uniform()
+    buffer = Buffer(Ring(SPACES, 100, environments), selector, OneStep(0.9), generator(0, "test"))
+    hyper = lambda: {"gamma": 0.9}  # noqa: E731
+    return EpisodeLearner(made, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
+
+
+def episode(length, column=0):
+    ended = np.arange(length)[:, None] == length - 1
+    return Steps(
+        observation=np.zeros((length, 1, 2), np.float32),
+        action=np.zeros((length, 1), np.int64),
+        reward=np.ones((length, 1), np.float32),
+        terminated=ended,
+        truncated=np.zeros((length, 1), bool),
+        next_observation=np.zeros((1, 2), np.float32),
+        final_observation=np.zeros((1, 2), np.float32),
+        final_index=np.array([[length - 1, 0]]),
+        columns=np.array([column]),
+        restarted=np.zeros(1, bool),
+        episodes=(EpisodeEnd(column, 0, length, float(length), False),),
+    )
+
+
+def play(learner, *lengths):
+    """Rounds of one episode each; what the engine heard in each round."""
+    rounds = []
+    for length in lengths:
+        learner.engine.heard = []
+        learner.take(episode(length))
+        learner.learn_if_due()
+        rounds.append(learner.engine.heard)
+    return rounds
+
+
+def test_nothing_is_learned_before_the_pool_holds_a_batch():
+    first, second = play(learner(num_updates=2, update_batches=100), 3, 1)
+    assert first == []
+    assert second == ["learn 4", "learn 4"]
+
+
+def test_without_num_updates_a_phase_is_one_shuffled_pass_over_the_pool():
+    made = learner(update_batches=1_000)
+    assert play(made, 22) == [["learn 4"] * 5]
+    seen = np.concatenate([index.ravel() for index in made.engine.seen])
+    assert len(seen) == len(set(seen.tolist())) == 20
+
+
+def test_targets_follow_every_so_many_minibatches_also_across_episodes():
+    first, second = play(learner(num_updates=3, update_batches=2), 8, 8)
+    assert first == ["learn 4"] * 2 + ["learn 4", "target"] or first.count("target") == 1
+    assert (first + second).count("target") == 3
+
+
+def test_targets_follow_every_so_many_environment_steps_spread_over_the_minibatches():
+    (heard,) = play(learner(num_updates=4, update_steps=10), 25)
+    assert heard == ["learn 4", "learn 4", "target", "learn 4", "learn 4", "target"]
+    made = learner(num_updates=4, update_steps=10)
+    assert [each.count("target") for each in play(made, 25, 4, 1)] == [2, 0, 1]
+
+
+def test_targets_that_nobody_says_when_follow_every_minibatch():
+    assert play(learner(num_updates=3), 8) == [["learn 4", "target"] * 3]
+
+
+def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
+    made = learner(PPO=True, update_steps=10)
+    first, second = play(made, 8, 8)
+    assert "target" not in first
+    assert second[-1] == "target" and second.count("target") == 1
+    assert len(made.buffer) == 0
+
+
+def test_several_collections_may_make_one_phase():
+    made = learner(num_updates=1, update_batches=100)
+    made.follow(Options(num_store=3), Callbacks([], None))
+    assert [len(heard) for heard in play(made, 8, 8, 8, 8, 8, 8)] == [0, 0, 1, 0, 0, 1]
+
+
+def test_who_listens_to_minibatches_hears_each_before_and_after():
+    heard = []
+    listening = LambdaCallback(
+        on_batch_begin=lambda batch, logs: heard.append(("begin", batch)),
+        on_batch_end=lambda batch, logs: heard.append(("end", batch, logs["loss"])),
+    )
+    made = learner(num_updates=2, update_batches=100)
+    made.follow(Options(), Callbacks([listening], None))
+    play(made, 8)
+    assert heard == [("begin", 0), ("end", 0, 1.0), ("begin", 1), ("end", 1, 1.0)]
+
+
+@pytest.mark.parametrize("at_random", [False, True])
+def test_episodes_of_unequal_length_share_the_pool(at_random):
+    made = learner(environments=2, num_updates=1, update_batches=100)
+    made.follow(Options(random=at_random), Callbacks([], None))
+    for _ in range(12):
+        made.take(episode(9, column=0))
+        made.take(episode(1, column=1))
+    assert len(made.buffer) > 90, "a column for each environment alone would have kept 50 + 12"
+    made.buffer.ring.check()
+
+

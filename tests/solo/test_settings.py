@@ -1,0 +1,122 @@
+"""What `set` and `train` accept, and how they say what contradicts itself."""
+
+import pytest
+
+from etude.errors import ConfigError
+from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
+from etude.replay import Buffer, OneStep, Ring, Uniform
+from etude.seeding import generator
+from etude.solo.options import Options, Trimming
+from etude.solo.settings import Settings
+from etude.spaces import Box, Discrete, Spaces
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"policy": EpsGreedyQPolicy(), "noise": GaussianWhiteNoiseProcess()}, "policy and noise"),
+        ({"epsilon": 0.1}, "epsilon belongs to a policy"),
+        ({"batch": 64, "pool_size": 32}, "larger than pool_size"),
+        ({"update_steps": 10, "update_batches": 10}, "Keep one"),
+        ({"PPO": True}, "update_steps or update_batches"),
+        ({"criterion": 475.0}, "Give trial_count"),
+        ({"HER": True, "PPO": True, "update_steps": 10}, "relabels the past"),
+        ({"HER": True, "MARL": True}, "goal of one agent"),
+        ({"TRL": True, "num_steps": 3}, "triplets"),
+        ({"IRL": True, "HER": True}, "learned model"),
+        ({"batch": 0}, "batch = 0; expected a whole number of at least 1"),
+        ({"num_steps": 0}, "num_steps = 0"),
+        ({"lambda_": 1.5}, "lambda_ = 1.5; expected a number from 0 to 1"),
+        ({"alpha": -1.0}, "alpha = -1.0"),
+    ],
+)
+def test_settings_that_contradict_themselves_say_why(given, said):
+    with pytest.raises(ConfigError, match=said):
+        Settings(**given)
+
+
+def test_settings_without_contradiction_pass():
+    Settings(policy=EpsGreedyQPolicy(), PPO=True, PR=True, update_steps=100, trial_count=10, criterion=475.0)
+    Settings(noise=GaussianWhiteNoiseProcess(), HER=True, PR=True, num_steps=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"processes": 0}, "processes = 0"),
+        ({"num_store": 0}, "num_store = 0"),
+        ({"p": -1}, "p = -1"),
+        ({"window_size": 0}, "window_size = 0"),
+        ({"window_size": 1.5}, "fraction to keep"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(given, said):
+    with pytest.raises(ConfigError, match=said):
+        Options(**given)
+
+
+def test_a_clearing_frequency_without_a_window_is_refused():
+    with pytest.raises(ConfigError, match="give window_size"):
+        Options(clearing_freq=10).trimming(False, False)
+
+
+@pytest.mark.parametrize(
+    ("window", "kept"), [(5, 5), (0.25, 10), (lambda held: held // 8, 5), (100, 40), (lambda held: 1000, 40)]
+)
+def test_a_window_is_a_number_a_fraction_or_a_function(window, kept):
+    buffer = filled(40)
+    Trimming(window, every=10).after_storing(buffer, rows=10, stored=40)
+    assert len(buffer) == kept
+
+
+def test_the_pool_is_cut_every_so_many_stored_rows_only():
+    buffer = filled(40)
+    Trimming(5, every=100).after_storing(buffer, rows=10, stored=40)
+    assert len(buffer) == 40
+    Trimming(5, every=100).after_storing(buffer, rows=10, stored=105)
+    assert len(buffer) == 5
+
+
+def test_without_a_frequency_the_pool_is_cut_when_it_is_full():
+    buffer = filled(39)
+    Trimming(5).after_storing(buffer, rows=39, stored=39)
+    assert len(buffer) == 39
+    add(buffer, 1)
+    Trimming(5).after_storing(buffer, rows=1, stored=40)
+    assert len(buffer) == 5
+
+
+def test_on_policy_with_priorities_keeps_the_newer_half_unless_told_otherwise():
+    buffer = filled(40)
+    Options().trimming(ppo=True, pr=True).after_update(buffer)
+    assert len(buffer) == 20
+    Options(window_size_ppo=8).trimming(ppo=True, pr=True).after_update(buffer)
+    assert len(buffer) == 8
+
+
+def filled(rows):
+    spaces = Spaces(Box(-1, 1, (2,)), Discrete(2))
+    buffer = Buffer(Ring(spaces, 40), Uniform(), OneStep(0.9), generator(0, "test"))
+    add(buffer, rows)
+    return buffer
+
+
+def add(buffer, rows):
+    import numpy as np
+
+    from etude.data import Steps
+
+    buffer.add(
+        Steps(
+            observation=np.zeros((rows, 1, 2), np.float32),
+            action=np.zeros((rows, 1), np.int64),
+            reward=np.zeros((rows, 1), np.float32),
+            terminated=np.zeros((rows, 1), bool),
+            truncated=np.zeros((rows, 1), bool),
+            next_observation=np.zeros((1, 2), np.float32),
+            final_observation=np.zeros((0, 2), np.float32),
+            final_index=np.zeros((0, 2), np.int64),
+            columns=np.array([0]),
+            restarted=np.zeros(1, bool),
+        )
+    )
