@@ -12,7 +12,7 @@ from recorded_world import NESTED, STACKS, VECTOR, World, code_of
 from etude import trees
 from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError, SpaceError
-from etude.replay import Buffer, OneStep, Ring, Uniform, bytes_needed, memory
+from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, memory
 from etude.spaces import Box, Discrete, Spaces
 
 LOG_PROB = {"log_prob": ((), np.float32)}
@@ -352,3 +352,26 @@ def test_the_smallest_limit_on_memory_counts(tmp_path):
     write("sys/fs/cgroup/memory/memory.usage_in_bytes", "900")
     write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 50\n")
     assert memory.available(tmp_path) == (150, "memory limit of this container")
+
+
+@KINDS
+def test_rows_that_stay_in_a_trimmed_ring_make_the_batches_that_they_made_before(spaces, stack):
+    rng = np.random.default_rng(3)
+    ring, world = ring_and_world(spaces, stack, rng, limit=12)
+    value = lambda observation: (observation if spaces is VECTOR else observation["code"]).sum(-1)  # noqa: E731
+    for _ in range(12):
+        ring.add(random_steps(world, rng))
+        keep = int(rng.integers(1, 36))
+        rows = ring.locate(np.arange(len(ring)))
+        rows = rows[ring.until_head(rows) <= -(-keep // 3)]
+        weight = np.ones(len(rows), np.float32)
+        views = (OneStep(0.9), NStep(0.9, 3), Advantages(0.9, 0.8, value))
+        before = [view(ring, rows, weight) for view in views]
+        ring.trim(keep)
+        assert sorted(rows.tolist()) == sorted(ring.locate(np.arange(len(ring))).tolist())
+        for view, batch in zip(views, before, strict=True):
+            after = view(ring, rows, weight)
+            for name in ("observation", "reward", "discount", "extras"):
+                assert_same(getattr(after, name), getattr(batch, name))
+            if batch.next_observation is not None:
+                assert_same(after.next_observation, batch.next_observation)
