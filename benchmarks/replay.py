@@ -1,11 +1,13 @@
-"""Replay: bytes of a transition, sampling, adding; against Stable-Baselines3 and bare NumPy.
+"""Replay: bytes of a transition, sampling, adding; against Stable-Baselines3 and bare NumPy. Priorities against cpprb,
+Tianshou and TorchRL.
 
-`python benchmarks/replay.py --peers PATH_TO_PYTHON` writes replay.json. 17 observations, 6 actions, 100,000 rows of 8
-environments; batches of 256; frame stacks of four 84x84 images.
+`python benchmarks/replay.py --peers PATH_TO_PYTHON --replay-peers PATH_TO_PYTHON` writes replay.json. 17 observations,
+6 actions, 100,000 rows of 8 environments (1,000,000 with priorities); batches of 256; stacks of four 84x84 images.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,11 @@ import measure
 import numpy as np
 
 ROWS, ENVIRONMENTS, OBSERVATION, ACTION, BATCH = 100_000, 8, 17, 6, 256
-WANTED = {"sample": 45, "add": 10, "bytes": 0.65 * 172, "frame_bytes": 8_000}
+PRIORITISED_ROWS = 1_000_000
+WANTED = {
+    "sample": 45, "add": 10, "bytes": 0.65 * 172, "frame_bytes": 8_000,
+    "prioritised draw": 200, "prioritised update": 150,
+}  # fmt: skip
 
 
 def steps_of(time_steps: int, n: int, observation: np.ndarray, action: np.ndarray, ends: bool) -> Any:
@@ -82,6 +88,41 @@ def vectors() -> dict[str, Any]:
     }
 
 
+def priorities() -> dict[str, dict[str, Callable]]:
+    """Functions that draw rows by priority, sample batches of them, and report their errors."""
+    from etude.replay import Buffer, OneStep, Prioritised, Ring
+    from etude.spaces import Box, Spaces
+
+    box, actions = Box(-np.inf, np.inf, (OBSERVATION,), np.float32), Box(-1, 1, (ACTION,), np.float32)
+    rng = np.random.default_rng(0)
+    ring = Ring(Spaces(box, actions), PRIORITISED_ROWS, ENVIRONMENTS)
+    selector = Prioritised(ring.rows, alpha=0.6, beta=0.4)
+    buffer = Buffer(ring, selector, OneStep(0.99), rng)
+    chunk = steps_of(500, ENVIRONMENTS, np.zeros(OBSERVATION, np.float32), np.zeros(ACTION, np.float32), ends=True)
+    for _ in range(PRIORITISED_ROWS // len(chunk)):
+        buffer.add(chunk)
+    everything = ring.locate(np.arange(len(ring)))[None]
+    selector.update(everything, rng.exponential(size=everything.shape))
+    one = steps_of(1, ENVIRONMENTS, chunk.observation[0, 0], chunk.action[0, 0], ends=False)
+    errors = rng.exponential(size=(1, BATCH))
+    turn = itertools.cycle([selector.select(ring, 1, BATCH, rng)[0] for _ in range(64)])
+
+    def update() -> None:
+        selector.update(next(turn), errors)
+        selector.refresh()  # otherwise left to the next draw
+
+    def cycle() -> None:
+        buffer.add(one)
+        buffer.update(buffer.sample(1, BATCH), errors)
+
+    return {
+        "prioritised draw": {"etude": lambda: selector.select(ring, 1, BATCH, rng)},
+        "prioritised sample": {"etude": lambda: buffer.sample(1, BATCH)},
+        "prioritised update": {"etude": update},
+        "prioritised add, sample and update": {"etude": cycle},
+    }
+
+
 def bare(rng: np.random.Generator) -> tuple[Callable, Callable]:
     """Preallocated arrays that hold both observations of every transition."""
     shapes = {"observation": (OBSERVATION,), "next": (OBSERVATION,), "action": (ACTION,), "reward": (), "done": ()}
@@ -117,9 +158,10 @@ def frame_bytes() -> float:
 
 def main() -> None:
     parser = measure.arguments(__doc__)
+    parser.add_argument("--replay-peers", help="a Python that has cpprb, tianshou or torchrl")
     options = parser.parse_args()
     if options.cell:
-        parts = vectors()
+        parts = vectors() | priorities()
         found: dict[str, Any] = {"bytes": parts.pop("bytes"), "frame_bytes": frame_bytes()}
         measure.answer(found | {n: measure.interleaved(functions, options.repeats) for n, functions in parts.items()})
         return
@@ -134,6 +176,14 @@ def main() -> None:
         for name in ("sample", "add"):
             found[name]["sb3"] = peers[name]
     result: dict[str, Any] = {}
+    if options.replay_peers:
+        command = measure.script("peers_priorities.py", str(options.repeats), python=options.replay_peers)
+        peers = measure.process(command, "one")
+        result["priorities"] = about = {name: peers.pop(name) for name in ("versions", "missing")}
+        print(f"priorities of other libraries: {about}")
+        for library, seconds in peers.items():
+            for name, values in seconds.items():
+                found[f"prioritised {name}"][library] = values
     for name, seconds in found.items():
         rows = {who: measure.summary([1e6 * s for s in values]) for who, values in seconds.items()}
         measure.show(f"{name} (wanted of etude: {WANTED.get(name, '-')})", rows, "us")
