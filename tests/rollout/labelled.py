@@ -22,6 +22,7 @@ class Labelled:
     The episode of environment c and number e has 2 + (c + e) % 3 steps; every other one terminates.
     """
 
+    spread = 1  # times (c + e) % 3
     native = False
     spaces = SPACES
 
@@ -54,7 +55,7 @@ class Labelled:
             self.t[i] += 1
             self.actions[i].append(int(action[k]))
             kind = int(self.columns[i] + self.episode[i])
-            if self.t[i] == 2 + kind % 3:
+            if self.t[i] == 2 + self.spread * (kind % 3):
                 terminated[k], truncated[k] = kind % 2 == 0, kind % 2 == 1
                 final[k] = self.label(i)
                 self.begin(i)
@@ -93,6 +94,12 @@ class Native(Labelled):
         return super().step(action)
 
 
+class Long(Labelled):
+    """The same with episodes of 2, 202 and 402 steps."""
+
+    spread = 200
+
+
 class Adder:
     """Acts with one weight: preferences are the observation's sum plus that weight."""
 
@@ -123,6 +130,26 @@ class Noisy:
     def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         action = (output + 100 * noise[:, 0] + step).astype(np.int64) % 1000
         return Choice(action, {"log_prob": noise[:, 0].copy(), "at": np.full(len(output), step, np.int64)})
+
+
+class Counting:
+    """Remembers how many steps of the episode it has acted in, and which environment it is for."""
+
+    memory = 1
+
+    def __init__(self, columns: np.ndarray = np.arange(100)):  # noqa: B008
+        self.columns = columns
+
+    def of(self, columns: np.ndarray) -> Counting:
+        return Counting(np.asarray(columns))
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space) -> np.ndarray:
+        return rng.random((steps, 1), np.float32)
+
+    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        memory[:, 0] = np.where(np.isnan(memory[:, 0]), 0, memory[:, 0] + 1)
+        extras = {"t": memory[:, 0].copy(), "column": self.columns[: len(output)].copy()}
+        return Choice((1000 * noise[:, 0]).astype(np.int64), extras)
 
 
 class Faulty(Labelled):
