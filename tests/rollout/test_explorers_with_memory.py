@@ -205,3 +205,11 @@ def test_explorers_that_draw_differently_are_refused_for_any_number_of_workers(o
     other.draw = lambda rng, steps, action_space: rng.random((steps, 3), np.float32)
     with pytest.raises(ConfigError, match="draw as many numbers"):
         opened(rollout(workers, Each([Counts(), other]))).collect(1, 0)
+
+
+def test_each_environment_gets_the_numbers_that_its_own_explorer_draws():
+    nines = Counts()
+    nines.draw = lambda rng, steps, action_space: np.full((steps, 1), 0.95, np.float32)
+    digits = rollout(explorer=Each([Counts(), nines])).collect(20, 0).action % 10
+    assert (digits[:, 1::2] == 9).all()
+    assert set(digits[:, ::2].ravel().tolist()) == set(range(10))
