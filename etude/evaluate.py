@@ -55,8 +55,8 @@ def evaluate(
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         noise = explorer.draw(rng, n, environments.spaces.action)
         choice = explorer(act(observation), noise, 0, memory)
-        observation, reward, _, _, final = environments.step(choice.action)
-        totals += reward
+        observation, _, _, _, final = environments.step(choice.action)
+        totals += environments.scores
         lengths += 1
         for i in final:
             if len(finished[i]) < quota[i]:

@@ -102,7 +102,7 @@ class Learner:
             batches = self.replay.sample(k, size)
             update = self.engine.learn(batches, hyper)
             if update.td_error is not None:
-                self.replay.update(batches, update.td_error)
+                self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 for name, value in values.items():
                     means[name] = means.get(name, 0.0) + value * k / gradient_steps

@@ -77,6 +77,8 @@ class Environments(Protocol):
     spaces: Spaces
     columns: np.ndarray  # [N] int64: the numbers of these environments in the run
     native: bool  # one vectorised simulator with its own generator: cannot replay episodes or step a part
+    reward_shape: tuple[int, ...]  # of the rewards of one environment: (), or (agents,)
+    scores: np.ndarray  # [n] float32: what the rewards of the last step count for in the returns of episodes
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
@@ -86,7 +88,7 @@ class Environments(Protocol):
     ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
         """Step the first len(action) environments, or those at the positions `at` (always all, for a native simulator).
 
-        Returns `observation` [n, ...] to act on next (of the new episode where one ended), `reward` [n] float32,
+        Returns `observation` [n, ...] to act on next (of the new episode where one ended), `reward` [n, ...] float32,
         `terminated` [n], `truncated` [n] bool, and `final`: the true last observation of each that ended, by its place
         among the n.
         Raises EnvironmentFault with environment, episode, step and key for what breaks the contract.

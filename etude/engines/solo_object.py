@@ -85,8 +85,8 @@ def _walk(value: Any, path: str, kinds: tuple[type, ...], seen: set[int]) -> Ite
 
 
 def acted(agent: Any, s: Any, agents: int | None) -> Any:
-    """What `action` returns: for each of several agents, or for the one that there is."""
-    return agent.action(s) if agents is None else tuple(agent.action(s, i) for i in range(agents))
+    """What `action` returns: for each of several agents, from what it observes, or for the one that there is."""
+    return agent.action(s) if agents is None else tuple(agent.action(s[i], i) for i in range(agents))
 
 
 def hyperparameters(agent: Any) -> dict[str, float]:
@@ -107,7 +107,8 @@ class Bound:
     def __init__(self, agent: Any):
         self.agent = agent
         self.read: set[str] = set()
-        kind, read = type(agent), self.read
+        kind: Any = type(agent)
+        read = self.read
 
         def look_up(copy: Any, name: str) -> Any:
             read.add(name)
@@ -115,7 +116,7 @@ class Bound:
 
         # A class attribute goes before a property of the same name, and instance attributes before it.
         body = {"prioritized_replay": None, "__getattribute__": look_up, "__module__": kind.__module__}
-        self._kind = type(kind)(kind.__name__, (kind,), body)
+        self._kind: Any = type(kind)(kind.__name__, (kind,), body)
 
     def copy(self, hyper: dict[str, Any], recorder: Recorder | None) -> Any:
         """The agent with these hyperparameters, and with the recorder that takes its priorities."""

@@ -96,7 +96,8 @@ class Collector:
             # The explorer of the whole run draws: where its parts differ in what they draw, every worker says so.
             noise = self._of_all.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
             memory = np.full_like(self._memory, np.nan)
-            self._template = Template.of(observation, self._explorer(self.actor.act(observation), noise, 0, memory))
+            choice = self._explorer(self.actor.act(observation), noise, 0, memory)
+            self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
 
     def _first_observation(self) -> Tree:
@@ -133,7 +134,7 @@ class Collector:
                 rows.extras[name][t] = value
             observation, reward, terminated, truncated, final = yield choice.action, at
             rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
-            total += reward
+            total += self.environments.scores
             length += 1
             counters[0] += 1
             t += 1

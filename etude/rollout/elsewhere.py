@@ -28,7 +28,8 @@ class SteppedElsewhere:
 
     def __init__(self, crew: Crew, workers: list[Worker]):
         self._crew, self._workers = crew, workers
-        self.spaces, self.native = crew.ready
+        self.spaces, self.native, self.reward_shape = crew.ready
+        self.scores = np.empty(0, np.float32)
         self._first = workers[0].columns[0]
         self.columns = np.arange(self._first, workers[-1].columns[-1] + 1)
         self._board: Board
@@ -59,7 +60,7 @@ class SteppedElsewhere:
                 failed[worker.number] = answer
             else:
                 worker.failures = 0
-        outcome = self._board.read(self._places)
+        outcome, self.scores = self._board.read(self._places), self._board.scores[self._places].copy()
         return self._without(failed, outcome) if failed else outcome
 
     def take_lost(self) -> list[tuple[int, Tree, int]]:
@@ -106,7 +107,7 @@ class SteppedElsewhere:
         self._at, self._positions = at, tuple(range(len(action))) if at is None else at
         self._places = as_places(self._positions)
         like = action[:0].copy()
-        self._board = Board(self._workers[0].memory.buffers[0], self.spaces, like, len(self.columns))
+        self._board = Board(self._workers[0].memory.buffers[0], self.spaces, like, len(self.columns), self.reward_shape)
         self._busy = []
         for worker in self._workers:
             mine = self._of(worker)
@@ -128,6 +129,7 @@ class SteppedElsewhere:
                 i = stepped.index(position)
                 trees.put(observation, i, first)
                 reward[i], terminated[i], truncated[i], final[i] = 0.0, False, False, Lost()
+                self.scores[i] = 0.0
         return observation, reward, terminated, truncated, final
 
     def _begin_again(self, worker: Worker) -> None:

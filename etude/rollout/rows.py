@@ -23,12 +23,14 @@ class Template(NamedTuple):
     observation: Tree
     action: np.ndarray
     extras: dict[str, np.ndarray]
+    reward: np.ndarray  # [0] or [0, agents]
 
     @staticmethod
-    def of(observation: Tree, choice: Choice) -> Template:
+    def of(observation: Tree, choice: Choice, reward_shape: tuple[int, ...] = ()) -> Template:
         """The template of observations [N, ...] and what an explorer made of them."""
         extras = {name: value[:0].copy() for name, value in choice.extras.items()}
-        return Template(trees.map(lambda leaf: leaf[:0].copy(), observation), choice.action[:0].copy(), extras)
+        none = trees.map(lambda leaf: leaf[:0].copy(), observation)
+        return Template(none, choice.action[:0].copy(), extras, np.zeros((0, *reward_shape), np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Rows:
         return Rows(
             trees.map(lambda leaf: room(leaf, 1), template.observation),
             room(template.action),
-            new(flat, np.dtype(np.float32)),
+            room(template.reward),
             new(flat, np.dtype(bool)),
             new(flat, np.dtype(bool)),
             {name: room(value) for name, value in template.extras.items()},
@@ -175,8 +177,8 @@ def carver(buffer: Any) -> Allocate:
 
 def row_bytes(template: Template) -> int:
     """Bytes of one time step of one environment."""
-    leaves = [*trees.leaves(template.observation), template.action, *template.extras.values()]
-    return sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=int)) for leaf in leaves) + 6
+    leaves = [*trees.leaves(template.observation), template.action, template.reward, *template.extras.values()]
+    return sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=int)) for leaf in leaves) + 2
 
 
 def capacity(template: Template, environments: int, size: int) -> int:

@@ -46,12 +46,14 @@ class Board:
     """The actions and results of one time step of N environments, in a buffer. The same arguments give the same places
     in every process."""
 
-    def __init__(self, buffer: Any, spaces: Spaces, action: np.ndarray, environments: int):
+    def __init__(
+        self, buffer: Any, spaces: Spaces, action: np.ndarray, environments: int, reward_shape: tuple[int, ...]
+    ):
         carve, n = carver(buffer), environments
         like = zeros(spaces.observation, 0)
         self.observation = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.final = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
-        self.reward = carve((n,), np.dtype(np.float32))
+        self.reward, self.scores = (carve((n, *shape), np.dtype(np.float32)) for shape in (reward_shape, ()))
         self.terminated, self.truncated = carve((n,), np.dtype(bool)), carve((n,), np.dtype(bool))
         self.action = carve((n, *action.shape[1:]), action.dtype)
 
@@ -105,7 +107,7 @@ class Stepping:
         self._environments, self._memory, self._share = environments, memory, share
         self._counters = counters_of(memory)
         self._begun = False  # the first reset starts the episodes that the counters say already
-        _check_room(memory.buffers[0], environments.spaces, share.places)
+        _check_room(memory.buffers[0], environments, share.places)
 
     def serve(self, request: Any, channel: Channel) -> None:
         """Do what was asked and send the answer."""
@@ -132,7 +134,9 @@ class Stepping:
         channel.send(answer)
 
     def _follow(self, where: Where) -> None:
-        self._board = Board(self._memory.buffers[0], self._environments.spaces, where.action, self._share.places)
+        environments, buffer = self._environments, self._memory.buffers[0]
+        places, reward_shape = self._share.places, environments.reward_shape
+        self._board = Board(buffer, environments.spaces, where.action, places, reward_shape)
         self._places = as_places(tuple(self._share.first + i for i in where.at))
         self._positions = where.at
         self._at = None if where.at == tuple(range(len(where.at))) else where.at
@@ -140,14 +144,16 @@ class Stepping:
     def _step(self) -> None:
         outcome = self._environments.step(self._board.action[self._places].copy(), self._at)
         self._board.write(self._places, outcome)
+        self._board.scores[self._places] = self._environments.scores
         for i in outcome[-1]:
             self._counters[1 + self._positions[i]] += 1
         self._counters[0] += 1
 
 
-def _check_room(buffer: Any, spaces: Spaces, places: int) -> None:
+def _check_room(buffer: Any, environments: Environments, places: int) -> None:
+    spaces = environments.spaces
     try:
-        Board(buffer, spaces, zeros(spaces.action, 0), places)
+        Board(buffer, spaces, zeros(spaces.action, 0), places, environments.reward_shape)
     except TypeError:  # an array does not fit in the buffer
         raise ConfigError(
             f"One time step of {places} environments does not fit in the pool's buffer of {len(buffer)} bytes. Give "

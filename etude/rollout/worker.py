@@ -57,6 +57,7 @@ class Ready(NamedTuple):
 
     spaces: Spaces
     native: bool
+    reward_shape: tuple[int, ...]
 
 
 class Raised(NamedTuple):
@@ -124,7 +125,7 @@ def _work(channel: Channel, memory: Memory, job: Job) -> None:
         if not job.first_episodes:
             _skip_to(environments, counters_of(memory)[1:], job.run_seed)
         server = job.make_server(environments, memory)
-        channel.send(Ready(environments.spaces, environments.native))
+        channel.send(Ready(environments.spaces, environments.native, environments.reward_shape))
         while (request := channel.receive()) is not None:
             server.serve(request, channel)
     finally:

@@ -25,6 +25,7 @@ class Labelled:
     spread = 1  # times (c + e) % 3
     native = False
     spaces = SPACES
+    reward_shape: tuple[int, ...] = ()
 
     def __init__(self, columns, run_seed: int = 0, forgets=()):
         self.columns = np.asarray(list(columns), np.int64)
@@ -49,6 +50,7 @@ class Labelled:
 
     def step(self, action: np.ndarray, at=None):
         n, final = len(action), {}
+        self.scores = action.astype(np.float32)
         at = range(n) if at is None else at
         terminated, truncated = np.zeros(n, bool), np.zeros(n, bool)
         for k, i in enumerate(at):
