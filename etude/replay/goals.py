@@ -17,6 +17,8 @@ from etude.trees import Tree
 RewardDone = Callable[[Any, Any], tuple[Any, Any]]  # (achieved_goal, goal) -> (reward, done)
 Outcomes = tuple[np.ndarray, np.ndarray]  # rewards [M, ...] float32, done [M] bool
 
+FEW = 8  # pairs that tell whether a function takes arrays
+
 
 class GoalRewards:
     """`function(achieved_goal, goal) -> (reward, done)` for many pairs at once.
@@ -40,7 +42,7 @@ class GoalRewards:
     def _takes_arrays(self, achieved: Tree, goal: Tree, shape: tuple[int, ...]) -> bool:
         # As many pairs as no axis of a goal is long: a sum over the wrong axis must not pass for rewards of all pairs.
         lengths = {length for leaf in trees.leaves(goal) for length in leaf.shape[1:]}
-        number = next(number for number in count(2) if number not in lengths)
+        number = next(number for number in count(FEW) if number not in lengths)
         some = np.arange(number) % len(trees.leaves(goal)[0])
         achieved, goal = trees.rows(achieved, some), trees.rows(goal, some)
         expected = self._singly(achieved, goal, shape)

@@ -301,6 +301,16 @@ def test_rewards_are_those_of_single_pairs_however_the_function_is_written(funct
     assert shapes[-1] == ((count, 3) if function is whole else (3,))
 
 
+def test_a_function_that_mixes_the_pairs_of_an_array_is_called_pair_by_pair():
+    def relative(achieved, goal):
+        far = np.abs(achieved - goal)
+        return -far.sum(-1) / (far.max() + far.mean()), far.sum(-1) == 0
+
+    achieved, goal = np.random.default_rng(0).normal(size=(2, 7, 3))
+    reward, _ = GoalRewards(relative)(achieved, goal, ())
+    np.testing.assert_allclose(reward, [relative(a, g)[0] for a, g in zip(achieved, goal, strict=True)], rtol=1e-6)
+
+
 def test_a_function_that_takes_arrays_is_called_once_for_all_steps_of_all_rows():
     ring, world = ring_and_world(GOALS, 1, np.random.default_rng(0), limit=50)
     ring.add(world.step(50))
