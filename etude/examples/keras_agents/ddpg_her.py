@@ -23,8 +23,8 @@ from etude.solo import assign_param
 class DDPG(etude.RL):
     """An actor that reaches points of the plane, and a critic of what it does.
 
-    sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto et
-    al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch.
+    sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto
+    et al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ TINY = 1e-8  # keeps logarithms and quotients of probabilities finite
 class PPO(etude.RL):
     """A policy over Discrete actions, and a critic; each has an optimizer of its own.
 
-    clip: how far the probability of an action may move from that of the policy that chose it. entropy: the weight of the
-    policy's entropy.
+    clip: how far the probability of an action may move from that of the policy that chose it. entropy: the weight of
+        the policy's entropy.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """PPO with prioritised replay, in Keras, on TensorFlow or JAX.
 
-The pool is not emptied when the old policy follows, but cut; what was chosen by older policies is weighed by the ratio of
-probabilities, and drawn by the size of its error and by how far that ratio is from 1.
+The pool is not emptied when the old policy follows, but cut; what was chosen by older policies is weighed by the ratio
+of probabilities, and drawn by the size of its error and by how far that ratio is from 1.
 
     agent = PPO(4, 128, 2, 0.2, 0.01)
     agent.set(policy=SoftmaxPolicy(), pool_size=10_000, batch=64, update_steps=1_000, PPO=True, PR=True)
