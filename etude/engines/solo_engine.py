@@ -26,7 +26,7 @@ class Calling:
 
     arguments: from stacked batches to (s, a, next_s, r, d) of `__call__`, trees of arrays [k, B, ...].
     present: from observations [N, ...] to what `action` gets; picklable, where workers are to act.
-    agents: None, or how many agents there are: `action(s, i)` is then called for each i.
+    agents: None, or how many agents there are: `action(s[i], i)` is then called for each i, with what i observes.
     """
 
     spaces: Spaces
@@ -82,8 +82,15 @@ class SoloBackend(Protocol):
 
     name: str
     device: str
-    traces: int  # how often `__call__` was traced
-    held: Held
+    trains: bool  # whether there are optimizers
+
+    @property
+    def held(self) -> Held:
+        """The agent's variables."""
+
+    @property
+    def traces(self) -> int:
+        """How often `__call__` was traced."""
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
@@ -128,6 +135,8 @@ class SoloEngine:
         arguments = tuple(self._calling.arguments(batches))
         if len(arguments) != 5:
             raise ConfigError(f"arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
+        if not self._backend.trains:
+            raise ConfigError("This engine was made with no optimizer: it acts, and cannot learn.")
         self._backend.prepare(arguments)
         losses, td_error, ratio = self._backend.learn(arguments, batches.weight)
         k, count = losses.shape

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Literal, jaxpr_as_fun
 
 from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
 from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
@@ -138,37 +138,35 @@ class JaxProgram:
         gradients = lambda variables, row, hyper: self._gradients(bound, names, variables, row, hyper)  # noqa: E731
         closed, shapes = jax.make_jaxpr(gradients, return_shape=True)(variables, row, hyper)
         losses = shapes[1][0].shape[0]
-        groups = [(loss, variable) for loss, group in enumerate(self.parts.groups) for variable in group]
-        for (loss, variable), connected in zip(groups, _connected(closed), strict=False):
+        owned = [(loss, variable) for loss, group in enumerate(self.parts.groups) for variable in group]
+        for (loss, variable), connected in zip(owned, _connected(closed), strict=False):
             if not connected:
-                raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, losses)
-        structure, run = jax.tree.structure(shapes), jaxpr_as_fun(closed)
-        return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments))), shapes
+                raise no_gradient(self._agent, self.parts.held.named[id(variable)], min(loss, losses - 1), losses)
+        return _as_function(closed, shapes), shapes
 
     def _gradients(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
         """(gradients by group, (losses [L], td_error, ratio), what else moved)."""
-        self.traces += 1
-        trained, others = variables
-        arguments, weight = row
-
-        def losses(trained: list[Any]) -> Any:
-            recorder = Recorder(weight)
-            agent = bound.copy(_by_name(names, hyper), recorder)
-            with _Scope(self._agent, [*self.parts.trained, *self.parts.others], [*trained, *others]) as scope:
-                before = dict(scope.state_mapping)
-                found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
-            return found, (recorder.td_error, recorder.ratio, self._moved(before, scope))
-
-        found, pull, (td_error, ratio, moved) = jax.vjp(losses, trained, has_aux=True)
+        losses = lambda *arguments: self._losses(bound, names, *arguments)  # noqa: E731
+        run = _as_function(*jax.make_jaxpr(losses, return_shape=True)(variables, row, hyper))
+        found, record, moved = run(variables, row, hyper)
         gradients = []
         for i, group in enumerate(self.parts.groups):
-            # Each loss is differentiated by itself; what this leaves unused is not computed by compiled code.
-            picked = [
-                jnp.ones_like(x) if j == min(i, len(found) - 1) else jnp.zeros_like(x) for j, x in enumerate(found)
-            ]
-            (own,) = pull(picked)
+            # Each loss is differentiated by itself; the compiler merges what they have in common.
+            number = min(i, len(found) - 1)
+            own = jax.grad(lambda trained, n=number: run((trained, variables[1]), row, hyper)[0][n])(variables[0])
             gradients.append([own[_index(self.parts.trained, variable)] for variable in group])
-        return gradients, (jnp.stack(found), td_error, ratio), moved
+        return gradients, (jnp.stack(found), *record), moved
+
+    def _losses(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
+        """(losses, (td_error, ratio), what else moved): one pass through the agent's code."""
+        self.traces += 1
+        (trained, others), (arguments, weight) = variables, row
+        recorder = Recorder(weight)
+        agent = bound.copy(_by_name(names, hyper), recorder)
+        with _Scope(self._agent, [*self.parts.trained, *self.parts.others], [*trained, *others]) as scope:
+            before = dict(scope.state_mapping)
+            found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
+        return found, (recorder.td_error, recorder.ratio), self._moved(before, scope)
 
     def _apply(self, gradients: list[list[Any]], trained: list[Any], optimizers: list[list[Any]]) -> Any:
         trained, after = list(trained), []
@@ -196,6 +194,12 @@ class _explained:
             raise not_traceable(self._agent, self._method, problem) from problem
 
 
+def _as_function(closed: Any, shapes: Any) -> Callable[..., Any]:
+    """What was traced, as a function that returns what the traced one did."""
+    structure, run = jax.tree.structure(shapes), jaxpr_as_fun(closed)
+    return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments)))
+
+
 def _by_name(names: tuple[str, ...], hyper: Any) -> dict[str, Any]:
     return {name: hyper[i] for i, name in enumerate(names)}
 
@@ -217,5 +221,5 @@ def _connected(closed: Any) -> list[bool]:
         source = (
             out if equation is None else equation.invars[0] if equation.primitive.name == "broadcast_in_dim" else None
         )
-        found.append(not (isinstance(source, jax.extend.core.Literal) and np.all(np.asarray(source.val) == 0)))
+        found.append(not (isinstance(source, Literal) and np.all(np.asarray(source.val) == 0)))
     return found

@@ -91,7 +91,7 @@ class KerasSolo:
 
     def __init__(self, parts: KerasParts, program: Program):
         self.held, self._parts, self._program = parts.held, parts, program
-        self._prepared = False
+        self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
         self.act, self.learn = program.act, program.learn
         self.state, self.restore = parts.state, parts.restore

@@ -61,7 +61,7 @@ class TensorFlowProgram:
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         def learn(inputs: Any, k: Any, hyper: Any) -> Any:
             named = _by_name(names, hyper)
-            shapes = _outputs_of(lambda: self._losses(bound, named, _row(inputs, 0)))
+            shapes = _outputs_of(lambda: _stacked(*self._losses(bound, named, _row(inputs, 0))))
             room = inputs[1].shape[0]
             records = [tf.TensorArray(x.dtype, room, element_shape=x.shape) for x in shapes if x is not None]
 
@@ -77,31 +77,30 @@ class TensorFlowProgram:
         return tf.function(learn, jit_compile=self._jit, autograph=False)
 
     def _losses(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
-        """(losses [L], td_error, ratio)."""
+        """(losses, td_error, ratio)."""
         self.traces += 1
         arguments, weight = row
         recorder = Recorder(weight)
         agent = bound.copy(hyper, recorder)
         found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
-        return tf.stack(found), recorder.td_error, recorder.ratio
+        return found, recorder.td_error, recorder.ratio
 
     def _step(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
         groups = self.parts.groups
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch([variable.value for variable in self.parts.trained])
             losses, td_error, ratio = self._losses(bound, hyper, row)
-            apart = tf.unstack(losses)
         gradients = []
         for i, group in enumerate(groups):
-            loss = min(i, len(apart) - 1)
-            own = tape.gradient(apart[loss], [variable.value for variable in group])
+            loss = min(i, len(losses) - 1)
+            own = tape.gradient(losses[loss], [variable.value for variable in group])
             for variable, gradient in zip(group, own, strict=True):
                 if gradient is None:
-                    raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, len(apart))
+                    raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, len(losses))
             gradients.append(own)
         for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
             optimizer.apply(own, group)
-        return losses, td_error, ratio
+        return _stacked(losses, td_error, ratio)
 
 
 class _Explained:
@@ -120,6 +119,10 @@ class _Explained:
                 f"XLA cannot compile {type(self._agent).__name__}.{self._method}: {str(problem).splitlines()[0]} Pass "
                 "jit_compile=False to run it without XLA, or use other operations."
             ) from problem
+
+
+def _stacked(losses: list[Any], td_error: Any, ratio: Any) -> Any:
+    return tf.stack(losses), td_error, ratio
 
 
 def _by_name(names: tuple[str, ...], hyper: Any) -> dict[str, Any]:

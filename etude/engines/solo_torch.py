@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +32,7 @@ class TorchSolo:
         self.held = TorchVariables(agent)
         self._device = next(iter(self.held.variables.values())).device
         self.device = str(self._device)
-        self._bound = Bound(agent)
+        self.trains, self._bound = bool(self._optimizers), Bound(agent)
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 
     def act(self, observation: Any) -> Any:
@@ -47,11 +48,12 @@ class TorchSolo:
         steps = []
         for i in range(len(weight)):
             with self._drawing("learn"), torch.enable_grad():
-                steps.append(self._step(*each(lambda x, i=i: x[i], inputs), hyper))
+                steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 
-    def _step(self, arguments: Any, weight: Any, hyper: dict[str, float]) -> Any:
+    def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
+        arguments, weight = inputs
         recorder = Recorder(weight)
         found = self._bound.copy(hyper, recorder)(*arguments)
         losses = read_losses(self._agent, found, weight, len(self._groups))
