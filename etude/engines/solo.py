@@ -36,7 +36,7 @@ def solo_engine(
     if framework == "torch":
         from etude.engines.solo_torch import TorchSolo
 
-        backend = TorchSolo(agent, given, calling.agents, seed)
+        backend = TorchSolo(agent, given, calling, seed)
     elif framework == "keras":
         backend = _keras_backend(agent, given, calling, jit_compile)
     else:
@@ -56,11 +56,11 @@ def _keras_backend(agent: Any, optimizers: list[Any], calling: Calling, jit_comp
     if running == "jax":
         from etude.engines.solo_jax import JaxProgram
 
-        program = JaxProgram(parts, calling.agents)
+        program = JaxProgram(parts, calling)
     else:
         from etude.engines.solo_tensorflow import TensorFlowProgram
 
-        program = TensorFlowProgram(parts, calling.agents, jit_compile)
+        program = TensorFlowProgram(parts, calling, jit_compile)
     return KerasSolo(parts, program)
 
 

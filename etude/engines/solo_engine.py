@@ -27,12 +27,14 @@ class Calling:
     arguments: from stacked batches to (s, a, next_s, r, d) of `__call__`, trees of arrays [k, B, ...].
     present: from observations [N, ...] to what `action` gets; picklable, where workers are to act.
     agents: None, or how many agents there are: `action(s[i], i)` is then called for each i, with what i observes.
+    follow: whether `update_param` is called after every gradient step, as a part of it.
     """
 
     spaces: Spaces
     arguments: Callable[[Batch], tuple]
     present: Callable[[Tree], Any]
     agents: int | None = None
+    follow: bool = False
 
 
 class Held(Protocol):

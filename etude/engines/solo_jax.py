@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from etude.engines.solo_engine import Calling
 from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
 from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
 from etude.engines.solo_param import no_gradient, read_losses
@@ -43,8 +44,8 @@ class JaxProgram:
 
     name = "jax"
 
-    def __init__(self, parts: KerasParts, agents: int | None):
-        self.parts, self._agent, self._agents = parts, parts.agent, agents
+    def __init__(self, parts: KerasParts, calling: Calling):
+        self.parts, self._agent, self._agents, self._follow = parts, parts.agent, calling.agents, calling.follow
         self.traces = 0
         self.forget()
         device = next(iter([*parts.trained, *parts.others][0].value.devices()))
@@ -115,7 +116,8 @@ class JaxProgram:
             gradients, (_, record, moved) = self._traced(bound, names, (trained, others), _row(inputs, 0), hyper)
             room = len(inputs[1])
             records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
-            places = {name: _index(self.parts.others, self.parts.held.variables[name]) for name in moved}
+            changed = [self.parts.held.named[id(variable)] for variable in self.parts.others] if self._follow else moved
+            places = {name: _index(self.parts.others, self.parts.held.variables[name]) for name in changed}
 
             def step(i: Any, carry: Any) -> Any:
                 trained, others, optimizers, records = carry
@@ -124,6 +126,8 @@ class JaxProgram:
                 others = list(others)
                 for name, value in moved.items():
                     others[places[name]] = value
+                if self._follow:
+                    trained, others = self._followed(bound, _by_name(names, hyper), trained, others)
                 records = jax.tree.map(lambda all, x: all.at[i].set(x), records, record)
                 return trained, others, optimizers, records
 
@@ -132,6 +136,14 @@ class JaxProgram:
             return trained, {name: others[place] for name, place in places.items()}, optimizers, records
 
         return jax.jit(learn)
+
+    def _followed(self, bound: Bound, hyper: dict[str, Any], trained: list[Any], others: list[Any]) -> Any:
+        """(trained, others) after the agent's `update_param`."""
+        variables = [*self.parts.trained, *self.parts.others]
+        with _Scope(self._agent, variables, [*trained, *others]) as scope:
+            bound.copy(hyper, None).update_param()
+        after = [scope.get_current_value(variable) for variable in variables]
+        return after[: len(trained)], after[len(trained) :]
 
     def _traced(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
         """`_gradients` as a function that does not go through the agent's code again, and the shapes it returns."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etude.engines.solo_engine import Calling
 from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
 from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
 from etude.engines.solo_param import no_gradient, read_losses
@@ -22,8 +23,9 @@ class TensorFlowProgram:
 
     name = "tensorflow"
 
-    def __init__(self, parts: KerasParts, agents: int | None, jit_compile: bool):
-        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, agents, jit_compile
+    def __init__(self, parts: KerasParts, calling: Calling, jit_compile: bool):
+        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, calling.agents, jit_compile
+        self._follow = calling.follow
         self.traces = 0
         self.forget()
         place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
@@ -100,6 +102,8 @@ class TensorFlowProgram:
             gradients.append(own)
         for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
             optimizer.apply(own, group)
+        if self._follow:
+            bound.copy(hyper, None).update_param()
         return _stacked(losses, td_error, ratio)
 
 

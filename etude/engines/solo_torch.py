@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from etude import seeding
+from etude.engines.solo_engine import Calling
 from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
 from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
 from etude.engines.solo_torch_variables import TorchVariables
@@ -22,8 +23,9 @@ class TorchSolo:
 
     name, traces = "torch", 0
 
-    def __init__(self, agent: Any, optimizers: Sequence[Any], agents: int | None, seed: int):
-        self._agent, self._agents, self._optimizers = agent, agents, tuple(optimizers)
+    def __init__(self, agent: Any, optimizers: Sequence[Any], calling: Calling, seed: int):
+        self._agent, self._agents, self._optimizers = agent, calling.agents, tuple(optimizers)
+        self._follow = calling.follow
         groups = grouped(agent, self._optimizers, torch.Tensor) if self._optimizers else []
         self._groups = [[variable for variable in group if variable.requires_grad] for group in groups]
         check_trained(agent, self._groups)
@@ -64,6 +66,8 @@ class TorchSolo:
                 variable.grad = gradient.contiguous() if variable.is_contiguous() else gradient
             optimizer.step()
             optimizer.zero_grad()
+        if self._follow:
+            self.update_param()
         return torch.stack([loss.detach() for loss in losses]), recorder.td_error, recorder.ratio
 
     def _gradients(self, losses: list[Any]) -> list[Any]:

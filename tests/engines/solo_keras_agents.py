@@ -144,10 +144,11 @@ class Lazy(DQN):
 
     def __init__(self):
         super().__init__()
-        self.baseline = keras.layers.Dense(1)
+        self.baseline, self.draws = keras.layers.Dense(1), keras.random.SeedGenerator(1)
 
     def __call__(self, s, a, next_s, r, d):
-        return super().__call__(s, a, next_s, r, d) + 0 * self.baseline(s)[:, 0]
+        noise = keras.random.normal((s.shape[0],), seed=self.draws)
+        return super().__call__(s, a, next_s, r + noise, d) + 0 * self.baseline(s)[:, 0]
 
 
 class Team:
