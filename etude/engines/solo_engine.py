@@ -12,6 +12,7 @@ import numpy as np
 
 from etude.data import Batch, Update
 from etude.engines.solo_export import exported
+from etude.engines.solo_object import each
 from etude.engines.summary import check_finite
 from etude.errors import CheckpointError, ConfigError, NetworkError
 from etude.networks.dense import DenseActor, Layer
@@ -97,6 +98,9 @@ class SoloBackend(Protocol):
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
 
+    def rewards(self, arguments: Any) -> np.ndarray:
+        """What `reward_model` returns for these arguments, trees of [N, ...] arrays, in NumPy."""
+
     def prepare(self, arguments: Any) -> None:
         """Make variables that networks make at their first call, from the arguments [B, ...] of one batch."""
 
@@ -127,6 +131,19 @@ class SoloEngine:
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
         return self._backend.act(self._calling.present(observation))
+
+    def rewards(self, *arguments: Any) -> np.ndarray:
+        """What `reward_model` returns for trees of arrays [k, B, ...], in one call with [k * B, ...]: [k, B] float32.
+        Nothing is differentiated. Raises ConfigError where it does not return one number for each row."""
+        shape = np.shape(arguments[-1])[:2]
+        n = shape[0] * shape[1]
+        found = np.asarray(self._backend.rewards(each(lambda x: x.reshape(n, *x.shape[2:]), arguments)))
+        if found.size != n:
+            raise ConfigError(
+                f"{type(self.agent).__name__}.reward_model returned shape {found.shape} for {n} steps; expected one "
+                f"reward for each, ({n},). Reduce the other axes, as with sum(reward, axis=-1)."
+            )
+        return found.reshape(shape).astype(np.float32, copy=False)
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]. `hyper` is not read: the agent's own float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,16 +54,23 @@ class JaxProgram:
 
     def forget(self) -> None:
         """Compile anew: variables were added."""
-        self._acting = Compiled(self._agent, self._compile_act)
+        self._acting = Compiled(self._agent, partial(self._compile, lambda agent, s: acted(agent, s, self._agents)))
+        self._rewarding = Compiled(self._agent, partial(self._compile, lambda agent, given: agent.reward_model(*given)))
         self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
-        n = length(observation)
-        variables = [*self.parts.trained, *self.parts.others]
-        values = [variable.value for variable in variables]
-        with _explained(self._agent, "action"):
-            output, moved = self._acting(values, padded(observation, next_power(n)))
+        return self._evaluated("action", self._acting, observation)
+
+    def rewards(self, arguments: Any) -> Any:
+        """What `reward_model` returns for [N, ...] arrays, in NumPy."""
+        return self._evaluated("reward_model", self._rewarding, arguments)
+
+    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+        n = length(inputs)
+        values = [variable.value for variable in (*self.parts.trained, *self.parts.others)]
+        with _explained(self._agent, method):
+            output, moved = compiled(values, padded(inputs, next_power(n)))
         self._put(moved)
         return each(lambda x: np.array(x)[:n] if np.ndim(x) else np.array(x), output)
 
@@ -92,17 +100,18 @@ class JaxProgram:
         for name, value in moved.items():
             self.parts.held.variables[name].assign(value)
 
-    def _compile_act(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+    def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        """`call(agent, inputs)`, which is not differentiated."""
         variables = [*self.parts.trained, *self.parts.others]
 
-        def act(values: list[Any], observation: Any, hyper: Any) -> Any:
+        def evaluate(values: list[Any], inputs: Any, hyper: Any) -> Any:
             agent = bound.copy(_by_name(names, hyper), None)
             with _Scope(self._agent, variables, values) as scope:
                 before = dict(scope.state_mapping)
-                output = acted(agent, observation, self._agents)
+                output = call(agent, inputs)
             return each(jnp.asarray, output), self._moved(before, scope)
 
-        return jax.jit(act)
+        return jax.jit(evaluate)
 
     def _moved(self, before: dict[int, Any], scope: Any) -> dict[str, Any]:
         """The values of the variables that no loss trains and that changed in the scope."""

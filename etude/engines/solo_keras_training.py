@@ -83,6 +83,7 @@ class Program(Protocol):
         """Compile anew: variables were added."""
 
     def act(self, observation: Any) -> Any: ...
+    def rewards(self, arguments: Any) -> Any: ...
     def learn(self, arguments: Any, weight: np.ndarray) -> Any: ...
 
 
@@ -93,7 +94,7 @@ class KerasSolo:
         self.held, self._parts, self._program = parts.held, parts, program
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
-        self.act, self.learn = program.act, program.learn
+        self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
         self.state, self.restore = parts.state, parts.restore
 
     @property

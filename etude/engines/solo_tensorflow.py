@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,22 @@ class TensorFlowProgram:
 
     def forget(self) -> None:
         """Compile anew: variables were added."""
-        self._acting = Compiled(self._agent, self._compile_act)
+        self._acting = Compiled(self._agent, partial(self._compile, lambda agent, s: acted(agent, s, self._agents)))
+        self._rewarding = Compiled(self._agent, partial(self._compile, lambda agent, given: agent.reward_model(*given)))
         self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
-        n = length(observation)
-        with _Explained(self._agent, "action"):
-            output = self._acting(_tensors(padded(observation, next_power(n))))
+        return self._evaluated("action", self._acting, observation)
+
+    def rewards(self, arguments: Any) -> Any:
+        """What `reward_model` returns for [N, ...] arrays, in NumPy."""
+        return self._evaluated("reward_model", self._rewarding, arguments)
+
+    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+        n = length(inputs)
+        with _Explained(self._agent, method):
+            output = compiled(_tensors(padded(inputs, next_power(n))))
         return each(lambda x: x.numpy()[:n] if x.shape.rank else x.numpy(), output)
 
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
@@ -53,12 +62,13 @@ class TensorFlowProgram:
             records = self._learning[settings](inputs, tf.constant(k))
         return tuple(None if x is None else x.numpy()[:k] for x in records)
 
-    def _compile_act(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
-        def act(observation: Any, hyper: Any) -> Any:
-            agent = bound.copy(_by_name(names, hyper), None)
-            return each(tf.convert_to_tensor, acted(agent, observation, self._agents))
+    def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        """`call(agent, inputs)`, which is not differentiated."""
 
-        return tf.function(act, jit_compile=self._jit, autograph=False)
+        def evaluate(inputs: Any, hyper: Any) -> Any:
+            return each(tf.convert_to_tensor, call(bound.copy(_by_name(names, hyper), None), inputs))
+
+        return tf.function(evaluate, jit_compile=self._jit, autograph=False)
 
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         def learn(inputs: Any, k: Any, hyper: Any) -> Any:

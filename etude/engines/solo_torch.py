@@ -41,7 +41,12 @@ class TorchSolo:
         """What `action` returns for [N, ...] arrays, in NumPy."""
         with self._drawing("act"), torch.no_grad():
             output = acted(self._agent, self._tensors(observation), self._agents)
-        return each(lambda x: x.cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.asarray(x), output)
+        return _arrays(output)
+
+    def rewards(self, arguments: Any) -> Any:
+        """What `reward_model` returns for [N, ...] arrays, in NumPy."""
+        with self._drawing("learn"), torch.no_grad():
+            return _arrays(self._agent.reward_model(*self._tensors(arguments)))
 
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
         """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
@@ -139,6 +144,11 @@ def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:
             "that it is to train. Make it with those: torch.optim.Adam(model.param), or one with "
             "model.param[0] and so on for a list of lists."
         )
+
+
+def _arrays(output: Any) -> Any:
+    """What an agent's method returned, in NumPy."""
+    return each(lambda x: x.cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.asarray(x), output)
 
 
 def _plain(tree: Any) -> Any:
