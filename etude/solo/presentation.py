@@ -19,6 +19,7 @@ from etude.spaces import Box, Dict, Space, describe
 from etude.trees import Tree
 
 Present = Callable[[Tree], Any]  # observations [..., ...] as the agent's methods get them
+RewardModel = Callable[[np.ndarray, np.ndarray, Any, np.ndarray], np.ndarray]  # (inputs, a, next_s, d) to rewards
 
 REWARD_INPUTS = "reward_inputs"  # the extra that holds what a learned reward is computed from
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
@@ -70,24 +71,24 @@ def is_goal_space(space: Space) -> bool:
 class Arguments:
     """The arguments of `__call__` for stacked batches: trees of arrays [k, B, ...].
 
-    gamma: reads the agent's present gamma. rewards: of a learned model, from what `action` returned beside the action.
+    gamma: reads the agent's present gamma. rewards: of a learned model (see `irl`), in the place of the environment's.
     """
 
     present: Present
     gamma: Callable[[], float]
-    rewards: Callable[[np.ndarray], np.ndarray] | None = None
+    rewards: RewardModel | None = None
 
     def __call__(self, batch: Batch) -> tuple[Any, Any, Any, Any, Any]:
         """(s, a, next_s, r, d) of a batch."""
-        reward = batch.reward
-        if self.rewards is not None:
-            reward = self.rewards(batch.extras[REWARD_INPUTS]).astype(np.float32)
         gamma = self.gamma()
         left = batch.discount if gamma == 0 else batch.discount / np.float32(gamma)
         if is_joint(batch.next_observation):
             left = left[..., None] * (1.0 - batch.next_observation["terminated"])
         done = (1.0 - left).astype(np.float32)
-        return self.present(batch.observation), batch.action, self.present(batch.next_observation), reward, done
+        following, reward = self.present(batch.next_observation), batch.reward
+        if self.rewards is not None:
+            reward = self.rewards(batch.extras[REWARD_INPUTS], batch.action, following, done)
+        return self.present(batch.observation), batch.action, following, reward, done
 
 
 def tuples(present: Present) -> Present:
