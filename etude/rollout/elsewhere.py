@@ -54,7 +54,7 @@ class SteppedElsewhere:
             return None
         self._begun = False
         failed: dict[int, Failure] = {}
-        for worker in self._busy:
+        for worker in reversed(self._busy):  # the one that was asked last: to be woken once is enough
             answer = self._crew.hear(worker)
             if isinstance(answer, Failure):
                 failed[worker.number] = answer
