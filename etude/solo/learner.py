@@ -19,7 +19,7 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options, Trimming
 from etude.solo.settings import Settings
 
-PORTIONS = (64, 8, 1)  # minibatches in one compiled call: few sizes are compiled, and long phases take few calls
+PORTION = 64  # minibatches in one call, at most
 
 
 class EpisodeLearner:
@@ -111,7 +111,7 @@ class EpisodeLearner:
         elif settings.update_batches is not None:
             due = (self.batches + minibatches) // settings.update_batches - self._targets
         else:
-            due = minibatches  # agents whose targets follow slowly do so after every minibatch
+            due = 0  # the engine calls it after every minibatch
         self._targets += due
         return min(due, 1) if settings.PPO else due  # on-policy the old policy stays the same for a whole phase
 
@@ -119,7 +119,7 @@ class EpisodeLearner:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
         watched = self.callbacks.want_batches
         while done < end:
-            k = next(portion for portion in ((1,) if watched else PORTIONS) if portion <= end - done)
+            k = 1 if watched else min(PORTION, end - done)
             if watched:
                 self.callbacks.call("on_batch_begin", done)
             batches = self.buffer.sample(k, self.settings.batch)

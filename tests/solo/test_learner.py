@@ -95,10 +95,6 @@ def test_targets_follow_every_so_many_environment_steps_spread_over_the_minibatc
     assert [each.count("target") for each in play(made, 25, 4, 1)] == [2, 0, 1]
 
 
-def test_targets_that_nobody_says_when_follow_every_minibatch():
-    assert play(learner(num_updates=3), 8) == [["learn 4", "target"] * 3]
-
-
 def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
     made = learner(PPO=True, update_steps=10)
     first, second = play(made, 8, 8)
