@@ -14,6 +14,7 @@ from etude.envs import AdaptedEnvironment, Described, GivenEnvironments, OwnUnit
 from etude.explore import AsIs, ByAgent, Greedy
 from etude.protocols import Explorer
 from etude.report import write_gif, write_video
+from etude.solo.irl import rewards_of
 from etude.solo.presentation import present_for
 from etude.spaces import Discrete, MultiDiscrete
 
@@ -55,7 +56,8 @@ def play(agent: Any, seed: int, most: int, path: str | Path | None) -> float:
     try:
         agents = None if described.team is None else len(described.team.names)
         act = acting(agent, described.spaces, present_for(described.spaces.observation), agents)
-        episode = Episode(environment, act, best_actions(described))
+        explorer = rewards_of(agent, agent._book.settings).exploring(best_actions(described))
+        episode = Episode(environment, act, explorer)
         if path is None:
             for _ in episode.steps(most, seed):
                 environment.render()

@@ -23,6 +23,7 @@ from etude.data import Choice
 from etude.engines.solo import SoloEngine
 from etude.errors import ConfigError
 from etude.protocols import Explorer
+from etude.replay.sizes import Extras
 from etude.solo.presentation import REWARD_INPUTS, RewardModel
 from etude.solo.settings import Settings
 from etude.spaces import Space, zeros
@@ -34,7 +35,7 @@ class Rewards(Protocol):
     def exploring(self, explorer: Explorer) -> Explorer:
         """The explorer for what the agent's `action` returns."""
 
-    def stored(self, engine: SoloEngine) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def stored(self, engine: SoloEngine) -> Extras:
         """Shape and dtype of what is stored with every row, by name."""
 
     def model(self, engine: SoloEngine) -> RewardModel | None:
@@ -61,7 +62,7 @@ class OfEnvironment:
         """The explorer itself."""
         return explorer
 
-    def stored(self, engine: SoloEngine) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def stored(self, engine: SoloEngine) -> Extras:
         """Nothing more."""
         return {}
 
@@ -76,7 +77,7 @@ class OfModel:
         """An explorer that also hands on what the reward is computed from."""
         return WithInputs(explorer)
 
-    def stored(self, engine: SoloEngine) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def stored(self, engine: SoloEngine) -> Extras:
         """The inputs, as `action` returns them for an observation of zeros."""
         inputs, _ = parted(engine.act(zeros(engine.spaces.observation, 1)), 1)
         return {REWARD_INPUTS: (inputs.shape[1:], inputs.dtype)}

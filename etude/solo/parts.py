@@ -12,7 +12,9 @@ from etude.errors import ConfigError
 from etude.explore import AsIs, ByAgent, Each
 from etude.protocols import Explorer
 from etude.replay import Buffer, Hindsight, NStep, OneStep, Passes, Prioritised, Ring, Triplets, Uniform
+from etude.replay.sizes import Extras
 from etude.seeding import generator
+from etude.solo.irl import rewards_of
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.presentation import Arguments, is_goal_space, present_for, tuples
@@ -58,10 +60,12 @@ def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], Non
     for note in described.notes:
         warn(note)
     _check(agent, settings, described)
+    rewards = rewards_of(agent, settings)
     agents = None if described.team is None else len(described.team.names)
     gamma, present = _gamma_of(agent), present_for(described.spaces.observation)
     arguments = Arguments(tuples(present) if settings.TRL else present, gamma)
-    calling = Calling(described.spaces, arguments, present, agents)
+    follow = settings.update_steps is None and settings.update_batches is None
+    calling = Calling(described.spaces, arguments, present, agents, follow)
     engine = solo_engine(
         agent,
         list(demand.optimizers),
@@ -70,10 +74,12 @@ def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], Non
         jit_compile=demand.jit_compile,
         framework=agent.framework,
     )
-    buffer = _pool(agent, settings, described, demand.count, gamma(), seed)
+    arguments.rewards = rewards.model(engine)
+    ring = _ring(settings, described, demand.count, rewards.stored(engine))
+    buffer = _pool(agent, settings, ring, gamma(), seed)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, engine, buffer, demand.count, hyper, generator(seed, "spread"))
-    return Session(given, _explorer(settings, described), learner, seed)
+    return Session(given, rewards.exploring(_explorer(settings, described)), learner, seed)
 
 
 def _gamma_of(agent: Any) -> Callable[[], float]:
@@ -81,10 +87,14 @@ def _gamma_of(agent: Any) -> Callable[[], float]:
     return lambda: float(getattr(agent, "gamma", 1.0))
 
 
-def _pool(agent: Any, settings: Settings, described: Described, count: int, gamma: float, seed: int) -> Buffer:
-    """The ring, selector and view that the settings describe."""
+def _ring(settings: Settings, described: Described, count: int, extras: Extras) -> Ring:
+    """What stores the steps of so many environments. extras: what is stored besides."""
     shape = () if described.team is None else (len(described.team.names),)
-    ring = Ring(described.spaces, max(settings.pool_size, count), count, reward_shape=shape)
+    return Ring(described.spaces, max(settings.pool_size, count), count, extras, reward_shape=shape)
+
+
+def _pool(agent: Any, settings: Settings, ring: Ring, gamma: float, seed: int) -> Buffer:
+    """The selector and view that the settings describe, on a ring."""
     selector: Any = Passes() if settings.num_updates is None else Uniform()
     if settings.PR:
         ratio = settings.initial_ratio if settings.PPO else None
