@@ -1,0 +1,64 @@
+"""Generative adversarial imitation learning in PyTorch, on top of PPO.
+
+Ho & Ermon 2016, arXiv:1606.03476: a discriminator learns to tell the expert's steps from the policy's, and the policy
+earns what makes it hard to tell. Here D is the probability that a step is the expert's (in the paper, the policy's),
+and the reward is -log(1 - D). Deviations: the policy is trained by PPO, not by TRPO.
+
+    agent = GAIL(4, 64, 2, 0.2, 0.01, Expert.of(read("experts.etude")))
+    agent.set(policy=SoftmaxPolicy(), pool_size=10_000, batch=64, update_steps=1_000, PPO=True, IRL=True)
+    agent.train([torch.optim.Adam(param, 1e-3) for param in agent.param], episodes=200)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.functional import one_hot, softplus
+
+from etude.examples.experts import Expert
+from etude.examples.torch_agents import ppo
+
+
+class GAIL(ppo.PPO):
+    """PPO for Discrete actions with a third network, the discriminator, which has an optimizer of its own.
+
+    expert: the steps to imitate. The others: see `ppo.PPO`.
+    """
+
+    def __init__(
+        self,
+        state_dim: int,
+        hidden_size: int,
+        action_dim: int,
+        clip: float,
+        entropy: float,
+        expert: Expert,
+        processes: int | None = None,
+        env: Any = "CartPole-v1",
+        gamma: float = 0.98,
+    ):
+        super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
+        self.discriminator = ppo.network(state_dim + action_dim, hidden_size, 1)
+        self.param = [*self.param, self.discriminator.parameters()]
+        self.expert, self.action_dim = expert, action_dim
+
+    def action(self, s):
+        return [s, super().action(s)]
+
+    def reward_model(self, inputs, a, next_s, d):
+        return softplus(self.logit(inputs, a, next_s, d))
+
+    def __call__(self, s, a, next_s, r, d):
+        return *super().__call__(s, a, next_s, r, d), self.discriminator_loss(s, a, next_s, d)
+
+    def logit(self, s, a, next_s, d):
+        """log D - log(1 - D) of each step [B]."""
+        return self.discriminator(torch.cat([s, one_hot(a, self.action_dim)], dim=1))[:, 0]
+
+    def discriminator_loss(self, s, a, next_s, d):
+        """-log D of as many steps of the expert, drawn at random, and -log(1 - D) of these: [B]."""
+        drawn = torch.randint(len(self.expert), (len(d),), device=s.device)
+        held = (self.expert.s, self.expert.a, self.expert.next_s, self.expert.d)
+        expert = [torch.as_tensor(x, device=s.device)[drawn] for x in held]
+        return softplus(-self.logit(*expert)) + softplus(self.logit(s, a, next_s, d))
