@@ -16,7 +16,8 @@ from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.seeding import generator_state, restore_generator
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options, Trimming
+from etude.solo.options import Options
+from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
 
 PORTION = 64  # minibatches in one call, at most
@@ -25,25 +26,24 @@ PORTION = 64  # minibatches in one call, at most
 class EpisodeLearner:
     """Plays episodes, then learns: `num_updates` minibatches, or as many as make one pass over the pool.
 
-    count: environments. hyper: what views read (gamma). rng: picks columns, where that is asked for.
+    regime: what is drawn and what is forgotten. count: environments. hyper: what views read (gamma). rng: picks
+        columns, where that is asked for.
     """
 
     def __init__(
         self,
         settings: Settings,
+        regime: Regime,
         engine: Any,
         buffer: Buffer,
         count: int,
         hyper: Callable[[], dict[str, float]],
         rng: np.random.Generator,
     ):
-        self.settings, self.engine, self.buffer, self.count = settings, engine, buffer, count
+        self.settings, self.regime, self.engine, self.buffer, self.count = settings, regime, engine, buffer, count
         self._hyper, self._rng = hyper, rng
         self.progress = Progress()
-        self.callbacks = Callbacks([], None)
-        self.trimming = Trimming()
-        self.collections = 1  # before each learning phase
-        self.at_random = False  # whether episodes go into random columns, or into the one that holds least
+        self.follow(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
         self.batches = 0  # minibatches learned since the agent was made
         self._targets = 0  # calls of update_param so far
@@ -51,8 +51,7 @@ class EpisodeLearner:
 
     def follow(self, options: Options, callbacks: Callbacks) -> None:
         """Train with these options from now on."""
-        self.callbacks, self.collections, self.at_random = callbacks, options.num_store, options.random
-        self.trimming = options.trimming(self.settings.PPO, self.settings.PR)
+        self.callbacks, self.options, self.trimming = callbacks, options, self.regime.trimming(options)
 
     def chunk(self, left: int, after: int = 0) -> Chunk:
         """Whole episodes, one of every environment."""
@@ -71,15 +70,15 @@ class EpisodeLearner:
         ended = (steps.terminated | steps.truncated)[-1]
         if steps.shape[1] != 1 or not ended[0] or self.count == 1:
             return steps
-        column = self._rng.integers(self.count) if self.at_random else int(np.argmin(self.buffer.ring.filled))
+        column = self._rng.integers(self.count) if self.options.random else int(np.argmin(self.buffer.ring.filled))
         return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
 
     def learn_if_due(self) -> Learned | None:
-        """A learning phase, after every `collections` collections; nothing is learned before the pool holds one
+        """A learning phase, after every `num_store` collections; nothing is learned before the pool holds one
         batch."""
         began = time.perf_counter()
         self._rounds += 1
-        if self._rounds % self.collections:
+        if self._rounds % self.options.num_store:
             return None
         size = self.settings.batch
         wanted = self.settings.num_updates or len(self.buffer) // size
@@ -99,7 +98,8 @@ class EpisodeLearner:
         done = 0
         for call in range(1, due + 1):
             done = self._learn_until(done, minibatches * call // due, minibatches, means)
-            self._update_target()
+            self.engine.update_param()
+            self.regime.updated(self.buffer, self.options)
         self._learn_until(done, minibatches, minibatches, means)
         return means
 
@@ -113,7 +113,7 @@ class EpisodeLearner:
         else:
             due = 0  # the engine calls it after every minibatch
         self._targets += due
-        return min(due, 1) if settings.PPO else due  # on-policy the old policy stays the same for a whole phase
+        return self.regime.calls(due)
 
     def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
@@ -134,14 +134,6 @@ class EpisodeLearner:
             done += k
             self.batches += k
         return end
-
-    def _update_target(self) -> None:
-        self.engine.update_param()
-        if self.settings.PPO:
-            if self.settings.PR:
-                self.trimming.after_update(self.buffer)
-            else:
-                self.buffer.clear()
 
     def follow_moments(self, steps: Steps) -> bool:
         """There is no normaliser."""

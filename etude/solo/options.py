@@ -17,17 +17,14 @@ Window = int | float | Callable[[int], int] | None  # rows to keep, the fraction
 class Trimming:
     """What is forgotten besides the oldest rows of a full pool.
 
-    window: what is kept. every: stored rows between two cuts; None: only when the pool is full. on_policy: what is kept
-        where `update_param` would empty the pool and priorities keep it.
+    window: what is kept. every: stored rows between two cuts; None: only when the pool is full.
     """
 
     window: Window = None
     every: int | None = None
-    on_policy: Window = None
 
     def __post_init__(self) -> None:
-        for name in ("window", "on_policy"):
-            _check_window(name, getattr(self, name))
+        _check_window("window", self.window)
         if self.every is not None:
             checks.counts(self, "every")
             if self.window is None:
@@ -39,17 +36,27 @@ class Trimming:
             return
         due = buffer.full if self.every is None else (stored - rows) // self.every != stored // self.every
         if due:
-            buffer.trim(_kept(self.window, len(buffer)))
-
-    def after_update(self, buffer: Buffer) -> None:
-        """Cut the pool after `update_param`; without a window, to the newer half."""
-        window = self.window if self.on_policy is None else self.on_policy
-        buffer.trim(_kept(0.5 if window is None else window, len(buffer)))
+            cut(buffer, self.window)
 
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of `RL.train` besides loss, optimizer and episodes; see there."""
+    """The arguments of `RL.train` besides loss, optimizer and episodes.
+
+    pool_network, processes: so many worker processes collect; none where pool_network is False or processes None.
+    parallel_store_and_training: workers that act by themselves collect the next episodes while this process learns.
+    num_store: collections before each learning phase.
+    window_size, window_size_: what is kept of the pool when it is cut: transitions (an int), the fraction (a float), or
+        a function from how many there are to how many to keep. window_size_ counts where window_size is None,
+        window_size_pr before both with PR=True, window_size_ppo before all with PPO=True and PR=True.
+    clearing_freq: stored transitions between two cuts; None: the pool is cut when it is full.
+    jit_compile: for TensorFlow, whether XLA compiles.
+    random: episodes go into random columns of the pool; else into the one that holds least.
+    save_data: whether `save` keeps the pool. callbacks: see `solo.callbacks`.
+    p: episodes between two printed lines; None: about ten lines in all; 0: none.
+    processes_her, processes_pr, shuffle: taken, and without effect. A minibatch is drawn in less time than it takes to
+        send it to a process, and a pass over the pool is always shuffled.
+    """
 
     pool_network: bool = True
     processes: int | None = None
@@ -83,13 +90,15 @@ class Options:
         """Processes that collect; 0: none but this one."""
         return (self.processes or 0) if self.pool_network else 0
 
-    def trimming(self, ppo: bool, pr: bool) -> Trimming:
-        """What is forgotten, for these settings."""
-        window = self.window_size if self.window_size is not None else self.window_size_
-        if pr and not ppo and self.window_size_pr is not None:
-            window = self.window_size_pr
-        on_policy = self.window_size_ppo if self.window_size_ppo is not None else self.window_size_pr
-        return Trimming(window, self.clearing_freq, on_policy if ppo else None)
+    def first(self, *windows: str) -> Window:
+        """The first of these options that was given, or None."""
+        given = (getattr(self, name) for name in windows)
+        return next((window for window in given if window is not None), None)
+
+
+def cut(buffer: Buffer, window: Window) -> None:
+    """Forget all but what is in the window."""
+    buffer.trim(_kept(window, len(buffer)))
 
 
 def _check_window(name: str, window: Window) -> None:

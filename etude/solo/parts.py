@@ -11,15 +11,17 @@ from etude.envs import Described, GivenEnvironments, OwnUnits
 from etude.errors import ConfigError
 from etude.explore import AsIs, ByAgent, Each
 from etude.protocols import Explorer
-from etude.replay import Buffer, Hindsight, NStep, OneStep, Passes, Prioritised, Ring, Triplets, Uniform
+from etude.replay import Buffer, Ring
 from etude.replay.sizes import Extras
 from etude.seeding import generator
 from etude.solo.irl import rewards_of
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
-from etude.solo.presentation import Arguments, is_goal_space, present_for, tuples
+from etude.solo.presentation import Arguments, present_for
+from etude.solo.regimes import regime_of
 from etude.solo.session import Session
 from etude.solo.settings import Settings
+from etude.solo.transitions import transitions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +61,13 @@ def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], Non
     described = given.describe()
     for note in described.notes:
         warn(note)
-    _check(agent, settings, described)
-    rewards = rewards_of(agent, settings)
+    _check_team(settings, described)
+    rewards, regime, gamma = rewards_of(agent, settings), regime_of(settings), _gamma_of(agent)
+    transitions = transitions_of(agent, settings, described, gamma(), seed)
     agents = None if described.team is None else len(described.team.names)
-    gamma, present = _gamma_of(agent), present_for(described.spaces.observation)
-    arguments = Arguments(tuples(present) if settings.TRL else present, gamma)
+    arguments = Arguments(transitions.present, gamma)
     follow = settings.update_steps is None and settings.update_batches is None
-    calling = Calling(described.spaces, arguments, present, agents, follow)
+    calling = Calling(described.spaces, arguments, present_for(described.spaces.observation), agents, follow)
     engine = solo_engine(
         agent,
         list(demand.optimizers),
@@ -76,9 +78,9 @@ def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], Non
     )
     arguments.rewards = rewards.model(engine)
     ring = _ring(settings, described, demand.count, rewards.stored(engine))
-    buffer = _pool(agent, settings, ring, gamma(), seed)
+    buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
-    learner = EpisodeLearner(settings, engine, buffer, demand.count, hyper, generator(seed, "spread"))
+    learner = EpisodeLearner(settings, regime, engine, buffer, demand.count, hyper, generator(seed, "spread"))
     return Session(given, rewards.exploring(_explorer(settings, described)), learner, seed)
 
 
@@ -93,24 +95,6 @@ def _ring(settings: Settings, described: Described, count: int, extras: Extras) 
     return Ring(described.spaces, max(settings.pool_size, count), count, extras, reward_shape=shape)
 
 
-def _pool(agent: Any, settings: Settings, ring: Ring, gamma: float, seed: int) -> Buffer:
-    """The selector and view that the settings describe, on a ring."""
-    selector: Any = Passes() if settings.num_updates is None else Uniform()
-    if settings.PR:
-        ratio = settings.initial_ratio if settings.PPO else None
-        mix = settings.lambda_ if settings.PPO else 1.0
-        selector = Prioritised(
-            ring.rows, settings.alpha, initial_error=settings.initial_TD, initial_ratio=ratio, mix=mix
-        )
-    if settings.TRL:
-        view: Any = Triplets(gamma, rng=generator(seed, "triplets"))
-    else:
-        view = OneStep(gamma) if settings.num_steps is None else NStep(gamma, settings.num_steps)
-    if settings.HER:
-        view = Hindsight(view, agent.reward_done_func, generator(seed, "hindsight"))
-    return Buffer(ring, selector, view, generator(seed, "replay"))
-
-
 def _explorer(settings: Settings, described: Described) -> Explorer:
     """What explores: one for all, one for each environment, or one for each of several agents."""
     given = settings.explorer
@@ -123,32 +107,12 @@ def _explorer(settings: Settings, described: Described) -> Explorer:
     return Each(several) if len(several) > 1 else several[0]
 
 
-def _check(agent: Any, settings: Settings, described: Described) -> None:
-    """Raise ConfigError where settings, agent and environment do not fit together."""
-    name, space = type(agent).__name__, described.spaces.observation
-    for wrong, reason in (
-        (
-            settings.MARL and described.team is None,
-            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment.",
-        ),
-        (
-            described.team is not None and not settings.MARL,
-            f"{described.name} has several agents: {described.team and described.team.names}. Say set(..., MARL=True).",
-        ),
-        (
-            settings.HER and not is_goal_space(space),
-            "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "
-            f"Gymnasium-Robotics; {described.name} has others. Return such a dict from the environment.",
-        ),
-        (
-            settings.HER and agent.reward_done_func is None,
-            f"HER=True needs {name}.reward_done_func(self, next_goal, goal), which returns what a step earns and "
-            "whether it ends the episode.",
-        ),
-        (
-            settings.num_steps is not None and settings.num_steps > 1 and not hasattr(agent, "gamma"),
-            f"num_steps = {settings.num_steps} sums discounted rewards: give {name} an attribute gamma.",
-        ),
-    ):
-        if wrong:
-            raise ConfigError(reason)
+def _check_team(settings: Settings, described: Described) -> None:
+    """Raise ConfigError where the environment has several agents and the settings one, or the other way round."""
+    if settings.MARL and described.team is None:
+        raise ConfigError(
+            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment. Leave MARL "
+            "off, or give another environment."
+        )
+    if described.team is not None and not settings.MARL:
+        raise ConfigError(f"{described.name} has several agents: {described.team.names}. Say set(..., MARL=True).")

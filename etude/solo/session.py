@@ -42,7 +42,7 @@ class Session:
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they must be able to act, and may act on old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
-        return can and options.parallel_store_and_training and not self.learner.settings.PPO
+        return can and options.parallel_store_and_training and self.learner.regime.may_overlap
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count

@@ -1,0 +1,58 @@
+"""What a minibatch is made of: transitions of one step or of several, triplets of a trajectory, relabelled goals. The
+flags TRL and HER are read here, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude.envs import Described
+from etude.errors import ConfigError
+from etude.replay import Hindsight, NStep, OneStep, Triplets
+from etude.replay.buffer import View
+from etude.seeding import generator
+from etude.solo.presentation import Present, is_goal_space, present_for, tuples
+from etude.solo.settings import Settings
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """view: makes batches. present: their observations as `__call__` gets them."""
+
+    view: View
+    present: Present
+
+
+def transitions_of(agent: Any, settings: Settings, described: Described, gamma: float, seed: int) -> Transitions:
+    """What the settings ask for; ConfigError where agent or environment do not fit."""
+    present = present_for(described.spaces.observation)
+    if settings.TRL:
+        return Transitions(Triplets(gamma, rng=generator(seed, "triplets")), tuples(present))
+    view: View = OneStep(gamma)
+    if settings.num_steps is not None:
+        view = _of_several_steps(agent, settings.num_steps, gamma)
+    if settings.HER:
+        view = _relabelled(agent, view, described, seed)
+    return Transitions(view, present)
+
+
+def _of_several_steps(agent: Any, steps: int, gamma: float) -> NStep:
+    if steps > 1 and not hasattr(agent, "gamma"):
+        raise ConfigError(
+            f"num_steps = {steps} sums discounted rewards: give {type(agent).__name__} an attribute gamma."
+        )
+    return NStep(gamma, steps)
+
+
+def _relabelled(agent: Any, view: View, described: Described, seed: int) -> Hindsight:
+    if not is_goal_space(described.spaces.observation):
+        raise ConfigError(
+            "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "
+            f"Gymnasium-Robotics; {described.name} has others. Return such a dict from the environment."
+        )
+    if agent.reward_done_func is None:
+        raise ConfigError(
+            f"HER=True needs {type(agent).__name__}.reward_done_func(self, next_goal, goal), which returns what a step "
+            "earns and whether it ends the episode."
+        )
+    return Hindsight(view, agent.reward_done_func, generator(seed, "hindsight"))
