@@ -5,11 +5,12 @@ import pytest
 
 from etude.data import EpisodeEnd, Steps, Update
 from etude.explore import EpsGreedyQPolicy
-from etude.replay import Buffer, OneStep, Passes, Ring, Uniform
+from etude.replay import Buffer, OneStep, Ring
 from etude.seeding import generator
 from etude.solo.callbacks import Callbacks, LambdaCallback
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
+from etude.solo.regimes import regime_of
 from etude.solo.settings import Settings
 from etude.spaces import Box, Discrete, Spaces
 
@@ -35,10 +36,10 @@ class NotingEngine:
 
 def learner(environments=1, **settings):
     made = Settings(policy=EpsGreedyQPolicy(), **{"batch": 4, "pool_size": 100, **settings})
-    selector = Passes() if made.num_updates is None else Uniform()
-    buffer = Buffer(Ring(SPACES, 100, environments), selector, OneStep(0.9), generator(0, "test"))
+    regime, ring = regime_of(made), Ring(SPACES, 100, environments)
+    buffer = Buffer(ring, regime.selector(ring.rows), OneStep(0.9), generator(0, "test"))
     hyper = lambda: {"gamma": 0.9}  # noqa: E731
-    return EpisodeLearner(made, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
+    return EpisodeLearner(made, regime, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
 
 
 def episode(length, column=0):
@@ -130,5 +131,3 @@ def test_episodes_of_unequal_length_share_the_pool(at_random):
         made.take(episode(1, column=1))
     assert len(made.buffer) > 90, "a column for each environment alone would have kept 50 + 12"
     made.buffer.ring.check()
-
-

@@ -1,0 +1,208 @@
+"""What agents of one object write to files, and how they go on from them."""
+
+import numpy as np
+import pytest
+from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, pool_of, train
+from solo_agents_worlds import Walk
+
+import etude.solo
+from etude.engines.solo import parameters, weights
+from etude.errors import CheckpointError, NetworkError
+
+KINDS = {
+    "DQN": discrete(),
+    "priorities": discrete(PR=True),
+    "PPO": on_policy(update_steps=12),
+    "DDPG": continuous(num_steps=3),
+}
+
+
+def new(engine_name, kind="DQN", **attributes):
+    agent = agent_for(engine_name, kind if kind in ("PPO", "DDPG") else "DQN", **attributes)
+    agent.set(**KINDS[kind])
+    return agent
+
+
+def numbers(agent):
+    """All that tells whether two trainings were the same."""
+    return list(agent.reward_list), list(agent.loss_list), [value.tolist() for value in parameters(agent).values()]
+
+
+def changed(agent):
+    """The agent with other weights, as one that was made with another seed."""
+    from etude.engines.solo import load_weights
+
+    load_weights(agent, {n: v + 0.1 if v.dtype == np.float32 else v for n, v in weights(agent).items()})
+    return agent
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_agent_goes_on_as_if_training_had_not_been_interrupted(kind, engine_name, tmp_path):
+    whole, first, second = (new(engine_name, kind) for _ in range(3))
+    train(whole, engine_name, 3)
+    train(whole, engine_name, 3)
+    train(first, engine_name, 3)
+    first.save(tmp_path / "model.dat")
+    changed(second).restore(tmp_path / "model.dat")
+    assert second.total_episode == 3
+    train(second, engine_name, 3)
+    assert numbers(second) == numbers(whole)
+
+
+def test_two_calls_of_train_play_what_one_call_does(engine_name):
+    one, two = new(engine_name), new(engine_name)
+    train(one, engine_name, 4)
+    train(two, engine_name, 1)
+    train(two, engine_name, 3)
+    assert numbers(one) == numbers(two)
+
+
+def test_an_agent_that_has_trained_goes_back_to_what_it_saved(engine_name, tmp_path):
+    agent = new(engine_name)
+    train(agent, engine_name, 2)
+    agent.save(tmp_path / "model.dat")
+    train(agent, engine_name, 2)
+    expected = numbers(agent)
+    train(agent, engine_name, 3)
+    agent.restore(tmp_path / "model.dat")
+    train(agent, engine_name, 2)
+    assert numbers(agent) == expected
+
+
+def test_an_agent_is_saved_and_restored_before_it_trains(engine_name, tmp_path):
+    agent, other = new(engine_name), changed(new(engine_name))
+    agent.save(tmp_path / "model.dat")
+    other.restore(tmp_path / "model.dat")
+    other.save(tmp_path / "again.dat")
+    train(agent, engine_name, 2)
+    train(other, engine_name, 2)
+    assert numbers(agent) == numbers(other)
+
+
+def test_without_save_data_training_goes_on_with_an_empty_pool(engine_name, tmp_path):
+    agent, other = new(engine_name), new(engine_name)
+    train(agent, engine_name, 3, save_data=False)
+    agent.save(tmp_path / "model.dat")
+    other.restore(tmp_path / "model.dat")
+    train(other, engine_name, 1)
+    assert len(pool_of(other)) == 5
+    assert other.total_episode == 4
+
+
+@pytest.mark.parametrize("mixins", [(), (NotDense,)], ids=["exported", "in the parent"])
+def test_a_pool_goes_on_where_it_was(mixins, engine_name, tmp_path):
+    agents = [agent_for(engine_name, "DQN", *mixins, env=[Walk, Walk]) for _ in range(2)]
+    for agent in agents:
+        agent.set(**discrete())
+    train(agents[0], engine_name, 2, processes=2, parallel_store_and_training=False)
+    agents[0].save(tmp_path / "model.dat")
+    agents[1].restore(tmp_path / "model.dat")
+    train(agents[0], engine_name, 2)
+    train(agents[1], engine_name, 2)
+    assert numbers(agents[0]) == numbers(agents[1])
+
+
+def test_parameters_alone_are_saved_and_restored(engine_name, tmp_path):
+    agent, other = new(engine_name), changed(new(engine_name))
+    agent.save_param(tmp_path / "param.dat")
+    target = {name: value for name, value in weights(other).items() if name not in parameters(other)}
+    other.restore_param(tmp_path / "param.dat")
+    assert same(parameters(other), parameters(agent))
+    assert same(target, {name: weights(other)[name] for name in target}), "what is not in param stays"
+    train(other, engine_name, 1)
+    other.restore_param(tmp_path / "param.dat")
+    assert same(parameters(other), parameters(agent))
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_saving_and_restoring_are_functions_too(engine_name, tmp_path):
+    agent, other = new(engine_name), changed(new(engine_name))
+    train(agent, engine_name, 1)
+    etude.solo.save(agent, tmp_path / "model.dat")
+    etude.solo.restore(other, tmp_path / "model.dat")
+    assert same(weights(other), weights(agent))
+    etude.solo.save_param(agent, tmp_path / "param.dat")
+    assert same(etude.solo.restore_param(tmp_path / "param.dat"), parameters(agent))
+
+
+def test_files_are_of_the_format_of_checkpoints_whatever_their_name(engine_name, tmp_path):
+    agent = new(engine_name)
+    train(agent, engine_name, 1)
+    agent.save(tmp_path / "model.dat")
+    held = (tmp_path / "model.dat").read_bytes()
+    assert held.startswith(b"\x89ETUDE"), "see docs/checkpoints.md"
+
+
+def test_a_file_of_something_else_is_refused(engine_name, tmp_path):
+    agent = new(engine_name)
+    agent.save_param(tmp_path / "param.dat")
+    with pytest.raises(CheckpointError, match="agent"):
+        agent.restore(tmp_path / "param.dat")
+    (tmp_path / "other.dat").write_bytes(b"\x80\x04}q\x00.")
+    with pytest.raises(CheckpointError):
+        agent.restore_param(tmp_path / "other.dat")
+    with pytest.raises(CheckpointError):
+        agent.restore(tmp_path / "missing.dat")
+
+
+def test_the_file_of_another_agent_is_refused_by_name(engine_name, tmp_path):
+    new(engine_name, "DDPG").save(tmp_path / "model.dat")
+    with pytest.raises(NetworkError, match="no weight named"):
+        new(engine_name).restore(tmp_path / "model.dat")
+
+
+def saved(engine_name, tmp_path, episodes=7, **attributes):
+    agent = new(engine_name, path=str(tmp_path / "model.dat"), **attributes)
+    train(agent, engine_name, episodes)
+    return agent, sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_one_file_is_written_over_every_so_many_episodes(engine_name, tmp_path):
+    agent, files = saved(engine_name, tmp_path, save_freq=2)
+    assert files == ["model.dat"]
+    other = new(engine_name)
+    other.restore(tmp_path / "model.dat")
+    assert other.total_episode == agent.total_episode == 7, "the end of training is saved, too"
+
+
+def test_so_many_files_are_kept(engine_name, tmp_path):
+    _, files = saved(engine_name, tmp_path, save_freq=2, max_save_files=2)
+    assert files == ["model-6.dat", "model-7.dat"]
+
+
+def test_parameters_only_are_written_while_training(engine_name, tmp_path):
+    agent, files = saved(engine_name, tmp_path, save_freq=3, save_param_only=True)
+    assert files == ["model.dat"]
+    assert same(etude.solo.restore_param(tmp_path / "model.dat"), parameters(agent))
+
+
+def test_the_best_only_is_kept(engine_name, tmp_path):
+    class Uneven(Walk):
+        """The second episode that is played is the best."""
+
+        resets = 0
+
+        def reset(self, **options):
+            self.resets += 1
+            self.reward = {2: 1.0, 3: 3.0}.get(self.resets, 2.0)  # the first reset looks at the environment
+            return super().reset(**options)
+
+    env = Uneven()
+    agent = new(engine_name, env=env, path=str(tmp_path / "model.dat"), save_best_only=True)
+    train(agent, engine_name, 4)
+    other = new(engine_name)
+    other.restore(tmp_path / "model.dat")
+    assert agent.reward_list[: other.total_episode + 1].index(max(agent.reward_list)) == other.total_episode - 1
+    assert other.total_episode < 4
+    assert [path.name for path in tmp_path.iterdir()] == ["model.dat"]
+
+
+def test_training_goes_on_where_a_file_cannot_be_written(engine_name, tmp_path):
+    agent = new(engine_name, path=str(tmp_path / "no" / "folder" / "model.dat"))
+    (tmp_path / "no").write_text("a file where a folder is wanted")
+    with pytest.warns(UserWarning, match="Training goes on without this checkpoint"):
+        train(agent, engine_name, 2)
+    assert agent.total_episode == 2

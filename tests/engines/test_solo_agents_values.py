@@ -1,0 +1,93 @@
+"""What agents of one object learn: values that are known, and hyperparameters that change while they train."""
+
+import numpy as np
+import pytest
+from solo_agents import agent_for, discrete, pool_of, train
+from solo_agents_worlds import Walk
+
+GAMMA = 0.5
+
+
+class AtOnce:
+    """The loss compares with what `r + gamma * (1 - d) * 2` says; so a value of 2 fits, whatever the network."""
+
+    def __call__(self, s, a, next_s, r, d):
+        error = r + self.gamma * (1 - d) * (1 / (1 - GAMMA)) - 1 / (1 - GAMMA)
+        return error**2 + 0 * super().__call__(s, a, next_s, r, d)
+
+
+@pytest.mark.parametrize("num_steps", [None, 1, 3])
+def test_a_reward_of_1_for_ever_is_worth_1_over_1_minus_gamma_whatever_the_number_of_steps(num_steps, engine_name):
+    """Episodes are truncated, so there is no end to the rewards."""
+    agent = agent_for(engine_name, "DQN", AtOnce, env=lambda: Walk(truncates=True), gamma=GAMMA)
+    agent.set(**discrete(num_steps=num_steps))
+    train(agent, engine_name, 3)
+    assert agent.loss_list == pytest.approx([0.0] * 3, abs=1e-10)
+
+
+@pytest.mark.parametrize("num_steps", [None, 3])
+def test_a_terminated_episode_is_worth_what_was_left_of_it(num_steps, engine_name):
+    agent = agent_for(engine_name, "DQN", AtOnce, gamma=GAMMA)
+    agent.set(**discrete(num_steps=num_steps, num_updates=None, batch=5))
+    train(agent, engine_name, 1)
+    # 1 step: the last of five earns 1, and is not worth 2. 3 steps: the last three earn 1, 1.5 and 1.75.
+    wrong = [1.0] if num_steps is None else [1.0, 0.5, 0.25]
+    assert agent.loss_list == pytest.approx([sum(error**2 for error in wrong) / 5])
+
+
+@pytest.mark.parametrize("num_steps", [None, 3])
+def test_the_value_of_a_reward_of_1_for_ever_is_learned(num_steps, engine_name):
+    agent = agent_for(engine_name, env=lambda: Walk(truncates=True), gamma=GAMMA)
+    agent.set(**discrete(num_steps=num_steps, num_updates=40, update_batches=10, batch=16))
+    train(agent, engine_name, 20)
+    values = agent._book.session.learner.engine.act(pool_of(agent).sample(1, 32).observation[0])
+    assert np.max(values, -1) == pytest.approx(np.full(32, 2.0), abs=0.3)
+
+
+class Telling:
+    """The loss is what hyperparameters and batch make of it."""
+
+    def __call__(self, s, a, next_s, r, d):
+        return r + self.gamma * (1 - d) + 0 * super().__call__(s, a, next_s, r, d)
+
+
+def test_gamma_may_change_while_training_and_nothing_is_compiled_again(engine_name):
+    agent = agent_for(engine_name, "DQN", Telling, env=lambda: Walk(truncates=True), gamma=0.5)
+    agent.set(**discrete(num_steps=2, num_updates=None, batch=5, pool_size=5))
+    train(agent, engine_name, 1)
+    engine = agent._book.session.learner.engine
+    traces = engine.traces
+    agent.gamma = 0.25
+    train(agent, engine_name, 1)
+    # Two steps earn 1 + gamma, and what follows them counts gamma**2; the newest row has but one step.
+    assert agent.loss_list == pytest.approx([(4 * (1.5 + 0.25) + 1.5) / 5, (4 * (1.25 + 0.0625) + 1.25) / 5])
+    assert agent._book.session.learner.engine is engine
+    if engine_name != "torch":  # which traces nothing
+        assert engine.traces == traces
+
+
+def test_gamma_may_change_in_a_callback(engine_name):
+    from etude.solo import LambdaCallback
+
+    agent = agent_for(engine_name, "DQN", Telling, env=lambda: Walk(truncates=True), gamma=0.5)
+
+    def lower(episode, logs):
+        agent.gamma = agent.gamma / 2
+
+    agent.set(**discrete(num_updates=1))
+    train(agent, engine_name, 3, callbacks=[LambdaCallback(on_episode_end=lower)])
+    assert agent.loss_list == pytest.approx([1.5, 1.25, 1.125])
+
+
+def test_new_settings_take_effect_and_what_was_learned_stays(engine_name):
+    agent = agent_for(engine_name)
+    agent.set(**discrete())
+    train(agent, engine_name, 2)
+    before = agent._book.session.learner.engine.weights()
+    agent.set(**discrete(num_updates=3, pool_size=50))
+    train(agent, engine_name, 1)
+    assert agent._book.session.learner.batches == 3
+    assert len(pool_of(agent)) == 5, "a new pool"
+    assert len(agent.reward_list) == 3
+    drift = [np.abs(agent._book.session.learner.engine.weights()[name] - value).max() for name, value in before.items()]
+    assert max(drift) < 0.1, "three steps of Adam move no weight further"
