@@ -90,10 +90,10 @@ class Crew:
         """The next answer of one worker, or the Failure of one that died or hung. Cheaper than `wait`."""
         if self._closed:
             raise ConfigError("This pool is closed; make a new one.")
-        while not worker.has_answered(self._tick):
+        while (answer := worker.hear(self._tick)) is None:
             if worker.waited(self._tick) > self._options.deadline:
                 return worker.hung()
-        return self._judge(worker, worker.answer())
+        return self._judge(worker, answer)
 
     def ask_all(self, requests: dict[int, Any], again: bool = True) -> list[Any]:
         """The answers of some workers, in their order. One that fails is replaced; the new one is asked `again`, or the

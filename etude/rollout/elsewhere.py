@@ -41,12 +41,13 @@ class SteppedElsewhere:
 
     def begin(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
         """Let the workers step the first len(action) environments, or those at these positions."""
+        self._begun = True
         if at is not self._at or len(action) != len(self._positions) or not self._board.takes(action):
             self._direct(action, at)
+            return
         self._board.action[self._places] = action
         for worker in self._busy:
             worker.ask_step()
-        self._begun = True
 
     def finish(self) -> Outcome | None:
         """Wait for what was begun; None if nothing was."""
@@ -103,11 +104,12 @@ class SteppedElsewhere:
         return range(worker.columns[0] - self._first, worker.columns[-1] - self._first + 1)
 
     def _direct(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
-        """Tell the workers which environments they are to step."""
+        """Tell the workers which environments they are to step, from this step on."""
         self._at, self._positions = at, tuple(range(len(action))) if at is None else at
         self._places = as_places(self._positions)
         like = action[:0].copy()
         self._board = Board(self._workers[0].memory.buffers[0], self.spaces, like, len(self.columns), self.reward_shape)
+        self._board.action[self._places] = action
         self._busy = []
         for worker in self._workers:
             mine = self._of(worker)

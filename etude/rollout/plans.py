@@ -97,7 +97,7 @@ def piece(
         stopped |= dict.fromkeys(playing, t)
         ended = {end.position for end in ends}
         left = tuple(i for i in left if i not in ended)
-        if not native:
+        if left and not native:
             noise = noise[:, [column for column, i in enumerate(playing) if i not in ended]]
             playing = left
     for i, state in zip(everyone, generators, strict=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import select
 import signal
 import sys
 import types
@@ -15,6 +13,7 @@ from typing import Any
 
 from etude.protocols import Weights
 from etude.rollout.acting import weights_size
+from etude.rollout.bells import Ear, ring
 from etude.rollout.worker import STEP, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
@@ -51,7 +50,6 @@ class Worker:
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
         self.process: Any = None
-        self._poll: Any = None
 
     def __str__(self) -> str:
         first, last = self.columns[0], self.columns[-1]
@@ -63,7 +61,10 @@ class Worker:
         do not load what the script loads; what a job needs of it travels by value."""
         self.connection, theirs = _CONTEXT.Pipe()
         self._stacks, write_stacks = _CONTEXT.Pipe(duplex=False)
-        arguments = (theirs, write_stacks, self.memory, job)
+        their_bell, self._bell = _CONTEXT.Pipe(duplex=False)
+        self._my_bell, ring_mine = _CONTEXT.Pipe(duplex=False)
+        self._ear = Ear(self.connection, self._my_bell)
+        arguments = (theirs, (their_bell, ring_mine), write_stacks, self.memory, job)
         self.process = _CONTEXT.Process(
             target=exec, args=(_BOOT, {"arguments": arguments}), name=f"etude-{self.number}"
         )
@@ -73,11 +74,8 @@ class Worker:
             self.process.start()
         finally:
             sys.modules["__main__"] = main_module
-        theirs.close()
-        write_stacks.close()
-        if sys.platform != "win32":  # where poll is not known; it costs a tenth of `Connection.poll`
-            self._poll = select.poll()
-            self._poll.register(self.connection, select.POLLIN)
+        for end in (theirs, write_stacks, their_bell, ring_mine):
+            end.close()
 
     def ask(self, message: Any) -> None:
         """Send a message; that nobody is there to read it shows when the answer is awaited."""
@@ -86,22 +84,19 @@ class Worker:
             self.connection.send(message)
 
     def ask_step(self) -> None:
-        """Send STEP; see `ask`."""
-        self.allow(0.0)
-        with contextlib.suppress(OSError):
-            self.connection.send_bytes(STEP)
+        """It is the worker's turn to step; see `ask`."""
+        self.silent = 0.0
+        ring(self._bell)
 
-    def has_answered(self, seconds: float) -> bool:
-        """Wait for something to read, so long at most."""
-        if self._poll is None:
-            return self.connection.poll(seconds)
-        return bool(self._poll.poll(1000 * seconds))
+    def hear(self, seconds: float) -> Any:
+        """STEP once it has been taken, or the next message or Failure; None if there is none of these so long."""
+        rung = self._ear.listen(seconds)
+        return None if rung is None else STEP if rung else self.answer()
 
     def answer(self) -> Any:
         """The next message, or the Failure of a process that has died. Only when there is something to read."""
         try:
-            message = self.connection.recv_bytes()
-            return STEP if message == STEP else pickle.loads(message)
+            return self.connection.recv()
         except (EOFError, OSError):
             self.process.join(_SLOW_TO_DIE)
             return Failure(_describe_exit(self.process.exitcode), self._read_stacks())
@@ -147,8 +142,8 @@ class Worker:
             self.process.join()
         self.process.close()
         self.process = None
-        self.connection.close()
-        self._stacks.close()
+        for end in (self.connection, self._stacks, self._bell, self._my_bell):
+            end.close()
 
 
 def new_buffer(size: int) -> Any:

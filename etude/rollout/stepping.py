@@ -1,6 +1,6 @@
 """Workers that only step: actions come and results go through memory that they share with the parent.
 
-What is sent through a pipe at every step is one byte each way, which also orders what was written before it.
+At every step a bell is rung each way; see `bells`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]
 
 
 class Where(NamedTuple):
-    """Which environments are stepped from now on, by position in the worker, and what actions look like."""
+    """Step these environments, by position in the worker, now and whenever the bell rings."""
 
     at: tuple[int, ...]
-    action: np.ndarray  # [0, ...]
+    action: np.ndarray  # [0, ...] what actions look like
 
 
 class Reset(NamedTuple):
@@ -112,12 +112,11 @@ class Stepping:
     def serve(self, request: Any, channel: Channel) -> None:
         """Do what was asked and send the answer."""
         environments = self._environments
-        if request == STEP:
-            self._step()
-            channel.send_step()
-            return
         if isinstance(request, Where):
             self._follow(request)
+        if request is STEP or isinstance(request, Where):
+            self._step()
+            channel.send_step()
             return
         if isinstance(request, Reset):
             answer: Any = environments.reset()

@@ -20,10 +20,11 @@ import numpy as np
 
 from etude.errors import EtudeError
 from etude.protocols import Environments
+from etude.rollout.bells import Ear, ring
 from etude.seeding import episode_seed
 from etude.spaces import Spaces
 
-STEP = b"s"  # the message of a parent that acts, and its answer; all others are pickled
+STEP = "step"  # what a parent that acts says with a bell, and its answer
 
 
 class Memory(NamedTuple):
@@ -76,8 +77,10 @@ class ParentGone(BaseException):
 class Channel:
     """The worker's end of the pipe to its parent."""
 
-    def __init__(self, connection: Connection):
-        self._connection = connection
+    def __init__(self, connection: Connection, bells: tuple[Connection, Connection]):
+        """bells: the one to listen to, and the one to ring."""
+        self._connection, self._bell = connection, bells[1]
+        self._ear = Ear(connection, bells[0])
 
     def send(self, message: Any) -> None:
         try:
@@ -87,26 +90,26 @@ class Channel:
 
     def send_step(self) -> None:
         """Answer STEP."""
-        try:
-            self._connection.send_bytes(STEP)
-        except OSError:
-            raise ParentGone from None
+        ring(self._bell)
 
     def receive(self) -> Any:
         """The next message, or STEP."""
+        if self._ear.listen(None):
+            return STEP
         try:
-            message = self._connection.recv_bytes()
+            return self._connection.recv()
         except (EOFError, OSError):
             raise ParentGone from None
-        return STEP if message == STEP else pickle.loads(message)
 
 
-def main(connection: Connection, stacks: Connection, memory: Memory, job: bytes) -> None:
+def main(
+    connection: Connection, bells: tuple[Connection, Connection], stacks: Connection, memory: Memory, job: bytes
+) -> None:
     """Make the environments and serve until the parent says None or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _write_stacks_to(stacks)
-    channel = Channel(connection)
+    channel = Channel(connection, bells)
     try:
         _work(channel, memory, pickle.loads(job))
     except ParentGone:
