@@ -1,8 +1,8 @@
 """Episodes of experts, to imitate: played by any policy, and kept in files.
 
-    episodes = play(balance, "CartPole-v1", 5)
-    write("experts.etude", episodes)
-    agent = GAIL(4, 64, 2, 0.2, 0.01, Expert.of(read("experts.etude")))
+episodes = play(balance, "CartPole-v1", 5)
+write("experts.etude", episodes)
+agent = GAIL(4, 64, 2, 0.2, 0.01, Expert.of(read("experts.etude")))
 """
 
 from __future__ import annotations
