@@ -159,8 +159,8 @@ TABLE = {
     "ppo/plain": cart_pole(PPO, SoftmaxPolicy, POLICY),
     "ppo/pool": cart_pole(PPO, SoftmaxPolicy, POLICY, **POOL),
     "ppo/pr": cart_pole(PPO_PR, SoftmaxPolicy, {**POLICY, "PR": True}),
-    "ddpg_her/plain": Row(DDPG, "noise", small_steps, HINDSIGHT, 300, goals_reached, 0.95),
-    "maddpg/plain": Row(MADDPG, "policy", SoftmaxPolicy, TEAM, 1_000, team_return, -45),
+    "ddpg_her/plain": Row(DDPG, "noise", small_steps, HINDSIGHT, 400, goals_reached, 0.95),
+    "maddpg/plain": Row(MADDPG, "policy", SoftmaxPolicy, TEAM, 400, team_return, -45),
 }
 
 
