@@ -45,11 +45,11 @@ def example(module, engine_name, *, size=None, seed=1, rate=1e-3):
 
 def values_of(agent):
     groups = agent.param if isinstance(agent.param[0], list) else [agent.param]
-    return [[np.array(_value(variable)) for variable in group] for group in groups]
+    return [[_value(variable) for variable in group] for group in groups]
 
 
 def _value(variable):
-    return variable.detach().numpy() if hasattr(variable, "detach") else variable
+    return (variable.detach() if hasattr(variable, "detach") else variable).numpy().copy()
 
 
 @pytest.mark.parametrize("module", EXAMPLES)
