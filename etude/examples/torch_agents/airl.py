@@ -1,13 +1,17 @@
 """Adversarial inverse reinforcement learning in PyTorch, on top of PPO.
 
 Fu et al. 2018, arXiv:1710.11248: the discriminator has the form D = exp(f) / (exp(f) + pi(a | s)) with
-f = g(s, a) + gamma h(s') - h(s), and the reward is log D - log(1 - D) = f - log pi(a | s). Where an episode terminated
-h(s') counts as 0. Deviations: g sees the action, too (equation 4; the paper's portable rewards take g(s)), and the
-policy is trained by PPO, not by TRPO.
+f = g(s, a) + gamma h(s') - h(s), and the reward is log D - log(1 - D) = f - log pi(a | s).
+
+Deviations: the policy is trained by PPO, not by TRPO; g sees the action, too (the paper's rewards that carry over to
+other worlds take g(s)). These rewards are below 0 where the policy is told from the expert, so that ending an episode
+would pay: as in Kostrikov et al. 2019, arXiv:1809.02925, a step that terminates (h(s') = 0) is followed by an absorbing
+state for ever, whose logit is learned like any other. Labels are smoothed (Salimans et al. 2016, arXiv:1606.03498),
+which bounds the logits.
 
     agent = AIRL(4, 64, 2, 0.2, 0.01, Expert.of(read("experts.etude")))
-    agent.set(policy=SoftmaxPolicy(), pool_size=10_000, batch=64, update_steps=1_000, PPO=True, IRL=True)
-    agent.train([torch.optim.Adam(param, 1e-3) for param in agent.param], episodes=200)
+    agent.set(SoftmaxPolicy(), pool_size=10_000, num_updates=40, update_steps=500, PPO=True, IRL=True)
+    agent.train([torch.optim.Adam(param, rate) for param, rate in zip(agent.param, (1e-3, 5e-3, 1e-3))], episodes=400)
 """
 
 from __future__ import annotations
@@ -15,15 +19,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.functional import softplus
 
 from etude.examples.experts import Expert
 from etude.examples.torch_agents import gail, ppo
+
+SMOOTHING = 0.2  # how much of a label goes to the other side
 
 
 class AIRL(gail.GAIL):
     """GAIL with another discriminator: `discriminator` is g, `shaping` is h, and the policy is part of it.
 
-    Arguments: see `gail.GAIL`.
+    gamma: below 1. The others: see `gail.GAIL`.
     """
 
     def __init__(
@@ -39,14 +47,25 @@ class AIRL(gail.GAIL):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, expert, processes, env, gamma)
-        self.shaping = ppo.network(state_dim, hidden_size, 1)
-        self.param[2].extend(self.shaping.parameters())
+        self.shaping, self.absorbing = ppo.network(state_dim, hidden_size, 1), nn.Parameter(torch.zeros(()))
+        learned = [*self.discriminator.parameters(), *self.shaping.parameters(), self.absorbing]
+        self.param = [*self.param[:2], learned]
 
     def reward_model(self, inputs, a, next_s, d):
-        return self.logit(inputs, a, next_s, d)
+        return self.logit(inputs, a, next_s, d) + d * self.gamma / (1 - self.gamma) * self.absorbing
 
     def logit(self, s, a, next_s, d):
         f = super().logit(s, a, next_s, d) + self.gamma * (1 - d) * self.shaping(next_s)[:, 0] - self.shaping(s)[:, 0]
         with torch.no_grad():
             chosen = self.old_actor(s).gather(1, a[:, None])[:, 0]
         return f - torch.log(chosen + ppo.TINY)
+
+    def discriminator_loss(self, s, a, next_s, d):
+        expert = self.drawn(d)
+        steps = surprise(-self.logit(*expert)) + surprise(self.logit(s, a, next_s, d))
+        return steps + expert[3] * surprise(-self.absorbing) + d * surprise(self.absorbing)
+
+
+def surprise(logit):
+    """-log(1 - D), with smoothed labels."""
+    return softplus(logit) - SMOOTHING * logit

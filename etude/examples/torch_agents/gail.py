@@ -2,11 +2,12 @@
 
 Ho & Ermon 2016, arXiv:1606.03476: a discriminator learns to tell the expert's steps from the policy's, and the policy
 earns what makes it hard to tell. Here D is the probability that a step is the expert's (in the paper, the policy's),
-and the reward is -log(1 - D). Deviations: the policy is trained by PPO, not by TRPO.
+and the reward is -log(1 - D): always above 0, so that it also rewards long episodes, whoever the expert is (Kostrikov
+et al. 2019, arXiv:1809.02925). Deviation: the policy is trained by PPO, not by TRPO.
 
     agent = GAIL(4, 64, 2, 0.2, 0.01, Expert.of(read("experts.etude")))
-    agent.set(policy=SoftmaxPolicy(), pool_size=10_000, batch=64, update_steps=1_000, PPO=True, IRL=True)
-    agent.train([torch.optim.Adam(param, 1e-3) for param in agent.param], episodes=200)
+    agent.set(SoftmaxPolicy(), pool_size=10_000, num_updates=40, update_steps=500, PPO=True, IRL=True)
+    agent.train([torch.optim.Adam(param, rate) for param, rate in zip(agent.param, (1e-3, 5e-3, 1e-3))], episodes=200)
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class GAIL(ppo.PPO):
         return self.discriminator(torch.cat([s, one_hot(a, self.action_dim)], dim=1))[:, 0]
 
     def discriminator_loss(self, s, a, next_s, d):
-        """-log D of as many steps of the expert, drawn at random, and -log(1 - D) of these: [B]."""
-        drawn = torch.randint(len(self.expert), (len(d),), device=s.device)
+        """-log D of as many steps of the expert, and -log(1 - D) of these: [B]."""
+        return softplus(-self.logit(*self.drawn(d))) + softplus(self.logit(s, a, next_s, d))
+
+    def drawn(self, d):
+        """(s, a, next_s, d) of random steps of the expert, as many as in d [B]."""
+        rows = torch.randint(len(self.expert), d.shape, device=d.device)
         held = (self.expert.s, self.expert.a, self.expert.next_s, self.expert.d)
-        expert = [torch.as_tensor(x, device=s.device)[drawn] for x in held]
-        return softplus(-self.logit(*expert)) + softplus(self.logit(s, a, next_s, d))
+        return [torch.as_tensor(x, device=d.device)[rows] for x in held]
