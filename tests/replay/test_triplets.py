@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_world import GOALS, STACKS, VECTOR, World, code_of
 from slow_views import Stored, reward_done
-from test_episodes import random_operation
+from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, assert_same, ring_and_world
 
 from etude.errors import ConfigError
