@@ -149,7 +149,7 @@ class JaxProgram:
     def _followed(self, bound: Bound, hyper: dict[str, Any], trained: list[Any], others: list[Any]) -> Any:
         """(trained, others) after the agent's `update_param`."""
         variables = [*self.parts.trained, *self.parts.others]
-        with _Scope(self._agent, variables, [*trained, *others]) as scope:
+        with _Scope(self._agent, variables, [*trained, *others]) as scope, _explained(self._agent, "update_param"):
             bound.copy(hyper, None).update_param()
         after = [scope.get_current_value(variable) for variable in variables]
         return after[: len(trained)], after[len(trained) :]

@@ -177,8 +177,15 @@ class Compiled:
 
 def not_traceable(agent: Any, method: str, problem: Exception) -> ConfigError:
     """The error for code that needs numbers where there are only the symbols of a trace."""
+    first = str(problem).splitlines()[0]
+    if method == "update_param":
+        return ConfigError(
+            f"{type(agent).__name__}.update_param is a part of every compiled step where neither update_steps nor "
+            "update_batches is set, and reads weights as NumPy arrays, which code that is compiled cannot do. Let it "
+            f"use etude.solo.assign_param, or have it called outside, with set(..., update_batches=1). {first}"
+        )
     return ConfigError(
         f"{type(agent).__name__}.{method} turned an array into a Python number, bool or NumPy array, which code that "
         "is compiled cannot do. Float attributes (gamma, clip, ...) are arrays there, too: compute with keras.ops, or "
-        f"begin the name of one that never changes with an underscore. {str(problem).splitlines()[0]}"
+        f"begin the name of one that never changes with an underscore. {first}"
     )

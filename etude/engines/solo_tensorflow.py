@@ -113,7 +113,8 @@ class TensorFlowProgram:
         for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
             optimizer.apply(own, group)
         if self._follow:
-            bound.copy(hyper, None).update_param()
+            with _Explained(self._agent, "update_param"):
+                bound.copy(hyper, None).update_param()
         return _stacked(losses, td_error, ratio)
 
 

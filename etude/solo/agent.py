@@ -84,11 +84,16 @@ class RL:
 
     def action(self, s: Any, i: int | None = None) -> Any:
         """What the policy turns into actions."""
-        raise NotImplementedError(f"{type(self).__name__} has no method action(self, s).")
+        raise ConfigError(
+            f"{type(self).__name__} has no method action(self, s), with several agents action(self, s, i). Write it: it "
+            "returns what the policy or the noise turns into actions."
+        )
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         """The loss of a minibatch."""
-        raise NotImplementedError(f"{type(self).__name__} has no method __call__(self, s, a, next_s, r, d).")
+        raise ConfigError(
+            f"{type(self).__name__} has no method __call__(self, s, a, next_s, r, d). Write it: it returns the loss."
+        )
 
     def update_param(self) -> None:
         """Let lagged networks follow. An agent without any leaves this as it is."""
@@ -169,6 +174,11 @@ class RL:
         processes: worker processes that play, each in its own environment; None, or pool_network=False: none.
         options: see `Options`.
         """
+        if train_loss is not None and not callable(getattr(train_loss, "update_state", None)):
+            raise ConfigError(
+                f"train: train_loss is a {type(train_loss).__name__}; expected a keras.metrics.Mean, or None. The "
+                "optimizer comes second."
+            )
         loss = self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
         if train_loss is not None:
             train_loss.update_state(loss)

@@ -124,8 +124,7 @@ class EpisodeLearner:
                 self.callbacks.call("on_batch_begin", done)
             batches = self.buffer.sample(k, self.settings.batch)
             update = self.engine.learn(batches, {})
-            if update.td_error is not None:
-                self.buffer.update(batches, update.td_error, update.ratio)
+            self.regime.told(self.buffer, batches, update)
             for name, value in update.losses.items():
                 means[name] = means.get(name, 0.0) + value * k / total
             means["loss"] = float(np.mean([means[name] for name in update.losses]))

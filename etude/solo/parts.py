@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from etude.engines.solo import Calling, solo_engine
 from etude.envs import Described, GivenEnvironments, OwnUnits
 from etude.errors import ConfigError
@@ -22,6 +24,7 @@ from etude.solo.regimes import regime_of
 from etude.solo.session import Session
 from etude.solo.settings import Settings
 from etude.solo.transitions import transitions_of
+from etude.spaces import Discrete, zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +40,11 @@ class Demand:
     @classmethod
     def of(cls, agent: Any, settings: Settings, options: Options) -> Demand:
         """What `train` with these options asks for."""
+        _check_agent(agent)
         several = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(several)
         given = agent.optimizer
         optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
-        if None in optimizers:
-            raise ConfigError("train needs an optimizer, the first time it is called.")
         return cls(settings, agent.env, count, optimizers, options.jit_compile)
 
     def __eq__(self, other: object) -> bool:
@@ -76,6 +78,7 @@ def session_for(agent: Any, demand: Demand, seed: int, warn: Callable[[str], Non
         jit_compile=demand.jit_compile,
         framework=agent.framework,
     )
+    _check_outputs(agent, engine.act(zeros(described.spaces.observation, demand.count)), described)
     arguments.rewards = rewards.model(engine)
     ring = _ring(settings, described, demand.count, rewards.stored(engine))
     buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
@@ -105,6 +108,33 @@ def _explorer(settings: Settings, described: Described) -> Explorer:
     if described.team is not None:
         return ByAgent(several, described.team.actions)
     return Each(several) if len(several) > 1 else several[0]
+
+
+EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
+
+
+def _check_agent(agent: Any) -> None:
+    """Raise ConfigError where an agent lacks what training needs."""
+    name, given = type(agent).__name__, agent.optimizer
+    for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
+        if getattr(agent, attribute) is None:
+            raise ConfigError(f"{attribute} of {name} is not set; give it {what}, in __init__.")
+    if given is None or (isinstance(given, list | tuple) and any(one is None for one in given)):
+        raise ConfigError(
+            f"train needs an optimizer the first time it is called, or one for each list in param; got {given!r}. Give "
+            f"it one, such as {EXAMPLES[agent.framework]}."
+        )
+
+
+def _check_outputs(agent: Any, output: Any, described: Described) -> None:
+    """Raise ConfigError where `action` returns values of more or fewer actions than there are."""
+    space = described.spaces.action
+    values = isinstance(output, np.ndarray) and output.ndim == 2 and output.dtype.kind == "f"
+    if isinstance(space, Discrete) and values and output.shape[1] != space.n:
+        raise ConfigError(
+            f"{type(agent).__name__}.action returned {output.shape[1]} values for each state; {described.name} has "
+            f"{space.n} actions. Give the network {space.n} outputs."
+        )
 
 
 def _check_team(settings: Settings, described: Described) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
 
+from etude.data import Batch, Update
+from etude.errors import ConfigError
 from etude.replay import Buffer, Passes, Prioritised, Uniform
 from etude.replay.buffer import Selector
 from etude.solo.options import Options, Trimming, cut
@@ -27,6 +29,10 @@ class Regime(Protocol):
     def may_overlap(self) -> bool:
         """Whether workers may act with weights that are older than those that learn."""
 
+    @property
+    def told(self) -> Callable[[Buffer, Batch, Update], None]:
+        """Hands on what the loss reported of batches."""
+
     def trimming(self, options: Options) -> Trimming:
         """What is forgotten when transitions are stored."""
 
@@ -43,6 +49,7 @@ class OffPolicy:
     counts."""
 
     selector: Callable[[int], Selector]
+    told: Callable[[Buffer, Batch, Update], None]
     windows: tuple[str, ...] = WINDOWS
     may_overlap: ClassVar[bool] = True
 
@@ -63,6 +70,7 @@ class OnPolicy:
     """Learns from what the old policy collected; the old policy stays the same for a whole learning phase."""
 
     selector: Callable[[int], Selector]
+    told: Callable[[Buffer, Batch, Update], None]
     forget: Callable[[Buffer, Options], None]
     may_overlap: ClassVar[bool] = False
 
@@ -85,12 +93,13 @@ def regime_of(settings: Settings) -> Regime:
     drawn: Callable[[int], Selector] = _every_transition if settings.num_updates is None else _any_transition
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
-        return OnPolicy(partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_), _cut)
+        by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
+        return OnPolicy(by_both, partial(_prioritise, expected="TD, ratio"), _cut)
     if settings.PPO:
-        return OnPolicy(drawn, _empty)
+        return OnPolicy(drawn, _pass_over, _empty)
     if settings.PR:
-        return OffPolicy(partial(by_error, mix=1.0), ("window_size_pr", *WINDOWS))
-    return OffPolicy(drawn)
+        return OffPolicy(partial(by_error, mix=1.0), partial(_prioritise, expected="TD"), ("window_size_pr", *WINDOWS))
+    return OffPolicy(drawn, _pass_over)
 
 
 def _every_transition(rows: int) -> Selector:
@@ -99,6 +108,20 @@ def _every_transition(rows: int) -> Selector:
 
 def _any_transition(rows: int) -> Selector:
     return Uniform()
+
+
+def _pass_over(buffer: Buffer, batches: Batch, update: Update) -> None:
+    """Nothing is drawn by errors."""
+
+
+def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: str) -> None:
+    wanted = [update.td_error, update.ratio][: 1 + expected.count(",")]
+    if any(reported is None for reported in wanted):
+        raise ConfigError(
+            f"PR=True draws transitions by what the loss reports, and it did not report {expected}. Call "
+            f"self.prioritized_replay.update({expected}) in __call__, with one number per example each."
+        )
+    buffer.update(batches, *wanted)
 
 
 def _empty(buffer: Buffer, options: Options) -> None:
