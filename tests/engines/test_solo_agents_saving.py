@@ -12,7 +12,7 @@ from etude.errors import CheckpointError, NetworkError
 KINDS = {
     "DQN": discrete(),
     "priorities": discrete(PR=True),
-    "PPO": on_policy(update_steps=12),
+    "PPO": on_policy(update_steps=12, num_updates=2),
     "DDPG": continuous(num_steps=3),
 }
 

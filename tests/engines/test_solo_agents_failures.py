@@ -1,0 +1,187 @@
+"""Workers that die, hang or raise, and Ctrl-C, while agents of one object train with a pool of processes."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from solo_agents import NotDense, agent_for, discrete, on_policy, pool_of, train
+from solo_agents_worlds import Faulty, Walk
+
+from etude.errors import EnvironmentFault
+from etude.solo import LambdaCallback, session
+
+MODES = {
+    "acting while this process learns": ((), {}),
+    "acting": ((), {"parallel_store_and_training": False}),
+    "stepping": ((NotDense,), {}),
+}
+each_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    """No process, and no shared memory with a name."""
+    named = sorted(Path("/dev/shm").iterdir())
+    yield
+    assert multiprocessing.active_children() == []
+    assert sorted(Path("/dev/shm").iterdir()) == named
+
+
+@pytest.fixture
+def short_deadline(monkeypatch):
+    monkeypatch.setattr(session, "PoolOptions", functools.partial(session.PoolOptions, deadline=1.0))
+
+
+def faulty(fault, tmp_path, at=8):
+    """A factory of environments of which the first to get to its eighth step fails: in its second episode."""
+    return functools.partial(Faulty, fault, str(tmp_path / "flag"), at)
+
+
+def agent_in(mode, engine_name, env, kind="DQN", settings=None):
+    """An agent, and how to train it with two processes."""
+    mixins, options = MODES[mode]
+    agent = agent_for(engine_name, kind, *mixins, env=env)
+    agent.set(**(discrete() if settings is None else settings))
+    return agent, functools.partial(train, agent, engine_name, processes=2, **options)
+
+
+def check_pool(agent, rounds):
+    """Every round gave a whole episode of both environments, and every transition is a step of one."""
+    ring = pool_of(agent).ring
+    assert len(pool_of(agent)) == rounds * 2 * 5
+    ring.check()
+    batch = pool_of(agent).sample(1, 200)
+    now, following = (np.rint(5 * x[0, :, 0]).astype(int) for x in (batch.observation, batch.next_observation))
+    assert (following == now + 1).all(), "the first number of an observation tells the time in its episode"
+
+
+@each_mode
+@pytest.mark.parametrize("fault, told", [("die", "was ended by SIGKILL"), ("hang", "took no time step for")])
+def test_of_a_worker_that_dies_or_hangs_only_open_episodes_are_lost(
+    fault, told, mode, engine_name, tmp_path, short_deadline
+):
+    agent, go = agent_in(mode, engine_name, faulty(fault, tmp_path))
+    with pytest.warns(UserWarning, match=f"(?s)Worker [01].*{told}.*replaced, its open episodes dropped"):
+        go(4)
+    assert agent.reward_list == [5.0] * 4
+    check_pool(agent, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        go(2)
+    assert agent.reward_list == [5.0] * 6
+
+
+@each_mode
+def test_an_exception_in_an_environment_ends_training_and_it_can_go_on(mode, engine_name, tmp_path):
+    agent, go = agent_in(mode, engine_name, faulty("fail", tmp_path))
+    agent.path = str(tmp_path / "model.dat")
+    with pytest.raises(EnvironmentFault, match=r"environment [01], episode 1, step 3: .* raised ValueError: the door"):
+        go(4)
+    assert agent.reward_list == [5.0], "the first round is kept, and learned from"
+    assert len(agent.loss_list) == 1
+    check_pool(agent, 1)
+    go(3)
+    assert agent.reward_list == [5.0] * 4
+    check_pool(agent, 4)
+    other = agent_for(engine_name, env=Walk)
+    other.restore(agent.path)
+    assert other.total_episode == 4
+
+
+def test_an_exception_in_this_process_ends_training_and_it_can_go_on(engine_name, tmp_path):
+    agent = agent_for(engine_name, env=faulty("fail", tmp_path))
+    agent.set(**discrete())
+    with pytest.raises(EnvironmentFault, match="the door is stuck"):
+        train(agent, engine_name, 4)
+    assert agent.reward_list == [5.0]
+    train(agent, engine_name, 2)
+    assert agent.reward_list == [5.0] * 3
+
+
+def interrupt(*_):
+    """What Ctrl-C does: the terminal interrupts this process and all of its children."""
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@each_mode
+def test_ctrl_c_ends_training_after_the_episode_at_hand(mode, engine_name, tmp_path):
+    agent, go = agent_in(mode, engine_name, Walk)
+    agent.path = str(tmp_path / "model.dat")
+    heard = []
+
+    def begin(episode, logs):
+        if episode == 1:
+            interrupt()
+
+    go(50, callbacks=[LambdaCallback(on_episode_begin=begin, on_train_end=heard.append)])
+    done = agent.total_episode
+    assert done in (1, 2)
+    assert len(heard) == 1, "whoever listens is told that training ends"
+    check_pool(agent, done)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    go(2)
+    assert agent.total_episode == done + 2
+    check_pool(agent, done + 2)
+
+
+def test_ctrl_c_ends_training_in_this_process_too(engine_name):
+    agent = agent_for(engine_name)
+    agent.set(**discrete())
+    train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=interrupt)])
+    assert agent.reward_list == [5.0]
+    train(agent, engine_name, 1)
+    assert agent.reward_list == [5.0] * 2
+
+
+@each_mode
+def test_a_second_ctrl_c_ends_training_at_once_also_where_an_environment_hangs(mode, engine_name, tmp_path):
+    agent, go = agent_in(mode, engine_name, faulty("hang", tmp_path))
+
+    def interrupt_twice():
+        while not (tmp_path / "flag").exists():
+            time.sleep(0.02)
+        interrupt()
+        time.sleep(0.2)
+        interrupt()
+
+    thread = threading.Thread(target=interrupt_twice)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        go(50)
+    thread.join()
+    assert agent.reward_list == [5.0]
+    assert multiprocessing.active_children() == []
+    go(2)
+    assert agent.reward_list == [5.0] * 3
+    check_pool(agent, 3)
+
+
+def test_on_policy_a_worker_that_dies_is_replaced(engine_name, tmp_path):
+    agent, go = agent_in("acting", engine_name, faulty("die", tmp_path), "PPO", on_policy())
+    with pytest.warns(UserWarning, match="replaced"):
+        go(3)
+    assert agent.reward_list == [5.0] * 3
+    assert len(pool_of(agent)) == 0, "every ten steps the old policy follows"
+
+
+def test_trainings_one_after_the_other_hold_no_more_files_open(engine_name):
+    agent, go = agent_in("acting", engine_name, Walk)
+    go(1)
+    opened = []
+    for _ in range(2):
+        go(1)
+        gc.collect()
+        opened.append(len(os.listdir("/proc/self/fd")))
+    assert opened[0] == opened[1]
