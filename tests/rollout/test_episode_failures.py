@@ -9,7 +9,7 @@ from functools import partial
 import labelled
 import numpy as np
 import pytest
-from labelled import Adder, Faulty, Labelled, Long, Noisy
+from labelled import Adder, Faulty, Labelled, Long, Native, Noisy
 from witness import Witness
 
 from etude.errors import EnvironmentFault
@@ -144,3 +144,21 @@ def test_what_a_stepping_worker_did_not_do_is_no_step_of_anybody(tmp_path):
     assert [part.episodes[0].length for part in parts] == [len(part) for part in parts]
     assert [part.episodes[0].total for part in parts] == [float(part.reward.sum()) for part in parts]
     rollout.close()
+
+
+class FaultyNative(Faulty, Native):
+    """Fails as one simulator."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_native_simulator_and_those_beside_it_lost_is_marked(tmp_path, kind):
+    rollout = kind(partial(FaultyNative, fault=labelled.kill_itself, flag=str(tmp_path / "done")))
+    restarted = []
+    for _ in range(4):
+        parts = rollout.collect_episodes(0)
+        for part in parts:
+            assert {int(n) for _, n in part.final_index} == set(range(part.shape[1]))
+        restarted.append(sum(int(part.restarted.sum()) for part in parts))
+    rollout.close()
+    assert restarted == [0, 5 if kind is lockstep else 3, 0, 0]  # the fifth step is of the second round
+    assert len(rollout.warnings()) == 1

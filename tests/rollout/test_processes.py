@@ -164,3 +164,23 @@ def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
     out, err = program.communicate(timeout=60)
     assert err == ""
     assert all(float(size) <= 90 for size in out.split("\n")[1:3])
+
+
+@pytest.mark.parametrize("last", ["raise RuntimeError('mine')", "os.kill(os.getpid(), 9)", "while True: play()"])
+def test_a_program_whose_workers_only_step_leaves_nothing_either(tmp_path, last):
+    body = f"""
+    from etude.rollout import LockstepPool
+    rollout = LockstepPool(Mine, Adder(), Noisy(), 1, 4, 2, PoolOptions(halves=True))
+    print(pids(rollout), flush=True)
+    play = lambda: rollout.collect_episodes(0)
+    play()
+    {last}
+    """
+    program = start(tmp_path, body)
+    workers = workers_of(program)
+    if "while" in last:
+        time.sleep(0.3)
+        os.killpg(program.pid, signal.SIGINT)
+    _, err = program.communicate(timeout=60)
+    assert_nothing_is_left(program, workers)
+    assert err.count("Traceback") == (0 if "kill" in last else 1)

@@ -1,5 +1,8 @@
 """What stepping workers share with the parent, and when they are worth it."""
 
+import gc
+import os
+import signal
 import time
 
 import numpy as np
@@ -113,3 +116,22 @@ def test_what_a_step_takes_is_measured_and_the_environment_is_closed():
     assert not stepping_pays(Labelled, 2, 2, cores=1)
     assert all(each.closed for each in made)
     assert [each.columns.tolist() for each in made] == [[0], [0]]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")
+def test_workers_that_are_replaced_and_closed_leave_no_open_files():
+    def open_files():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    LockstepPool(Labelled, Adder(), Noisy(), 1, 4, 2).close()  # what Python opens once, such as its resource tracker
+    before = open_files()
+    pool = LockstepPool(Labelled, Adder(), Noisy(), 1, 4, 2)
+    pool.collect(1, 0)
+    held = open_files()
+    os.kill(pool._crew.workers[0].process.pid, signal.SIGKILL)
+    pool.collect(1, 0)
+    assert open_files() == held
+    pool.close()
+    del pool
+    assert open_files() <= before
