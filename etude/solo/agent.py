@@ -85,8 +85,8 @@ class RL:
     def action(self, s: Any, i: int | None = None) -> Any:
         """What the policy turns into actions."""
         raise ConfigError(
-            f"{type(self).__name__} has no method action(self, s), with several agents action(self, s, i). Write it: it "
-            "returns what the policy or the noise turns into actions."
+            f"{type(self).__name__} has no method action(self, s), or action(self, s, i) for several agents. Write it: "
+            "it returns what the policy or the noise turns into actions."
         )
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
@@ -148,7 +148,7 @@ class RL:
         HER: relabel goals in hindsight, by the agent's `reward_done_func(next_goal, goal)`.
         TRL: triplets of three times of one trajectory. MARL (or MA): several agents.
         PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
-        IRL: rewards come from a learned model, the agent's `reward_model(inputs)`.
+        IRL: rewards come from a learned model, the agent's `reward_model(inputs, a, next_s, d)`; see `solo.irl`.
         initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
         epsilon: sets the policy's.
         """

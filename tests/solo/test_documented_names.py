@@ -1,0 +1,102 @@
+"""docs/coming-from-note-rl.md lists every documented name, and what it says exists does."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import etude
+import etude.explore
+import etude.solo
+from etude.solo.callbacks import HOOKS
+from etude.solo.options import Options
+from etude.solo.settings import Settings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from written import ROOT, quoted, section, table  # noqa: E402
+
+PAGE = ROOT / "docs" / "coming-from-note-rl.md"
+POLICIES = (
+    "SoftmaxPolicy EpsGreedyQPolicy AdaptiveEpsGreedyPolicy GreedyQPolicy BoltzmannQPolicy MaxBoltzmannQPolicy "
+    "BoltzmannGumbelQPolicy GumbelSoftmaxPolicy GaussianWhiteNoiseProcess OrnsteinUhlenbeckProcess"
+).split()
+ATTRIBUTES = (
+    "env param optimizer loss_list reward_list total_episode time stop_training path save_freq max_save_files "
+    "save_param_only save_best_only reward_done_func reward_done_func_ma"
+).split()
+METHODS = (
+    "action __call__ update_param save restore save_param restore_param visualize_loss visualize_reward "
+    "visualize_reward_loss animate_agent"
+).split()
+FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
+NOT_HERE = "distributed_training adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
+
+
+def named(heading):
+    """The names in the first column of a section's table."""
+    return {name for row in table(section(PAGE, heading)) for name in quoted(row[0])}
+
+
+def test_every_argument_of_set_is_told_and_taken():
+    fields = {field.name for field in dataclasses.fields(Settings)} | {"MA"}
+    assert named("`set`") == fields == set(inspect.signature(etude.RL.set).parameters) - {"self"}
+
+
+def test_every_argument_of_train_is_told_and_taken():
+    options = {field.name for field in dataclasses.fields(Options)}
+    assert named("`train`") == options | {"train_loss", "optimizer", "episodes"}
+    positional = [list(inspect.signature(kind.train).parameters)[1:4] for kind in (etude.RL, etude.RL_pytorch)]
+    assert positional == [["train_loss", "optimizer", "episodes"], ["optimizer", "episodes", "pool_network"]]
+
+
+def test_every_attribute_is_told_and_there():
+    assert set(ATTRIBUTES) <= named("Attributes")
+    assert [name for name in ATTRIBUTES if not hasattr(etude.RL(), name)] == []
+
+
+def test_every_method_and_function_is_told_and_there():
+    assert {name for name in named("Methods and functions") if not name.startswith("nn.")} == set(METHODS)
+    assert [name for name in METHODS if not callable(getattr(etude.RL, name, None))] == []
+    assert [name for name in FUNCTIONS if not callable(getattr(etude.solo, name, None))] == []
+
+
+def test_every_hook_is_told():
+    assert {name.split("(")[0] for name in quoted(section(PAGE, "Callbacks")) if name.startswith("on_")} == set(HOOKS)
+
+
+def test_every_policy_and_noise_is_told_and_there():
+    assert named("Policies and noises") == set(POLICIES)
+    assert [name for name in POLICIES if not callable(getattr(etude.explore, name, None))] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(NOT_HERE.split())))
+def test_what_is_not_here_is_told_and_is_not_here(name):
+    assert name in named("Not here")
+    assert not hasattr(etude.RL, name)
+    assert not hasattr(etude.solo, name)
+
+
+def test_every_example_agent_that_is_told_exists_for_both_frameworks():
+    agents = set(re.findall(r"`(\w+)\.([A-Z]\w+)`", "".join(row[1] for row in table(section(PAGE, "Example agents")))))
+    assert len(agents) == 8
+    for module, name in agents:
+        for folder in ("keras_agents", "torch_agents"):
+            source = (ROOT / "etude" / "examples" / folder / f"{module}.py").read_text()
+            assert f"class {name}(" in source
+
+
+def test_import_lines_that_are_told_name_what_exists():
+    for row in table(section(PAGE, "Imports")):
+        for line in quoted(row[1]):
+            if found := re.match(r"from (\S+) import (.+)", line):
+                path = ROOT / (found[1].replace(".", "/") + ".py")
+                names = found[2].split(", ")
+                if "examples" in found[1]:  # needs its framework
+                    assert all(f"class {name}(" in path.read_text() for name in names)
+                else:
+                    module = importlib.import_module(found[1])
+                    assert all(hasattr(module, name) for name in names)
