@@ -23,15 +23,15 @@ PAGE = ROOT / "docs" / "coming-from-note-rl.md"
 POLICIES = (
     "SoftmaxPolicy EpsGreedyQPolicy AdaptiveEpsGreedyPolicy GreedyQPolicy BoltzmannQPolicy MaxBoltzmannQPolicy "
     "BoltzmannGumbelQPolicy GumbelSoftmaxPolicy GaussianWhiteNoiseProcess OrnsteinUhlenbeckProcess"
-).split()
+)
 ATTRIBUTES = (
     "env param optimizer loss_list reward_list total_episode time stop_training path save_freq max_save_files "
     "save_param_only save_best_only reward_done_func reward_done_func_ma"
-).split()
+)
 METHODS = (
     "action __call__ update_param save restore save_param restore_param visualize_loss visualize_reward "
     "visualize_reward_loss animate_agent"
-).split()
+)
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
 NOT_HERE = "distributed_training adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
 
@@ -54,13 +54,13 @@ def test_every_argument_of_train_is_told_and_taken():
 
 
 def test_every_attribute_is_told_and_there():
-    assert set(ATTRIBUTES) <= named("Attributes")
-    assert [name for name in ATTRIBUTES if not hasattr(etude.RL(), name)] == []
+    assert set(ATTRIBUTES.split()) <= named("Attributes")
+    assert [name for name in ATTRIBUTES.split() if not hasattr(etude.RL(), name)] == []
 
 
 def test_every_method_and_function_is_told_and_there():
-    assert {name for name in named("Methods and functions") if not name.startswith("nn.")} == set(METHODS)
-    assert [name for name in METHODS if not callable(getattr(etude.RL, name, None))] == []
+    assert {name for name in named("Methods and functions") if not name.startswith("nn.")} == set(METHODS.split())
+    assert [name for name in METHODS.split() if not callable(getattr(etude.RL, name, None))] == []
     assert [name for name in FUNCTIONS if not callable(getattr(etude.solo, name, None))] == []
 
 
@@ -69,8 +69,8 @@ def test_every_hook_is_told():
 
 
 def test_every_policy_and_noise_is_told_and_there():
-    assert named("Policies and noises") == set(POLICIES)
-    assert [name for name in POLICIES if not callable(getattr(etude.explore, name, None))] == []
+    assert named("Policies and noises") == set(POLICIES.split())
+    assert [name for name in POLICIES.split() if not callable(getattr(etude.explore, name, None))] == []
 
 
 @pytest.mark.parametrize("name", sorted(set(NOT_HERE.split())))
