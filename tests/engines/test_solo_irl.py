@@ -166,7 +166,7 @@ def test_the_discriminator_learns_to_tell_the_expert_from_a_policy(module, engin
     engine, steps = engine_of(agent), pool_of(agent).sample(16, 64)
     first = engine.learn(steps, {}).losses["loss2"]
     traces = engine.traces
-    for _ in range(8):
+    for _ in range(20):
         last = engine.learn(steps, {}).losses["loss2"]
     assert last < 0.9 * first
     assert engine.traces == traces, "the expert's steps are constants of the compiled step"
