@@ -63,7 +63,7 @@ class Collection:
             else:
                 parts = (self._rollout.collect(chunk.steps, step, chunk.environments, upcoming),)
         except BaseException:
-            self._give_up()
+            self.give_up()
             raise
         for end in (end for part in parts for end in part.episodes):
             self._episodes[end.environment] = end.episode + 1
@@ -98,13 +98,16 @@ class Collection:
         try:
             self._left = self._rollout.state()
         except EtudeError:
-            self._give_up()
+            self.give_up()
         else:
             self._rollout.close()
             self._rollout = None
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """End at once: what is being collected is lost, and no worker is waited for. The next call of `open` begins new
+        episodes."""
+        if self._rollout is None:
+            return
         rollout, self._rollout = self._rollout, None
-        assert rollout is not None
         self._left = given_up(self._episodes, self._seed, self._step, self._spaces)
         rollout.close()

@@ -33,6 +33,11 @@ class Session:
         self._collection.restore(self._rollout_state)
         return self._collection
 
+    def give_up(self) -> None:
+        """End what collects at once, without waiting for workers: their open episodes are lost."""
+        if self._collection is not None:
+            self._collection.give_up()
+
     def close(self) -> None:
         """End what collects, and remember where its environments are."""
         if self._collection is not None:

@@ -76,6 +76,9 @@ class Training:
                         self._warn(event.message)
                     elif isinstance(event, Finished):
                         reason = event.reason
+        except KeyboardInterrupt:
+            session.give_up()  # whoever asks twice does not want to wait for a worker
+            raise
         finally:
             session.close()
             record.seconds += learner.progress.seconds - before
