@@ -156,7 +156,56 @@ def test_an_agent_with_learned_rewards_plays_to_a_file(engine_name, tmp_path):
     assert (tmp_path / "play.gif").stat().st_size > 0
 
 
+def test_a_restored_agent_goes_on_with_the_same_numbers(engine_name, tmp_path):
+    def made():
+        agent = agent_for(engine_name, "DQN", Judged)
+        agent.set(**discrete(IRL=True))
+        return agent
+
+    through, stopped, fresh = made(), made(), made()
+    train(through, engine_name, 4)
+    train(stopped, engine_name, 2)
+    stopped.save(tmp_path / "agent.etude")
+    fresh.restore(tmp_path / "agent.etude")
+    train(fresh, engine_name, 2)
+    assert fresh.loss_list == through.loss_list
+    stored = [pool_of(agent).ring.extras["reward_inputs"] for agent in (fresh, through)]
+    np.testing.assert_array_equal(*stored)
+
+
 # -- the example agents ------------------------------------------------------------------------------------------------
+
+
+def rewards_with(agent, **outputs):
+    """The rewards of some steps when these networks return these numbers: (rewards, policy's probabilities, d)."""
+    engine = engine_of(agent)
+    for name, number in outputs.items():
+        own = {key: np.zeros_like(x) for key, x in engine.weights().items() if key.split(".")[0] == name}
+        last = next(key for key, x in own.items() if x.shape in ((), (1,)))  # the bias of the one output
+        engine.load(own | {last: np.full_like(own[last], number)})
+    rng = np.random.default_rng(0)
+    s, next_s = rng.uniform(-1, 1, (2, 1, 6, 2)).astype(np.float32)
+    a, d = np.array([[0, 1, 0, 1, 0, 1]]), np.array([[0, 0, 0, 1, 1, 1]], np.float32)
+    chosen = np.take_along_axis(engine.act(s[0])[1], a[0][:, None], 1)[:, 0]
+    return engine.rewards(s, a, next_s, d)[0], chosen, d[0]
+
+
+def test_gail_earns_minus_log_one_minus_d(engine_name):
+    agent = imitator("gail", engine_name)
+    train(agent, engine_name, 1)
+    found, _, _ = rewards_with(agent, discriminator=1.5)
+    probability = 1 / (1 + np.exp(-1.5))  # D
+    np.testing.assert_allclose(found, -np.log(1 - probability), rtol=1e-5)
+
+
+def test_airl_earns_log_d_minus_log_one_minus_d_and_for_an_end_what_follows_for_ever(engine_name):
+    agent = imitator("airl", engine_name)
+    train(agent, engine_name, 1)
+    found, pi, d = rewards_with(agent, discriminator=0.5, shaping=2.0, absorbing=-3.0)
+    f = 0.5 + 0.5 * (1 - d) * 2.0 - 2.0  # g + gamma h(s') - h(s), with gamma = 0.5
+    probability = np.exp(f) / (np.exp(f) + pi)  # D
+    ever = d * (0.5 + 0.25 + 0.125 + 0.125) * -3.0  # the discounts of all later steps add up to 1
+    np.testing.assert_allclose(found, np.log(probability) - np.log(1 - probability) + ever, rtol=1e-4)
 
 
 @pytest.mark.parametrize("module", ["gail", "airl"])
