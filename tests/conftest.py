@@ -1,6 +1,11 @@
 """Keras fixes its backend per process: tests of engines run once per engine, `pytest tests/engines --engine torch`."""
 
+import signal
+
 import pytest
+
+# A shell ignores Ctrl-C in what it runs in the background, and programs inherit that: tests of Ctrl-C start from here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
