@@ -230,13 +230,12 @@ def imitated(agent, engine_name):
 @pytest.mark.parametrize("module", ["gail", "airl"])
 def test_the_expert_is_imitated_against_the_rewards_of_the_environment(module, engine_name):
     agent = imitator(module, engine_name)
-    train(agent, engine_name, 60)
+    train(agent, engine_name, 50)
     assert imitated(agent, engine_name) > 0.9
     assert np.mean(agent.reward_list[-10:]) < 0.35 * LENGTH, "the environment rewards what the expert never does"
 
 
-@pytest.mark.parametrize("module", ["gail", "airl"])
-def test_without_a_discriminator_that_learns_nothing_is_imitated(module, engine_name):
-    agent = imitator(module, engine_name, rates=(3e-3, 3e-3, 0.0))
-    train(agent, engine_name, 60)
+def test_without_a_discriminator_that_learns_nothing_is_imitated(engine_name):
+    agent = imitator("gail", engine_name, rates=(3e-3, 3e-3, 0.0))
+    train(agent, engine_name, 40)
     assert imitated(agent, engine_name) < 0.75
