@@ -49,6 +49,20 @@ def test_a_restored_agent_goes_on_as_if_training_had_not_been_interrupted(kind, 
     assert numbers(second) == numbers(whole)
 
 
+def test_training_goes_on_between_two_collections_of_one_phase_and_into_the_same_random_columns(engine_name, tmp_path):
+    options = {"random": True, "num_store": 2}
+    whole, first, second = (new(engine_name, env=[lambda: Walk(length=3), Walk, Walk]) for _ in range(3))
+    train(whole, engine_name, 3, **options)
+    train(whole, engine_name, 5, **options)
+    train(first, engine_name, 3, **options)
+    first.save(tmp_path / "model.dat")
+    second.restore(tmp_path / "model.dat")
+    train(second, engine_name, 5, **options)
+    assert len(whole.loss_list) == 4
+    assert numbers(second) == numbers(whole)
+    assert pool_of(second).ring.filled.tolist() == pool_of(whole).ring.filled.tolist()
+
+
 def test_two_calls_of_train_play_what_one_call_does(engine_name):
     one, two = new(engine_name), new(engine_name)
     train(one, engine_name, 4)
