@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import solo_agents_worlds as worlds
 from solo_cases import agents_of, optimizers_for
 
@@ -11,6 +12,12 @@ import etude
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 
 TORCH = "torch"
+
+
+def once(engine_name: str) -> None:
+    """For what does not depend on the engine. Such tests run on torch alone, which has nothing to compile."""
+    if engine_name != TORCH:
+        pytest.skip("the same on every engine: runs on torch")
 
 
 class NotDense:

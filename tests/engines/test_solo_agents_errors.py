@@ -1,7 +1,7 @@
 """What users are told where `set`, `train` or their agent cannot be used: what, what was given, what to do."""
 
 import pytest
-from solo_agents import Reaching, agent_for, continuous, discrete, on_policy, train
+from solo_agents import Reaching, agent_for, continuous, discrete, on_policy, once, train
 from solo_agents_worlds import Locked, Reach, Walk
 from solo_cases import agents_of
 
@@ -160,6 +160,7 @@ def test_an_environment_that_cannot_be_copied_says_to_give_what_makes_it(options
 
 
 def test_an_environment_that_cannot_be_copied_trains_alone(engine_name):
+    once(engine_name)
     agent = ready(engine_name, env=Locked())
     train(agent, engine_name, 1)
     assert agent.total_episode == 1

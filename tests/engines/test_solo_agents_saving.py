@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, pool_of, train
+from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Walk
 
 import etude.solo
@@ -50,6 +50,7 @@ def test_a_restored_agent_goes_on_as_if_training_had_not_been_interrupted(kind, 
 
 
 def test_training_goes_on_between_two_collections_of_one_phase_and_into_the_same_random_columns(engine_name, tmp_path):
+    once(engine_name)
     options = {"random": True, "num_store": 2}
     whole, first, second = (new(engine_name, env=[lambda: Walk(length=3), Walk, Walk]) for _ in range(3))
     train(whole, engine_name, 3, **options)
@@ -72,6 +73,7 @@ def test_two_calls_of_train_play_what_one_call_does(engine_name):
 
 
 def test_an_agent_that_has_trained_goes_back_to_what_it_saved(engine_name, tmp_path):
+    once(engine_name)
     agent = new(engine_name)
     train(agent, engine_name, 2)
     agent.save(tmp_path / "model.dat")
@@ -94,6 +96,7 @@ def test_an_agent_is_saved_and_restored_before_it_trains(engine_name, tmp_path):
 
 
 def test_without_save_data_training_goes_on_with_an_empty_pool(engine_name, tmp_path):
+    once(engine_name)
     agent, other = new(engine_name), new(engine_name)
     train(agent, engine_name, 3, save_data=False)
     agent.save(tmp_path / "model.dat")
@@ -133,6 +136,7 @@ def same(one, other):
 
 
 def test_saving_and_restoring_are_functions_too(engine_name, tmp_path):
+    once(engine_name)
     agent, other = new(engine_name), changed(new(engine_name))
     train(agent, engine_name, 1)
     etude.solo.save(agent, tmp_path / "model.dat")
@@ -143,6 +147,7 @@ def test_saving_and_restoring_are_functions_too(engine_name, tmp_path):
 
 
 def test_files_are_of_the_format_of_checkpoints_whatever_their_name(engine_name, tmp_path):
+    once(engine_name)
     agent = new(engine_name)
     train(agent, engine_name, 1)
     agent.save(tmp_path / "model.dat")
@@ -175,6 +180,7 @@ def saved(engine_name, tmp_path, episodes=7, **attributes):
 
 
 def test_one_file_is_written_over_every_so_many_episodes(engine_name, tmp_path):
+    once(engine_name)
     agent, files = saved(engine_name, tmp_path, save_freq=2)
     assert files == ["model.dat"]
     other = new(engine_name)
@@ -183,17 +189,21 @@ def test_one_file_is_written_over_every_so_many_episodes(engine_name, tmp_path):
 
 
 def test_so_many_files_are_kept(engine_name, tmp_path):
+    once(engine_name)
     _, files = saved(engine_name, tmp_path, save_freq=2, max_save_files=2)
     assert files == ["model-6.dat", "model-7.dat"]
 
 
 def test_parameters_only_are_written_while_training(engine_name, tmp_path):
+    once(engine_name)
     agent, files = saved(engine_name, tmp_path, save_freq=3, save_param_only=True)
     assert files == ["model.dat"]
     assert same(etude.solo.restore_param(tmp_path / "model.dat"), parameters(agent))
 
 
 def test_the_best_only_is_kept(engine_name, tmp_path):
+    once(engine_name)
+
     class Uneven(Walk):
         """The second episode that is played is the best."""
 
@@ -215,6 +225,7 @@ def test_the_best_only_is_kept(engine_name, tmp_path):
 
 
 def test_training_goes_on_where_a_file_cannot_be_written(engine_name, tmp_path):
+    once(engine_name)
     agent = new(engine_name, path=str(tmp_path / "no" / "folder" / "model.dat"))
     (tmp_path / "no").write_text("a file where a folder is wanted")
     with pytest.warns(UserWarning, match="Training goes on without this checkpoint"):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from solo_agents import agent_for, discrete, train
+from solo_agents import agent_for, discrete, once, train
 from solo_agents_worlds import Walk
 
 from etude.solo import Callback, LambdaCallback
@@ -63,6 +63,7 @@ def test_watching_every_minibatch_changes_nothing(engine_name):
 
 
 def test_a_callback_stops_training_after_the_episode_at_hand(engine_name):
+    once(engine_name)
     agent = agent_for(engine_name)
 
     def stop(episode, logs):
@@ -94,6 +95,7 @@ def test_what_keras_calls_its_callbacks_with_works(engine_name):
 
 
 def test_a_callback_that_raises_ends_training_and_nothing_is_left_open(engine_name):
+    once(engine_name)
     agent = agent_for(engine_name)
 
     def fail(episode, logs):
@@ -108,6 +110,7 @@ def test_a_callback_that_raises_ends_training_and_nothing_is_left_open(engine_na
 
 
 def test_training_ends_when_the_mean_of_the_last_episodes_reaches_the_criterion(engine_name):
+    once(engine_name)
     env = Walk()
     agent = agent_for(engine_name, env=env)
 
@@ -120,6 +123,7 @@ def test_training_ends_when_the_mean_of_the_last_episodes_reaches_the_criterion(
 
 
 def test_without_a_number_of_episodes_training_goes_on_until_the_criterion(engine_name):
+    once(engine_name)
     agent = agent_for(engine_name)
     agent.set(**discrete(trial_count=3, criterion=5.0))
     train(agent, engine_name, None)
@@ -128,6 +132,7 @@ def test_without_a_number_of_episodes_training_goes_on_until_the_criterion(engin
 
 @pytest.mark.parametrize("p, lines", [(0, 0), (2, 5), (None, 9), (5, 2)])
 def test_every_p_episodes_and_after_the_last_a_line_is_printed(p, lines, engine_name, capsys):
+    once(engine_name)
     agent = agent_for(engine_name)
     agent.set(**discrete(num_updates=1))
     train(agent, engine_name, 9, p=p)
@@ -153,6 +158,7 @@ def test_train_returns_the_mean_loss_and_adds_it_to_the_metric(engine_name):
 
 
 def test_figures_are_written_where_a_path_is_given(engine_name, tmp_path):
+    once(engine_name)
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 3)
@@ -173,6 +179,7 @@ def test_an_agent_is_filmed(name, kind, engine_name, tmp_path):
 
 
 def test_an_agent_is_shown_in_a_window(engine_name):
+    once(engine_name)
     drawn = []
 
     class Window(Walk):
