@@ -12,6 +12,7 @@ from solo_agents import (
     continuous,
     discrete,
     on_policy,
+    once,
     pool_of,
     train,
 )
@@ -49,6 +50,7 @@ def test_in_process_an_episode_of_each_environment_is_played_and_learned_from(en
 
 
 def test_nothing_is_learned_before_the_pool_holds_a_batch(engine_name):
+    once(engine_name)
     agent = trained(engine_name, settings=discrete(batch=12), episodes=2)
     assert agent.loss_list == []
     assert not moved(agent, engine_name)
@@ -57,6 +59,7 @@ def test_nothing_is_learned_before_the_pool_holds_a_batch(engine_name):
 
 
 def test_an_environment_of_the_user_is_stepped_itself_and_stays_open(engine_name):
+    once(engine_name)
     env = Walk()
     agent = trained(engine_name, env=env, episodes=2)
     assert env.t == 0, "reset for the third episode"
@@ -82,12 +85,14 @@ def test_an_exported_network_collects_while_this_process_learns(engine_name):
 
 
 def test_without_a_pool_network_there_are_no_processes(engine_name):
+    once(engine_name)
     agent = trained(engine_name, processes=2, pool_network=False)
     assert agent._book.session.learner.count == 1
 
 
 @pytest.mark.parametrize("processes", [None, 2])
 def test_several_collections_make_one_learning_phase(processes, engine_name):
+    once(engine_name)
     agent = trained(engine_name, env=[SHORT, LONG], episodes=6, num_store=3, processes=processes)
     assert len(agent.reward_list) == 6
     assert len(agent.loss_list) == 2
@@ -131,6 +136,7 @@ def test_on_policy_with_priorities_the_pool_is_cut_and_ratios_count(engine_name)
 
 
 def test_on_policy_workers_do_not_collect_with_the_policy_before_the_last(engine_name):
+    once(engine_name)
     agent = trained(engine_name, kind="PPO", settings=on_policy(), env=[Walk, Walk], processes=2)
     assert agent.reward_list == [5.0] * 3
     assert agent._book.session.learner.engine.exportable
@@ -170,6 +176,8 @@ def test_several_agents_learn_from_joint_transitions(processes, engine_name):
 
 
 def test_several_agents_may_be_scored_and_ended_by_a_function_of_the_user(engine_name):
+    once(engine_name)
+
     class Scored:
         def reward_done_func_ma(self, r, d):
             return r[1] - r[0], bool(d.any())
@@ -179,6 +187,7 @@ def test_several_agents_may_be_scored_and_ended_by_a_function_of_the_user(engine
 
 
 def test_a_list_of_policies_gives_one_to_each_process(engine_name):
+    once(engine_name)
     env = [Walk, lambda: Walk(reward=2.0)]  # the reward tells where a step was taken
     settings = discrete(policy=[EpsGreedyQPolicy(0.0), EpsGreedyQPolicy(1.0)], pool_size=1000, num_updates=1)
     agent = agent_for(engine_name, env=env)
@@ -193,6 +202,7 @@ def test_a_list_of_policies_gives_one_to_each_process(engine_name):
 
 
 def test_a_list_of_noises_gives_one_to_each_process(engine_name):
+    once(engine_name)
     settings = continuous(noise=[GaussianWhiteNoiseProcess(sigma=0.0), GaussianWhiteNoiseProcess(mu=5.0, sigma=0.01)])
     agent = trained(engine_name, kind="DDPG", settings=settings, processes=2, episodes=2)
     batch = pool_of(agent).sample(1, 64)
@@ -203,12 +213,14 @@ def test_a_list_of_noises_gives_one_to_each_process(engine_name):
 
 
 def test_epsilon_is_that_of_the_policy(engine_name):
+    once(engine_name)
     policy = EpsGreedyQPolicy(0.3)
     trained(engine_name, settings=discrete(policy=policy, epsilon=0.05), episodes=1)
     assert policy.eps == 0.05
 
 
 def test_probabilities_are_sampled_from(engine_name):
+    once(engine_name)
     agent = trained(engine_name, kind="PPO", settings=on_policy(policy=SoftmaxPolicy(), update_steps=1000))
     assert set(pool_of(agent).sample(1, 15).action.ravel().tolist()) == {0, 1}
 
