@@ -99,6 +99,9 @@ class Collection:
             self._left = self._rollout.state()
         except EtudeError:
             self.give_up()
+        except BaseException:  # Ctrl-C, while a worker that hangs is waited for
+            self.give_up()
+            raise
         else:
             self._rollout.close()
             self._rollout = None

@@ -41,8 +41,10 @@ class Session:
     def close(self) -> None:
         """End what collects, and remember where its environments are."""
         if self._collection is not None:
-            self._collection.close()
-            self._rollout_state, self._collection = self._collection.state(), None
+            try:
+                self._collection.close()
+            finally:
+                self._rollout_state, self._collection = self._collection.state(), None
 
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they must be able to act, and may act on old weights."""

@@ -1,0 +1,71 @@
+"""What an agent's training leaves behind when it ends."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from etude.errors import EnvironmentFault
+from etude.explore import Greedy
+from etude.seeding import generator, generator_state
+from etude.solo.options import Options
+from etude.solo.session import Session
+from etude.spaces import Box, Discrete, Spaces
+
+SPACES = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
+
+
+class Hanging:
+    """A rollout that is asked for its state, and does not get to answer."""
+
+    def __init__(self, problem):
+        self.problem, self.closed = problem, False
+
+    def load(self, weights): ...
+
+    def restore(self, state):
+        return []
+
+    def state(self):
+        if self.problem is not None:
+            raise self.problem
+        column = {"generator": generator_state(generator(0, "explore", 0))}
+        return {"environments": [column]}
+
+    def close(self):
+        self.closed = True
+
+
+def opened(problem, monkeypatch):
+    """A session that has begun to collect, and its rollout."""
+    session = Session(None, Greedy(), SimpleNamespace(engine=SimpleNamespace(spaces=SPACES), count=1), 0)
+    rollout = Hanging(problem)
+    monkeypatch.setattr(session, "_rollout", lambda options, explorer: rollout)
+    session.open(Options()).open(10, {})
+    return session, rollout
+
+
+def test_an_interrupt_while_a_worker_is_waited_for_leaves_nothing_open(monkeypatch):
+    session, rollout = opened(KeyboardInterrupt(), monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        session.close()
+    assert rollout.closed
+    session.close()
+    again = Hanging(None)
+    monkeypatch.setattr(session, "_rollout", lambda options, explorer: again)
+    session.open(Options()).open(10, {})
+    session.close()
+    assert again.closed
+
+
+def test_a_worker_that_fails_at_the_end_leaves_nothing_open(monkeypatch):
+    session, rollout = opened(EnvironmentFault("it failed again and again"), monkeypatch)
+    session.close()
+    assert rollout.closed
+
+
+def test_who_gives_up_asks_no_worker(monkeypatch):
+    session, rollout = opened(AssertionError("asked"), monkeypatch)
+    session.give_up()
+    session.close()
+    assert rollout.closed
