@@ -13,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from solo_agents import NotDense, agent_for, discrete, on_policy, pool_of, train
+from solo_agents import NotDense, agent_for, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Faulty, Walk
 
 from etude.errors import EnvironmentFault
 from etude.solo import LambdaCallback, session
 
+OVERLAPPING = "acting while this process learns"
 MODES = {
-    "acting while this process learns": ((), {}),
+    OVERLAPPING: ((), {}),
     "acting": ((), {"parallel_store_and_training": False}),
     "stepping": ((NotDense,), {}),
 }
@@ -69,6 +70,8 @@ def check_pool(agent, rounds):
 def test_of_a_worker_that_dies_or_hangs_only_open_episodes_are_lost(
     fault, told, mode, engine_name, tmp_path, short_deadline
 ):
+    if mode != OVERLAPPING:
+        once(engine_name)
     agent, go = agent_in(mode, engine_name, faulty(fault, tmp_path))
     with pytest.warns(UserWarning, match=f"(?s)Worker [01].*{told}.*replaced, its open episodes dropped"):
         go(4)
@@ -82,6 +85,8 @@ def test_of_a_worker_that_dies_or_hangs_only_open_episodes_are_lost(
 
 @each_mode
 def test_an_exception_in_an_environment_ends_training_and_it_can_go_on(mode, engine_name, tmp_path):
+    if mode != OVERLAPPING:
+        once(engine_name)
     agent, go = agent_in(mode, engine_name, faulty("fail", tmp_path))
     agent.path = str(tmp_path / "model.dat")
     with pytest.raises(EnvironmentFault, match=r"environment [01], episode 1, step 3: .* raised ValueError: the door"):
@@ -98,6 +103,7 @@ def test_an_exception_in_an_environment_ends_training_and_it_can_go_on(mode, eng
 
 
 def test_an_exception_in_this_process_ends_training_and_it_can_go_on(engine_name, tmp_path):
+    once(engine_name)
     agent = agent_for(engine_name, env=faulty("fail", tmp_path))
     agent.set(**discrete())
     with pytest.raises(EnvironmentFault, match="the door is stuck"):
@@ -116,6 +122,8 @@ def interrupt(*_):
 
 @each_mode
 def test_ctrl_c_ends_training_after_the_episode_at_hand(mode, engine_name, tmp_path):
+    if mode != OVERLAPPING:
+        once(engine_name)
     agent, go = agent_in(mode, engine_name, Walk)
     agent.path = str(tmp_path / "model.dat")
     heard = []
@@ -136,6 +144,7 @@ def test_ctrl_c_ends_training_after_the_episode_at_hand(mode, engine_name, tmp_p
 
 
 def test_ctrl_c_ends_training_in_this_process_too(engine_name):
+    once(engine_name)
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=interrupt)])
@@ -146,6 +155,8 @@ def test_ctrl_c_ends_training_in_this_process_too(engine_name):
 
 @each_mode
 def test_a_second_ctrl_c_ends_training_at_once_also_where_an_environment_hangs(mode, engine_name, tmp_path):
+    if mode != OVERLAPPING:
+        once(engine_name)
     agent, go = agent_in(mode, engine_name, faulty("hang", tmp_path))
 
     over = threading.Event()
@@ -190,6 +201,7 @@ def test_whoever_interrupts_twice_does_not_wait_for_workers(engine_name, monkeyp
 
 
 def test_on_policy_a_worker_that_dies_is_replaced(engine_name, tmp_path):
+    once(engine_name)
     agent, go = agent_in("acting", engine_name, faulty("die", tmp_path), "PPO", on_policy())
     with pytest.warns(UserWarning, match="replaced"):
         go(3)
@@ -198,6 +210,7 @@ def test_on_policy_a_worker_that_dies_is_replaced(engine_name, tmp_path):
 
 
 def test_trainings_one_after_the_other_hold_no_more_files_open(engine_name):
+    once(engine_name)
     agent, go = agent_in("acting", engine_name, Walk)
     go(1)
     opened = []
