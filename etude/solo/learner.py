@@ -48,6 +48,7 @@ class EpisodeLearner:
         self.batches = 0  # minibatches learned since the agent was made
         self._targets = 0  # calls of update_param so far
         self._rounds = 0
+        self._received = np.zeros(count, np.int64)  # rows that each column of the ring was ever given
 
     def follow(self, options: Options, callbacks: Callbacks) -> None:
         """Train with these options from now on."""
@@ -61,16 +62,17 @@ class EpisodeLearner:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
-        self.buffer.add(self._spread(steps))
+        self.buffer.add(spread := self._spread(steps))
+        self._received[spread.columns] += spread.shape[0]
         self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
 
     def _spread(self, steps: Steps) -> Steps:
-        """A whole episode may go into any column of the ring: into the one that holds least, or a random one, so that
-        processes with short episodes and those with long ones share the pool."""
+        """A whole episode may go into any column of the ring: into the one that was given least, or a random one, so that
+        processes with short episodes and those with long ones share the pool, and the oldest rows are overwritten."""
         ended = (steps.terminated | steps.truncated)[-1]
         if steps.shape[1] != 1 or not ended[0] or self.count == 1:
             return steps
-        column = self._rng.integers(self.count) if self.options.random else int(np.argmin(self.buffer.ring.filled))
+        column = self._rng.integers(self.count) if self.options.random else int(np.argmin(self._received))
         return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
 
     def learn_if_due(self) -> Learned | None:
@@ -146,7 +148,7 @@ class EpisodeLearner:
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data from which `restore` goes on. replay: whether the pool is part of it."""
         counted = {"batches": self.batches, "targets": self._targets, "rounds": self._rounds, "loss": self.loss}
-        counted["generator"] = generator_state(self._rng)
+        counted |= {"received": self._received.tolist(), "generator": generator_state(self._rng)}
         kept = {"replay": self.buffer.state()} if replay else {}
         return {"engine": self.engine.state(), "progress": {**dataclasses.asdict(self.progress), **counted}, **kept}
 
@@ -156,6 +158,7 @@ class EpisodeLearner:
         counted = dict(state["progress"])
         self.batches, self._targets = counted.pop("batches"), counted.pop("targets")
         self._rounds, self.loss = counted.pop("rounds"), counted.pop("loss")
+        self._received[:] = counted.pop("received")
         restore_generator(self._rng, counted.pop("generator"))
         self.progress = Progress(**counted)
         if "replay" in state:

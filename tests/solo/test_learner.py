@@ -1,5 +1,7 @@
 """When episodes are learned from, and when lagged networks follow: with an engine that only notes what it is asked."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,27 @@ def test_episodes_of_unequal_length_share_the_pool(at_random):
         made.take(episode(1, column=1))
     assert len(made.buffer) > 90, "a column for each environment alone would have kept 50 + 12"
     made.buffer.ring.check()
+
+
+@pytest.mark.parametrize("at_random", [False, True])
+def test_a_full_pool_forgets_what_is_old_in_every_column(at_random):
+    made = learner(environments=2, num_updates=1, update_batches=100)
+    made.follow(Options(random=at_random), Callbacks([], None))
+    for i in range(60):
+        steps = episode(5, column=i % 2)
+        made.take(dataclasses.replace(steps, reward=np.full((5, 1), i, np.float32)))
+    kept = made.buffer.ring.reward[made.buffer.ring.locate(np.arange(100))]
+    oldest = 40 if not at_random else 20
+    assert kept.min() >= oldest, "100 rows of the 300: those of the last 20 episodes, or nearly so"
+
+
+def test_what_each_column_was_given_is_part_of_the_state():
+    settings = {"environments": 3, "num_updates": 1, "update_batches": 100}
+    made, again = learner(**settings), learner(**settings)
+    made.engine.state, again.engine.restore = dict, lambda state: None
+    for length in (7, 2, 4):
+        made.take(episode(length))
+    again.restore(made.state(replay=True))
+    for each in (made, again):
+        each.take(episode(3))
+    assert made.buffer.ring.filled.tolist() == again.buffer.ring.filled.tolist() == [7, 5, 4]
