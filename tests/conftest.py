@@ -1,5 +1,6 @@
 """Keras fixes its backend per process: tests of engines run once per engine, `pytest tests/engines --engine torch`."""
 
+import functools
 import signal
 
 import pytest
@@ -20,3 +21,11 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def engine_name(request) -> str:
     return request.config.getoption("--engine")
+
+
+@pytest.fixture
+def workers_step(monkeypatch):
+    """Workers of agents of one's own step where this process acts, also where they are not worth it."""
+    from etude.solo import session
+
+    monkeypatch.setattr(session, "PoolOptions", functools.partial(session.PoolOptions, step_elsewhere=True))

@@ -7,6 +7,10 @@ from etude.errors import ConfigError
 
 # With fewer numbers than this in the networks, a CPU is faster than a GPU for the batches of reinforcement learning.
 SMALL = 1_000_000
+# With fewer than this, one thread is faster than several: XLA's wait for each other at every operation, and where cores
+# are few the scheduler may let them wait for milliseconds. DQN's 4-256-256-2 with batches of 64, on two cores: 500 us a
+# gradient step with one thread, 500 to 5,000 with two; SAC's 340,000 numbers with batches of 256: 7,500 and 4,700.
+TINY = 200_000
 
 
 def decide(requested: str, gpus: int, structure: Structure) -> str:
@@ -18,8 +22,7 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
     if requested == "cpu":
         return "cpu"
     if requested == "auto":
-        numbers = sum(value.size for value in structure.initial.values())
-        return "cuda:0" if gpus and (numbers > SMALL or not structure.portable) else "cpu"
+        return "cuda:0" if gpus and not _fewer(SMALL + 1, structure) else "cpu"
     name, _, number = requested.partition(":")
     if name != "cuda" or not (number or "0").isdigit():
         raise ConfigError(f"Unknown device {requested!r}; expected auto, cpu, cuda or cuda:1.")
@@ -28,3 +31,14 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
             f"device={requested!r} asks for a GPU; this engine sees {gpus} here. Use device='cpu' or 'auto'."
         )
     return f"cuda:{number or 0}"
+
+
+def best_with_one_thread(structure: Structure) -> bool:
+    """Whether XLA should compute with one thread where it computes on the CPU. Frameworks can be told only before they
+    compute for the first time in a process."""
+    return _fewer(TINY, structure)
+
+
+def _fewer(numbers: int, structure: Structure) -> bool:
+    """Whether the networks are plain, and hold fewer numbers than this."""
+    return structure.portable and sum(value.size for value in structure.initial.values()) < numbers

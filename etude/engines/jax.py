@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import jax
 import numpy as np
 
-from etude.engines.devices import decide
+from etude.engines.devices import best_with_one_thread, decide
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -22,6 +23,8 @@ class JaxBackend:
         self.device, self._seed = device, seed
 
     def settle(self, structure: Structure) -> None:
+        if best_with_one_thread(structure) and "NPROC" not in os.environ:
+            _start_with_one_thread()
         gpus = [device for device in jax.devices() if device.platform == "gpu"]
         self.device = decide(self.device, len(gpus), structure)
         kind, _, number = self.device.partition(":")
@@ -56,3 +59,12 @@ class JaxBackend:
 
     def numpy(self, tree: Any) -> Any:
         return jax.tree_util.tree_map(np.array, tree)
+
+
+def _start_with_one_thread() -> None:
+    """XLA makes its threads when JAX computes for the first time in a process, and reads how many from NPROC."""
+    os.environ["NPROC"] = "1"
+    try:
+        jax.devices()
+    finally:
+        del os.environ["NPROC"]

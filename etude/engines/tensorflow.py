@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from etude.engines.devices import decide
+from etude.engines.devices import best_with_one_thread, decide
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -22,6 +24,9 @@ class TensorFlowBackend:
         self.device, self._seed = device, seed
 
     def settle(self, structure: Structure) -> None:
+        if best_with_one_thread(structure) and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+            with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
+                tf.config.threading.set_intra_op_parallelism_threads(1)
         self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), structure)
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"

@@ -5,6 +5,8 @@ from etude.rollout.crew import PoolOptions
 from etude.rollout.in_process import InProcess
 from etude.rollout.lockstep import LockstepPool
 from etude.rollout.pool import Pool
-from etude.rollout.worth import stepping_pays
+from etude.rollout.worth import acting_here, stepping_pays
 
-__all__ = ["Actor", "Collector", "InProcess", "LockstepPool", "Pool", "PoolOptions", "stepping_pays"]
+__all__ = [
+    "Actor", "Collector", "InProcess", "LockstepPool", "Pool", "PoolOptions", "acting_here", "stepping_pays",
+]  # fmt: skip

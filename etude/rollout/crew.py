@@ -34,6 +34,7 @@ class PoolOptions:
     restarts: int = 5  # how often in a row one worker may fail before the pool gives up
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = 4 << 20  # bytes of each worker's two buffers
+    step_elsewhere: bool | None = None  # where this process acts: whether workers step; None: where that is quicker
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
 
     def __post_init__(self) -> None:

@@ -10,15 +10,40 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
-from etude.protocols import Environments
+from etude.protocols import Environments, Explorer
+from etude.rollout.collector import Actor
+from etude.rollout.crew import PoolOptions
+from etude.rollout.in_process import InProcess
+from etude.rollout.lockstep import LockstepPool
 from etude.spaces import ACTION_MASK, Spaces, zeros
 from etude.trees import Tree
 
 # About what waking and hearing take of a time step, in seconds, on a virtual machine with two cores: for all workers
 # together, and more for each. See benchmarks/stepping.py.
 HAND_OVER, EACH = 30e-6, 20e-6
+
+
+def acting_here(
+    make_environments: Callable[[list[int]], Environments],
+    actor: Actor,
+    explorer: Explorer,
+    run_seed: int,
+    environments: int,
+    workers: int,
+    options: PoolOptions,
+) -> InProcess | LockstepPool:
+    """Collects with an actor that cannot leave this process, and workers that step where the options ask for them or
+    they are worth it."""
+    elsewhere = options.step_elsewhere
+    if elsewhere is None:  # timed with copies, as workers have them: the environment may be a user's own
+        copied = cloudpickle.loads(cloudpickle.dumps(make_environments))
+        elsewhere = stepping_pays(copied, environments, workers)
+    if elsewhere:
+        return LockstepPool(make_environments, actor, explorer, run_seed, environments, workers, options)
+    return InProcess(make_environments(list(range(environments))), actor, explorer, run_seed)
 
 
 def stepping_pays(

@@ -67,8 +67,8 @@ class EpisodeLearner:
         self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
 
     def _spread(self, steps: Steps) -> Steps:
-        """A whole episode may go into any column of the ring: into the one that was given least, or a random one, so that
-        processes with short episodes and those with long ones share the pool, and the oldest rows are overwritten."""
+        """A whole episode may go into any column of the ring: into the one that was given least, or a random one, so
+        that processes with short episodes and those with long ones share the pool, and all overwrite what is oldest."""
         ended = (steps.terminated | steps.truncated)[-1]
         if steps.shape[1] != 1 or not ended[0] or self.count == 1:
             return steps

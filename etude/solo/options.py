@@ -43,7 +43,8 @@ class Trimming:
 class Options:
     """The arguments of `RL.train` besides loss, optimizer and episodes.
 
-    pool_network, processes: so many worker processes collect; none where pool_network is False or processes None.
+    pool_network, processes: so many worker processes collect; none where pool_network is False or processes None. Those
+        that would only step, as the network is evaluated in this process, are left out where they are not worth it.
     parallel_store_and_training: workers that act by themselves collect the next episodes while this process learns.
     num_store: collections before each learning phase.
     window_size, window_size_: what is kept of the pool when it is cut: transitions (an int), the fraction (a float), or

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.collection import Collection
 from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.rollout import InProcess, Pool, PoolOptions, acting_here
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 
@@ -59,7 +59,7 @@ class Session:
             return InProcess(make(range(count)), engine if actor is None else actor, explorer, seed)
         pool = PoolOptions(overlap=self.overlaps(options))
         if actor is None:
-            return LockstepPool(make, engine, explorer, seed, count, options.workers, pool)
+            return acting_here(make, engine, explorer, seed, count, options.workers, pool)
         return Pool(make, functools.partial(copy.deepcopy, actor), explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from solo_agents_worlds import Faulty, Walk
 from etude.errors import EnvironmentFault
 from etude.solo import LambdaCallback, session
 
+pytestmark = pytest.mark.usefixtures("workers_step")
 OVERLAPPING = "acting while this process learns"
 MODES = {
     OVERLAPPING: ((), {}),
@@ -38,7 +39,7 @@ def nothing_is_left_behind():
 
 
 @pytest.fixture
-def short_deadline(monkeypatch):
+def short_deadline(monkeypatch, workers_step):
     monkeypatch.setattr(session, "PoolOptions", functools.partial(session.PoolOptions, deadline=1.0))
 
 

@@ -21,6 +21,7 @@ from solo_agents_worlds import Old, Reach, Walk
 from etude.engines.solo import parameters
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 
+pytestmark = pytest.mark.usefixtures("workers_step")
 LONG = lambda: Walk(length=7)  # noqa: E731
 SHORT = lambda: Walk(length=3)  # noqa: E731
 

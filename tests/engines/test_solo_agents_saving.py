@@ -9,6 +9,7 @@ import etude.solo
 from etude.engines.solo import parameters, weights
 from etude.errors import CheckpointError, NetworkError
 
+pytestmark = pytest.mark.usefixtures("workers_step")
 KINDS = {
     "DQN": discrete(),
     "priorities": discrete(PR=True),

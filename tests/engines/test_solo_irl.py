@@ -13,6 +13,7 @@ from etude.errors import ConfigError
 from etude.examples.experts import Expert, play
 from etude.explore import SoftmaxPolicy
 
+pytestmark = pytest.mark.usefixtures("workers_step")
 LENGTH = 20
 
 

@@ -12,7 +12,7 @@ from labelled import Adder, Labelled, Noisy
 from witness import assert_same
 
 from etude.errors import ConfigError
-from etude.rollout import InProcess, LockstepPool, PoolOptions, stepping_pays
+from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_here, stepping_pays, worth
 from etude.rollout.stepping import Board, as_places
 from etude.rollout.worth import saved, step_seconds
 from etude.spaces import Discrete, Spaces
@@ -99,13 +99,25 @@ def test_workers_are_worth_it_where_they_save_more_than_their_hand_over():
     assert saved(1.0, environments=4, workers=1, cores=2) < 0
 
 
+class Slow(Labelled):
+    def step(self, action, at=None):
+        time.sleep(0.002)
+        return super().step(action, at)
+
+
+@pytest.mark.parametrize(
+    ("make", "asked", "kind"),
+    [(Labelled, None, InProcess), (Slow, None, LockstepPool), (Labelled, True, LockstepPool), (Slow, False, InProcess)],
+)
+def test_workers_step_where_that_is_quicker_or_asked_for(make, asked, kind, monkeypatch):
+    monkeypatch.setattr(worth, "_cores", lambda: 2)
+    rollout = acting_here(make, Adder(), Noisy(), 1, 4, 2, PoolOptions(step_elsewhere=asked))
+    assert type(rollout) is kind
+    rollout.close()
+
+
 def test_what_a_step_takes_is_measured_and_the_environment_is_closed():
     made = []
-
-    class Slow(Labelled):
-        def step(self, action, at=None):
-            time.sleep(0.002)
-            return super().step(action, at)
 
     def make(columns):
         made.append(Slow(columns))
