@@ -27,6 +27,7 @@ LIMITS = (
     "MKL_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
     "TF_NUM_INTEROP_THREADS",
+    "NPROC",  # of JAX
 )
 PACKAGES = (
     "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3", "sbx-rl",
