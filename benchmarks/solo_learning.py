@@ -158,7 +158,7 @@ TABLE = {
     "dqn/3-step": cart_pole(DQN, near_greedy, {**VALUES, "num_steps": 3}),
     "ppo/plain": cart_pole(PPO, SoftmaxPolicy, POLICY),
     "ppo/pool": cart_pole(PPO, SoftmaxPolicy, POLICY, **POOL),
-    "ppo/pr": cart_pole(PPO_PR, SoftmaxPolicy, {**POLICY, "PR": True}),
+    "ppo/pr": cart_pole(PPO_PR, SoftmaxPolicy, {**POLICY, "PR": True}, window_size_ppo=0.1),
     "ddpg_her/plain": Row(DDPG, "noise", small_steps, HINDSIGHT, 400, goals_reached, 0.95),
     "maddpg/plain": Row(MADDPG, "policy", SoftmaxPolicy, TEAM, 400, team_return, -45),
 }
