@@ -31,6 +31,7 @@ LIMITS = (
 )
 PACKAGES = (
     "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3", "sbx-rl",
+    "agilerl",
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-"""MADDPG of AgileRL on the speaker and the listener, with the hyperparameters and the budget of solo_learning.py: what
-the figures of that row are to be seen beside. Needs an environment of its own (`pip install agilerl mpe2`).
+"""MADDPG of AgileRL on the speaker and the listener, with the hyperparameters and the budget of solo_learning.py: to be
+seen beside the figures of that row. Needs an environment of its own (`pip install agilerl peft`).
 
-`PYTHON benchmarks/peers_maddpg.py --seeds 1 2 3` writes peers_maddpg.json. Judged as there: 100 episodes after training,
-the most probable actions, the mean return summed over the agents. AgileRL explores with its own noise.
+`PYTHON benchmarks/peers_maddpg.py --seeds 1 2 3` writes peers_maddpg.json. Judged as there: 100 episodes after
+training, the most probable actions, the mean return summed over the agents. AgileRL explores with its own noise.
 """
 
 from __future__ import annotations

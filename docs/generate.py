@@ -219,6 +219,30 @@ def learning(algorithm: str | None = None) -> str:
     return f"{text}\nThe mean return of 20 episodes after the last step, on environments of their own.\n"
 
 
+def learning_of_own_agents() -> str:
+    """The table of the example agents, with the score of every seed."""
+    held = read("solo_learning")
+    rows = []
+    for name, found in held.get("summary", {}).items():
+        agent, variant, engine = name.split("/")
+        cells = {int(key.split("/")[3]): cell for key, cell in held["cells"].items() if key.startswith(f"{name}/")}
+        told = [f"{cells[seed]['score']:g} ({cells[seed]['steps']:,})" for seed in sorted(cells)]
+        rows.append(
+            [agent, variant, engine, ", ".join(told), f"{found['bar']:g}", f"{found['reached']} of {len(cells)}"]
+        )
+    if not rows:
+        return NOT_MEASURED
+    return table(["", "", "engine", "score of each seed (after so many steps)", "goal", "reached"], rows)
+
+
+def _at_random() -> str:
+    """What actions at random earn where MADDPG was judged, and what AgileRL's MADDPG does, where that was measured."""
+    own = [cell["at_random"] for cell in read("solo_learning").get("cells", {}).values() if "at_random" in cell]
+    other = [cell["score"] for cell in read("peers_maddpg").values() if "score" in cell]
+    text = f"; actions at random earn {min(own):g} to {max(own):g}" if own else ""
+    return text + (f", AgileRL's MADDPG {', '.join(f'{score:g}' for score in other)} on as many steps" if other else "")
+
+
 def speed(name: str) -> str:
     """The figures of one file, whatever it holds: every value under the names that lead to it."""
     held = {key: value for key, value in read(name).items() if key != "about"}
@@ -252,13 +276,14 @@ SPEED = {
     "replay": "Replay: adding 8 rows, sampling 256, memory",
     "rollouts": "Collecting (steps a second), and the memory of workers",
     "whole_run": "Whole runs, compilation included (steps a second)",
+    "solo_speed": "Agents of one's own: collecting (steps a second), and collecting while learning (rounds a second)",
 }
 
 
 def about() -> str:
     """Where the figures were measured, one line for each machine and set of versions."""
     found = {}
-    for name in ("learning", *SPEED):
+    for name in ("learning", "solo_learning", *SPEED):
         held = read(name).get("about", {})
         if held:
             libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
@@ -274,10 +299,10 @@ def benchmarks() -> str:
     return f"""# Benchmarks
 
 {NOTE}
-`python benchmarks/learning.py` measures learning (hours), `make bench` speed and memory; both write JSON into
-`benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in turns, and a ratio
-is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or at least as the
-quantity has it.
+`python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory; all
+write JSON into `benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in
+turns, and a ratio is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or
+at least as the quantity has it.
 
 {about()}
 ## Learning
@@ -285,6 +310,13 @@ quantity has it.
 Preset hyperparameters, 20 episodes of evaluation after the last step. Every seed that was run is shown.
 
 {learning()}
+## Agents of one's own: learning
+
+The example agents, `etude/examples`. CartPole-v1 is solved when training itself, exploration included, had a mean
+return of 475 over ten rounds, each an episode of every environment; training stops there. ddpg_her: the share of 100
+episodes that reach the goal. maddpg: the mean return of 100 episodes, summed over the agents{_at_random()}.
+
+{learning_of_own_agents()}
 {sections}"""
 
 

@@ -125,7 +125,7 @@ def test_can_i_use_tells_what_is_refused():
 
 def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(generate, "BENCHMARKS", tmp_path)
-    assert generate.benchmarks().count(generate.NOT_MEASURED) == 2 + len(generate.SPEED)
+    assert generate.benchmarks().count(generate.NOT_MEASURED) == 3 + len(generate.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -133,7 +133,11 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     learning = {"summary": {"dqn/CartPole-v1/jax": found}, "cells": cells}
     (tmp_path / "learning.json").write_text(json.dumps(learning))
     (tmp_path / "replay.json").write_text(json.dumps({"add": {"etude": figure, "sb3": figure, "wanted": 10}}))
+    own = {"summary": {"dqn/pr/torch": {"bar": 475, "reached": 1}}, "cells": {}}
+    own["cells"] = {f"dqn/pr/torch/{seed}": {"score": 470.0 + 5 * seed, "steps": 9_000} for seed in (1, 0)}
+    (tmp_path / "solo_learning.json").write_text(json.dumps(own))
     page = generate.benchmarks()
+    assert "| dqn | pr | torch | 470 (9,000), 475 (9,000) | 475 | 1 of 2 |" in page
     assert "| dqn | CartPole-v1 | jax | 50,000 | 433.3 | 100, 200, 1000 | 475 **missed** |" in page
     assert "| add - etude | 5.5 | 5 to 6 | 10 |" in page
     assert "| add - sb3 | 5.5 | 5 to 6 |  |" in page
