@@ -24,7 +24,9 @@ class DDPG(etude.RL):
     """An actor that reaches points of the plane, and a critic of what it does.
 
     sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto
-    et al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch.
+    et al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch. effort: the weight of
+    squared actions in the actor's loss; without it the actor saturates before the critic knows anything, and stays
+    where it is for ever (Andrychowicz et al. 2017, appendix A, for the same reason square what goes into tanh).
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class DDPG(etude.RL):
         tau: float,
         processes: int | None = None,
         env: Any = PointWorld,
+        effort: float = 0.1,
     ):
         super().__init__()
         self.actor, self.lagged_actor = (network(4, hidden_size, 2, "tanh") for _ in range(2))
@@ -43,7 +46,7 @@ class DDPG(etude.RL):
         assign_param(self.lagged_critic.weights, self.critic.weights)
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
         self.env = [env] * (processes or 1)
-        self.sigma, self.gamma, self.tau = sigma, gamma, tau
+        self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
         self.noise = keras.random.SeedGenerator(0)
 
     def action(self, s):
@@ -55,7 +58,8 @@ class DDPG(etude.RL):
         next_q = self.value(self.lagged_critic, next_s, next_a)
         target = ops.clip(r + self.gamma * (1 - d) * next_q, -1 / (1 - self.gamma), 0.0)  # every reward is -1 or 0
         td_error = ops.stop_gradient(target) - self.value(self.critic, s, a)
-        return -self.value(self.critic, s, self.actor(s)), td_error**2
+        best = self.actor(s)
+        return self.effort * ops.sum(best**2, axis=1) - self.value(self.critic, s, best), td_error**2
 
     def value(self, critic, s, a):
         """What the critic expects of actions [B, 2] in states [B, 4]: [B]."""
