@@ -32,7 +32,6 @@ def made(network: str, env: Any, environments: int, balancing: bool) -> Any:
 
     import etude
     from etude.examples.torch_agents.dqn import DQN
-    from etude.explore import EpsGreedyQPolicy
 
     class Rooted(torch.nn.Sequential):
         """Not a plain Sequential, as far as anyone can tell."""
@@ -54,8 +53,16 @@ def made(network: str, env: Any, environments: int, balancing: bool) -> Any:
         agent.q, agent.target = Rooted(*agent.q), Rooted(*agent.target)
         agent.param = agent.q.parameters()
     agent.seed = 0
-    agent.set(policy=EpsGreedyQPolicy(0.0 if balancing else 1.0), pool_size=20_000, batch=64, update_batches=10_000)
+    learn(agent, balancing, 1)
     return agent
+
+
+def learn(agent: Any, balancing: bool, updates: int) -> None:
+    """Learn so many minibatches after each round, where it learns."""
+    from etude.explore import EpsGreedyQPolicy
+
+    policy = EpsGreedyQPolicy(0.0 if balancing else 1.0)
+    agent.set(policy=policy, pool_size=20_000, batch=64, num_updates=updates, update_batches=10_000)
 
 
 class Timed:
@@ -102,13 +109,12 @@ def overlapping(repeats: int) -> dict[str, Any]:
     env, _ = WORLDS["environment of 200 us"]
     agents = {name: made("exported", env, 1, False) for name in ("one after the other", "at the same time")}
     first = agents["one after the other"]
-    first.set(num_updates=1)
     collects = 1 / Timed(first, processes=1, parallel_store_and_training=False, num_store=NEVER)(SECONDS)[0]
-    first.set(num_updates=50)
+    learn(first, False, 50)
     both = 1 / Timed(first, processes=1, parallel_store_and_training=False)(SECONDS)[0]
     updates = max(1, round(50 * collects / (both - collects)))
     for agent in agents.values():
-        agent.set(num_updates=updates)
+        learn(agent, False, updates)
     modes = {
         name: Timed(agent, processes=1, parallel_store_and_training=name == "at the same time")
         for name, agent in agents.items()

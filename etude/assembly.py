@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class Setup:
     workers: int = 0  # processes that collect; 0: in this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
+    replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
 
     def __post_init__(self) -> None:
         if self.environments is not None and self.environments < 1:
@@ -154,15 +156,15 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     return acting_here(make, engine, explorer, setup.seed, count, setup.workers, options)
 
 
-def replay_for(agent: Agent, engine: Engine, seed: int, count: int) -> Buffer:
-    """The ring, selector and view that the agent's config describes."""
+def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
+    """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
     config, spaces = agent.config, engine.spaces
-    rng = generator(seed, "replay")
+    rng, where = generator(seed, "replay"), None if folder is None else Path(folder)
     if agent.on_policy:
-        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))})
+        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=where)
         return Buffer(ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value), rng)
     view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
-    return Buffer(Ring(spaces, config.replay_size, count, {}), Uniform(), view, rng)
+    return Buffer(Ring(spaces, config.replay_size, count, {}, folder=where), Uniform(), view, rng)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

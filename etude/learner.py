@@ -34,13 +34,13 @@ class Progress:
 class Learner:
     """Replay, engine and normalisers of one agent, and when how much learning is due.
 
-    count: environments that are stepped in parallel.
+    count: environments that are stepped in parallel. folder: where the replay is kept in files; None: in memory.
     """
 
-    def __init__(self, agent: Agent, engine: Engine, seed: int, count: int):
+    def __init__(self, agent: Agent, engine: Engine, seed: int, count: int, folder: str | None = None):
         self.agent, self.engine, self.count = agent, engine, count
         self.progress = Progress()
-        self.replay = assembly.replay_for(agent, engine, seed, count)
+        self.replay = assembly.replay_for(agent, engine, seed, count, folder)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)

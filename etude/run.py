@@ -39,7 +39,8 @@ class Run:
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     run_dir: where checkpoints go; None keeps everything in memory.
-    setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization.
+    setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
+        replay_folder.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Run:
             device=self.setup.device,
             compiled=self.setup.compiled,
         )
-        self.learner = Learner(self.agent, self.engine, self.setup.seed, count)
+        self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
         make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
         make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
         self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
@@ -231,6 +232,8 @@ def from_state(
     if agent is None and config is None:
         config = assembly.config_from(described)
     settings = {**described["setup"], "engine": described["engine"], **setup}
+    if "replay" not in state:
+        settings["replay_folder"] = None  # it belongs to the run that trains
     run = Run(
         described["algorithm"] if agent is None else agent,
         described["environment"] if env is None else env,

@@ -36,6 +36,7 @@ class Train:
     envs: int | None = None  # environments stepped in parallel; None: as the preset or the algorithm has it
     workers: int = 0  # processes that collect; 0: this one
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
+    replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
     run_dir: Path | None = None  # None: a new one in runs/
     evaluate_every: int | None = None  # environment steps between evaluations; None: a twentieth of the run
     evaluate_episodes: int = 10  # whole episodes in an evaluation
@@ -90,7 +91,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.run import Cadence, Run
     from etude.run_directory import RunDirectory
 
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap")
+    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder")
     setup = {name: getattr(options, name) for name in names}
     cadence = Cadence(
         target=options.target,

@@ -135,6 +135,7 @@ class RL:
         lambda_: float = 0.5,
         alpha: float = 0.7,
         MA: bool = False,
+        pool_folder: str | None = None,
     ) -> None:
         """Configure exploration, the pool and learning; ConfigError for what contradicts itself.
 
@@ -150,7 +151,7 @@ class RL:
         PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
         IRL: rewards come from a learned model, the agent's `reward_model(inputs, a, next_s, d)`; see `solo.irl`.
         initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
-        epsilon: sets the policy's.
+        epsilon: sets the policy's. pool_folder: keep the pool in files there, for one that is larger than memory.
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
         self._book.settings = Settings(**{**arguments, "MARL": MARL or MA})
@@ -204,6 +205,8 @@ class RL:
         book = self._book
         demand = Demand.of(self, book.settings, options)
         if book.session is None or demand != book.demand:
+            if book.session is not None:
+                book.session.learner.buffer.close()  # its folder, if there is one, goes to the next
             book.session, book.demand = session_for(self, demand, self.seed, _warn), demand
             if book.waiting is not None:
                 book.session.restore(book.waiting)

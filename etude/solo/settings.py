@@ -35,6 +35,7 @@ class Settings:
     initial_TD: float = 7.0
     lambda_: float = 0.5
     alpha: float = 0.7
+    pool_folder: str | None = None
 
     def __post_init__(self) -> None:
         checks.counts(self, "pool_size", "batch")

@@ -85,6 +85,18 @@ def test_an_exported_network_collects_while_this_process_learns(engine_name):
     assert agent.reward_list == [5.0] * 6
 
 
+def test_a_pool_in_files_is_the_same_pool(engine_name, tmp_path):
+    once(engine_name)
+    one = trained(engine_name)
+    settings = discrete(pool_folder=str(tmp_path / "pool"))
+    other = trained(engine_name, settings=settings)
+    assert len(list((tmp_path / "pool").iterdir())) > 2
+    assert other.loss_list == one.loss_list
+    other.set(**(settings | {"batch": 3}))
+    train(other, engine_name, 3)
+    assert len(other.loss_list) == 6, "the folder goes from the old pool to the new one"
+
+
 def test_without_a_pool_network_there_are_no_processes(engine_name):
     once(engine_name)
     agent = trained(engine_name, processes=2, pool_network=False)

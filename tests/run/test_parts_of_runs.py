@@ -154,3 +154,25 @@ def test_a_config_that_lacks_what_a_run_reads_is_refused_by_field():
 
     with pytest.raises(ConfigError, match="TooLittle lacks batch_size, epsilon, learn_every.*OwnAgent"):
         Run(OwnAgent(TooLittle()), "CartPole-v1")
+
+
+def test_a_replay_in_files_is_the_same_replay(tmp_path):
+    folder = tmp_path / "replay"
+    with tiny() as one, tiny(replay_folder=str(folder)) as other:
+        for run in (one, other):
+            run.train(100)
+        assert sum(path.stat().st_size for path in folder.iterdir()) > 0
+        assert list(other.learner.replay.ring.reward) == list(one.learner.replay.ring.reward)
+        for name, value in one.engine.weights().items():
+            assert np.array_equal(value, other.engine.weights()[name])
+        with pytest.raises(ConfigError, match="still runs"):
+            tiny(replay_folder=str(folder))
+
+
+def test_what_only_acts_leaves_the_files_to_the_run_that_trains(tmp_path):
+    with tiny(replay_folder=str(tmp_path / "replay")) as run:
+        run.train(40)
+        state = run.state()
+        acting = from_state({name: part for name, part in state.items() if name != "replay"}, env=run.environment)
+        assert acting.setup.replay_folder is None
+        run.train(40)
