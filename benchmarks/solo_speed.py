@@ -34,10 +34,10 @@ def made(network: str, env: Any, environments: int, balancing: bool) -> Any:
     from etude.examples.torch_agents.dqn import DQN
 
     class Rooted(torch.nn.Sequential):
-        """Not a plain Sequential, as far as anyone can tell."""
+        """Computes what plain layers do not."""
 
         def forward(self, observation: Any) -> Any:
-            return super().forward(observation) * 1.0
+            return super().forward(observation) * 2.0
 
     torch.manual_seed(0)
     agent: etude.RL_pytorch = DQN(4, 128, 2, env=env)

@@ -64,6 +64,7 @@ class Run:
             seed=self.setup.seed,
             device=self.setup.device,
             compiled=self.setup.compiled,
+            beside=self.setup.workers if self.setup.overlap else 0,
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
         make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)

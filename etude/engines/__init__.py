@@ -42,12 +42,20 @@ def choose(name: str, network: Any = None) -> str:
 
 
 def create(
-    name: str, agent: Agent, spaces: Spaces, *, seed: int = 0, device: str = "auto", compiled: bool = False
+    name: str,
+    agent: Agent,
+    spaces: Spaces,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    compiled: bool = False,
+    beside: int = 0,
 ) -> Engine:
     """An engine for an agent.
 
     name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch,
-    compile the learn step (slow to start, faster then); the other engines always do.
+    compile the learn step (slow to start, faster then); the other engines always do. beside: processes that compute
+    while the engine learns, whose cores it leaves to them.
     """
     name = choose(name, getattr(agent.config, "network", None))
     if name == "torch":
@@ -57,7 +65,7 @@ def create(
             from etude.engines.functional import FunctionalEngine
 
             return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, seed))
-        return torch.TorchEngine(agent, spaces, seed, device)
+        return torch.TorchEngine(agent, spaces, seed, device, beside)
     _use_keras_with(name)
     from etude.engines.functional import FunctionalEngine
 
@@ -66,7 +74,7 @@ def create(
         from etude.engines.jax import JaxBackend as backend
     else:
         from etude.engines.tensorflow import TensorFlowBackend as backend
-    return FunctionalEngine(agent, spaces, seed, backend(device, seed))
+    return FunctionalEngine(agent, spaces, seed, backend(device, seed, beside))
 
 
 def _keras_backend() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from etude.cores import left_beside
 from etude.engines.structure import Structure
 from etude.errors import ConfigError
 
@@ -33,10 +34,12 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
     return f"cuda:{number or 0}"
 
 
-def best_with_one_thread(structure: Structure) -> bool:
-    """Whether XLA should compute with one thread where it computes on the CPU. Frameworks can be told only before they
-    compute for the first time in a process."""
-    return _fewer(TINY, structure)
+def xla_threads(structure: Structure, beside: int) -> int | None:
+    """How many threads XLA should compute with on the CPU, beside so many busy processes; None: one for each core.
+    Frameworks can be told only before they compute for the first time in a process."""
+    if _fewer(TINY, structure):
+        return 1
+    return left_beside(beside) if beside else None
 
 
 def _fewer(numbers: int, structure: Structure) -> bool:

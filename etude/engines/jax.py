@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from etude.engines.devices import best_with_one_thread, decide
+from etude.engines.devices import decide, xla_threads
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -19,12 +19,13 @@ class JaxBackend:
 
     name = "jax"
 
-    def __init__(self, device: str, seed: int):
-        self.device, self._seed = device, seed
+    def __init__(self, device: str, seed: int, beside: int = 0):
+        self.device, self._seed, self._beside = device, seed, beside
 
     def settle(self, structure: Structure) -> None:
-        if best_with_one_thread(structure) and "NPROC" not in os.environ:
-            _start_with_one_thread()
+        threads = xla_threads(structure, self._beside)
+        if threads is not None and "NPROC" not in os.environ:
+            _start_with(threads)
         gpus = [device for device in jax.devices() if device.platform == "gpu"]
         self.device = decide(self.device, len(gpus), structure)
         kind, _, number = self.device.partition(":")
@@ -61,9 +62,9 @@ class JaxBackend:
         return jax.tree_util.tree_map(np.array, tree)
 
 
-def _start_with_one_thread() -> None:
+def _start_with(threads: int) -> None:
     """XLA makes its threads when JAX computes for the first time in a process, and reads how many from NPROC."""
-    os.environ["NPROC"] = "1"
+    os.environ["NPROC"] = str(threads)
     try:
         jax.devices()
     finally:

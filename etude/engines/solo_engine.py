@@ -86,6 +86,7 @@ class SoloBackend(Protocol):
     name: str
     device: str
     trains: bool  # whether there are optimizers
+    beside: int  # processes that compute while this learns: it leaves them their cores, where the framework can
 
     @property
     def held(self) -> Held:
@@ -127,6 +128,10 @@ class SoloEngine:
     def traces(self) -> int:
         """How often the loss was traced: it does not rise when a float attribute of the agent changes."""
         return self._backend.traces
+
+    def share(self, processes: int) -> None:
+        """Leave so many processes their cores while it learns, where the framework can be told: torch can."""
+        self._backend.beside = processes
 
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""

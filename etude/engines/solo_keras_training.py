@@ -90,6 +90,8 @@ class Program(Protocol):
 class KerasSolo:
     """See `solo_engine.SoloBackend`."""
 
+    beside = 0  # not read: XLA settles its threads when a process computes for the first time
+
     def __init__(self, parts: KerasParts, program: Program):
         self.held, self._parts, self._program = parts.held, parts, program
         self.trains, self._prepared = bool(parts.optimizers), False

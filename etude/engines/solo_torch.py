@@ -15,13 +15,14 @@ from etude.engines.solo_engine import Calling
 from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
 from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
 from etude.engines.solo_torch_variables import TorchVariables
+from etude.engines.torch import threads_beside
 from etude.errors import ConfigError
 
 
 class TorchSolo:
     """See `solo_engine.SoloBackend`."""
 
-    name, traces = "torch", 0
+    name, traces, beside = "torch", 0, 0
 
     def __init__(self, agent: Any, optimizers: Sequence[Any], calling: Calling, seed: int):
         self._agent, self._agents, self._optimizers = agent, calling.agents, tuple(optimizers)
@@ -53,9 +54,10 @@ class TorchSolo:
         inputs = self._tensors((arguments, weight))
         hyper = hyperparameters(self._agent)
         steps = []
-        for i in range(len(weight)):
-            with self._drawing("learn"), torch.enable_grad():
-                steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))
+        with threads_beside(self.beside):
+            for i in range(len(weight)):
+                with self._drawing("learn"), torch.enable_grad():
+                    steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 

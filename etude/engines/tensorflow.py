@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from etude.engines.devices import best_with_one_thread, decide
+from etude.engines.devices import decide, xla_threads
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -20,13 +20,14 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, seed: int):
-        self.device, self._seed = device, seed
+    def __init__(self, device: str, seed: int, beside: int = 0):
+        self.device, self._seed, self._beside = device, seed, beside
 
     def settle(self, structure: Structure) -> None:
-        if best_with_one_thread(structure) and "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        threads = xla_threads(structure, self._beside)
+        if threads is not None and "TF_NUM_INTRAOP_THREADS" not in os.environ:
             with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
-                tf.config.threading.set_intra_op_parallelism_threads(1)
+                tf.config.threading.set_intra_op_parallelism_threads(threads)
         self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), structure)
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"

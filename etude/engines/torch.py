@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from etude import seeding, trees
 from etude.agent import Agent
+from etude.cores import left_beside
 from etude.data import Batch, Update
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
@@ -22,14 +24,29 @@ from etude.spaces import Space, Spaces, zeros
 from etude.trees import Tree
 
 
+@contextmanager
+def threads_beside(processes: int) -> Iterator[None]:
+    """Compute with the cores that so many busy processes leave: threads that share one wait for each other at every
+    operation."""
+    own = torch.get_num_threads()
+    threads = min(own, left_beside(processes)) if processes else own
+    if threads < own:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        if threads < own:
+            torch.set_num_threads(own)
+
+
 class TorchEngine:
     """Evaluates and trains one agent in eager torch. Every gradient step is one pass through `agent.loss`, one
     backward pass for each loss, and one fused Adam step for each."""
 
     name = "torch"
 
-    def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str):
-        self.spaces = spaces
+    def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, beside: int = 0):
+        self.spaces, self._beside = spaces, beside
         wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
         self.exportable = self.structure.portable
@@ -70,9 +87,10 @@ class TorchEngine:
         for group, optimizer in self._optimizers.items():
             optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
         found = []
-        for i in range(k):
-            batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
-            found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
+        with threads_beside(self._beside):
+            for i in range(k):
+                batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
+                found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
         scalars = torch.stack([torch.stack(numbers) for _, _, numbers, _ in found]).mean(0).tolist()
         losses, metrics, _, td_error = found[0]
         update = Update(

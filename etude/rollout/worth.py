@@ -3,9 +3,7 @@ can be woken. Who steps them changes no number, so the choice may be made by the
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from etude.cores import usable_cores
 from etude.protocols import Environments, Explorer
 from etude.rollout.collector import Actor
 from etude.rollout.crew import PoolOptions
@@ -54,7 +53,7 @@ def stepping_pays(
     Makes environment number 0 here, steps it for about 0.05 s and closes it. Raises what that raises. cores: those that
     this process may use where None.
     """
-    return saved(step_seconds(make_environments), environments, workers, cores or _cores()) > 0
+    return saved(step_seconds(make_environments), environments, workers, cores or usable_cores()) > 0
 
 
 def saved(step: float, environments: int, workers: int, cores: int) -> float:
@@ -79,11 +78,6 @@ def step_seconds(make_environments: Callable[[list[int]], Environments], budget:
         return statistics.median(taken)
     finally:
         environments.close()
-
-
-def _cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _legal(spaces: Spaces, observation: Tree) -> np.ndarray:

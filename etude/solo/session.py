@@ -29,6 +29,7 @@ class Session:
         """What collects with these options, from where the last one was left."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
+        self.learner.engine.share(options.workers if self.overlaps(options) else 0)
         self._collection = Collection(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._collection.restore(self._rollout_state)
         return self._collection

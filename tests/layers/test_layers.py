@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {
-    0: "data trees spaces events protocols errors schedules optimizers seeding checks config_json",
+    0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json",
     1: "ops losses",
     2: "networks explore replay adapt offline",
     3: "agent engines algorithms presets",

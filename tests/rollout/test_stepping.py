@@ -110,7 +110,7 @@ class Slow(Labelled):
     [(Labelled, None, InProcess), (Slow, None, LockstepPool), (Labelled, True, LockstepPool), (Slow, False, InProcess)],
 )
 def test_workers_step_where_that_is_quicker_or_asked_for(make, asked, kind, monkeypatch):
-    monkeypatch.setattr(worth, "_cores", lambda: 2)
+    monkeypatch.setattr(worth, "usable_cores", lambda: 2)
     rollout = acting_here(make, Adder(), Noisy(), 1, 4, 2, PoolOptions(step_elsewhere=asked))
     assert type(rollout) is kind
     rollout.close()
