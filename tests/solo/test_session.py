@@ -38,7 +38,8 @@ class Hanging:
 
 def opened(problem, monkeypatch):
     """A session that has begun to collect, and its rollout."""
-    session = Session(None, Greedy(), SimpleNamespace(engine=SimpleNamespace(spaces=SPACES), count=1), 0)
+    engine = SimpleNamespace(spaces=SPACES, share=lambda processes: None)
+    session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=1), 0)
     rollout = Hanging(problem)
     monkeypatch.setattr(session, "_rollout", lambda options, explorer: rollout)
     session.open(Options()).open(10, {})
