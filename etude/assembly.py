@@ -24,7 +24,7 @@ from etude.networks import Conv
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Rollout
 from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Ring, Uniform
-from etude.rollout import InProcess, Pool, PoolOptions, acting_here
+from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Discrete, Spaces, zeros
 
@@ -153,7 +153,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     options = PoolOptions(overlap=setup.overlap)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
-    return acting_here(make, engine, explorer, setup.seed, count, setup.workers, options)
+    return LockstepPool(make, engine, explorer, setup.seed, count, setup.workers, options)
 
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
