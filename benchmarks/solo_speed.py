@@ -22,6 +22,7 @@ WORLDS = {
     "CartPole-v1, short episodes": ("CartPole-v1", False),
     "CartPole-v1, whole episodes": ("CartPole-v1", True),
     "environment of 200 us": (functools.partial(Spinning, 200.0), False),
+    "environment of 1,000 us": (functools.partial(Spinning, 1_000.0), False),
 }
 MODES = {"1 process": (1, None), "1 process, 2 environments": (2, None), "2 processes": (2, 2), "7 processes": (7, 7)}
 

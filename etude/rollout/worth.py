@@ -20,9 +20,11 @@ from etude.rollout.lockstep import LockstepPool
 from etude.spaces import ACTION_MASK, Spaces, zeros
 from etude.trees import Tree
 
-# About what waking and hearing take of a time step, in seconds, on a virtual machine with two cores: for all workers
-# together, and more for each. See benchmarks/stepping.py.
-HAND_OVER, EACH = 30e-6, 20e-6
+# What waking and hearing take of a time step, in seconds, for all workers together, and more for each: benchmarks/
+# stepping.py finds 0.19 ms and 0.03 ms on a virtual machine with two cores and nothing else to do, where cores fall
+# asleep; solo_speed.py, with PyTorch acting, 0.39 ms for two workers. Where they are wrong, workers are left out that
+# would have saved little.
+HAND_OVER, EACH = 300e-6, 30e-6
 
 
 def acting_here(

@@ -14,7 +14,7 @@ from witness import assert_same
 from etude.errors import ConfigError
 from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_here, stepping_pays, worth
 from etude.rollout.stepping import Board, as_places
-from etude.rollout.worth import saved, step_seconds
+from etude.rollout.worth import EACH, HAND_OVER, saved, step_seconds
 from etude.spaces import Discrete, Spaces
 
 TREE = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple((Box(0, 255, (2, 2), np.uint8), Discrete(5)))})
@@ -92,7 +92,8 @@ def test_halves_are_acted_for_one_after_the_other(halves, batches):
 
 
 def test_workers_are_worth_it_where_they_save_more_than_their_hand_over():
-    assert saved(200e-6, environments=2, workers=2, cores=2) == pytest.approx(200e-6 - 70e-6)
+    assert saved(1e-3, environments=2, workers=2, cores=2) == pytest.approx(1e-3 - HAND_OVER - 2 * EACH)
+    assert saved(200e-6, environments=2, workers=2, cores=2) < 0
     assert saved(4e-6, environments=2, workers=2, cores=2) < 0
     assert saved(4e-6, environments=16, workers=2, cores=2) < 0
     assert saved(1.0, environments=7, workers=7, cores=2) == pytest.approx(3.0, rel=1e-3)
