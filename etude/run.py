@@ -16,6 +16,7 @@ from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
 from etude.collection import Collection
+from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
 from etude.envs import make_environments
 from etude.errors import CheckpointError, ConfigError
@@ -64,7 +65,7 @@ class Run:
             seed=self.setup.seed,
             device=self.setup.device,
             compiled=self.setup.compiled,
-            beside=self.setup.workers if self.setup.overlap else 0,
+            busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
         make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from etude.agent import Agent
+from etude.cores import Busy
 from etude.errors import ConfigError, MissingExtra
 from etude.protocols import Engine
 from etude.spaces import Spaces
@@ -49,13 +50,13 @@ def create(
     seed: int = 0,
     device: str = "auto",
     compiled: bool = False,
-    beside: int = 0,
+    busy: Busy = Busy(),  # noqa: B008  (a tuple)
 ) -> Engine:
     """An engine for an agent.
 
     name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch,
-    compile the learn step (slow to start, faster then); the other engines always do. beside: processes that compute
-    while the engine learns, whose cores it leaves to them.
+    compile the learn step (slow to start, faster then); the other engines always do. busy: other processes, which are
+    left their cores.
     """
     name = choose(name, getattr(agent.config, "network", None))
     if name == "torch":
@@ -65,7 +66,7 @@ def create(
             from etude.engines.functional import FunctionalEngine
 
             return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, seed))
-        return torch.TorchEngine(agent, spaces, seed, device, beside)
+        return torch.TorchEngine(agent, spaces, seed, device, busy)
     _use_keras_with(name)
     from etude.engines.functional import FunctionalEngine
 
@@ -74,7 +75,7 @@ def create(
         from etude.engines.jax import JaxBackend as backend
     else:
         from etude.engines.tensorflow import TensorFlowBackend as backend
-    return FunctionalEngine(agent, spaces, seed, backend(device, seed, beside))
+    return FunctionalEngine(agent, spaces, seed, backend(device, seed, busy))
 
 
 def _keras_backend() -> str | None:

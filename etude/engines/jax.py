@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from etude.cores import Busy
 from etude.engines.devices import decide, xla_threads
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
@@ -19,11 +20,11 @@ class JaxBackend:
 
     name = "jax"
 
-    def __init__(self, device: str, seed: int, beside: int = 0):
-        self.device, self._seed, self._beside = device, seed, beside
+    def __init__(self, device: str, seed: int, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.device, self._seed, self._busy = device, seed, busy
 
     def settle(self, structure: Structure) -> None:
-        threads = xla_threads(structure, self._beside)
+        threads = xla_threads(structure, self._busy.learning)
         if threads is not None and "NPROC" not in os.environ:
             _start_with(threads)
         gpus = [device for device in jax.devices() if device.platform == "gpu"]

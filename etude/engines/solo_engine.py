@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.cores import Busy
 from etude.data import Batch, Update
 from etude.engines.solo_export import exported
 from etude.engines.solo_object import each
@@ -86,7 +87,7 @@ class SoloBackend(Protocol):
     name: str
     device: str
     trains: bool  # whether there are optimizers
-    beside: int  # processes that compute while this learns: it leaves them their cores, where the framework can
+    busy: Busy  # other processes, which are left their cores where the framework can be told
 
     @property
     def held(self) -> Held:
@@ -129,9 +130,9 @@ class SoloEngine:
         """How often the loss was traced: it does not rise when a float attribute of the agent changes."""
         return self._backend.traces
 
-    def share(self, processes: int) -> None:
-        """Leave so many processes their cores while it learns, where the framework can be told: torch can."""
-        self._backend.beside = processes
+    def share(self, busy: Busy) -> None:
+        """Leave other processes their cores, where the framework can be told: torch can."""
+        self._backend.busy = busy
 
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""

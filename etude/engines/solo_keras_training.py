@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+from etude.cores import Busy
 from etude.engines.solo_keras import KerasVariables, tensors, value_of
 from etude.engines.solo_object import Bound, Recorder, each, single
 from etude.engines.solo_param import check_trained, grouped
@@ -90,7 +91,7 @@ class Program(Protocol):
 class KerasSolo:
     """See `solo_engine.SoloBackend`."""
 
-    beside = 0  # not read: XLA settles its threads when a process computes for the first time
+    busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
 
     def __init__(self, parts: KerasParts, program: Program):
         self.held, self._parts, self._program = parts.held, parts, program

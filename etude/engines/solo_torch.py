@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from etude import seeding
+from etude.cores import Busy
 from etude.engines.solo_engine import Calling
 from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
 from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
@@ -22,7 +23,7 @@ from etude.errors import ConfigError
 class TorchSolo:
     """See `solo_engine.SoloBackend`."""
 
-    name, traces, beside = "torch", 0, 0
+    name, traces, busy = "torch", 0, Busy()
 
     def __init__(self, agent: Any, optimizers: Sequence[Any], calling: Calling, seed: int):
         self._agent, self._agents, self._optimizers = agent, calling.agents, tuple(optimizers)
@@ -40,7 +41,7 @@ class TorchSolo:
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
-        with self._drawing("act"), torch.no_grad():
+        with threads_beside(self.busy.acting), self._drawing("act"), torch.no_grad():
             output = acted(self._agent, self._tensors(observation), self._agents)
         return _arrays(output)
 
@@ -54,7 +55,7 @@ class TorchSolo:
         inputs = self._tensors((arguments, weight))
         hyper = hyperparameters(self._agent)
         steps = []
-        with threads_beside(self.beside):
+        with threads_beside(self.busy.learning):
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
                     steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etude.cores import Busy
 from etude.engines.devices import decide, xla_threads
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
@@ -20,11 +21,11 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, seed: int, beside: int = 0):
-        self.device, self._seed, self._beside = device, seed, beside
+    def __init__(self, device: str, seed: int, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.device, self._seed, self._busy = device, seed, busy
 
     def settle(self, structure: Structure) -> None:
-        threads = xla_threads(structure, self._beside)
+        threads = xla_threads(structure, self._busy.learning)
         if threads is not None and "TF_NUM_INTRAOP_THREADS" not in os.environ:
             with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
                 tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -11,7 +11,7 @@ import torch
 
 from etude import seeding, trees
 from etude.agent import Agent
-from etude.cores import left_beside
+from etude.cores import Busy, left_beside
 from etude.data import Batch, Update
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
@@ -45,8 +45,8 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, beside: int = 0):
-        self.spaces, self._beside = spaces, beside
+    def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.spaces, self._busy = spaces, busy
         wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
         self.exportable = self.structure.portable
@@ -71,7 +71,8 @@ class TorchEngine:
     @torch.no_grad()
     def act(self, observation: Tree) -> Any:
         """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
-        return to_numpy(self._bound.act(to_torch(observation, self.device)))
+        with threads_beside(self._busy.acting):
+            return to_numpy(self._bound.act(to_torch(observation, self.device)))
 
     @torch.no_grad()
     def value(self, observation: Tree) -> np.ndarray:
@@ -87,7 +88,7 @@ class TorchEngine:
         for group, optimizer in self._optimizers.items():
             optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
         found = []
-        with threads_beside(self._beside):
+        with threads_beside(self._busy.learning):
             for i in range(k):
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))

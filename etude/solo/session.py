@@ -7,6 +7,7 @@ import functools
 from typing import Any
 
 from etude.collection import Collection
+from etude.cores import Busy
 from etude.protocols import Explorer, Rollout
 from etude.rollout import InProcess, Pool, PoolOptions, acting_here
 from etude.solo.learner import EpisodeLearner
@@ -29,7 +30,7 @@ class Session:
         """What collects with these options, from where the last one was left."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
-        self.learner.engine.share(options.workers if self.overlaps(options) else 0)
+        self.learner.engine.share(self._busy(options))
         self._collection = Collection(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._collection.restore(self._rollout_state)
         return self._collection
@@ -51,6 +52,11 @@ class Session:
         """Whether workers collect while this process learns: they must be able to act, and may act on old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
         return can and options.parallel_store_and_training and self.learner.regime.may_overlap
+
+    def _busy(self, options: Options) -> Busy:
+        """Workers step right after this process acts, where it acts; or act by themselves while it learns."""
+        acting = 0 if self.learner.engine.exportable else options.workers
+        return Busy(acting, options.workers if self.overlaps(options) else 0)
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count

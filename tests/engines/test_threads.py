@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from solo_agents import agent_for, discrete, train
+from solo_agents import NotDense, agent_for, discrete, train
 
 import etude
 from etude.cores import left_beside, usable_cores
@@ -65,4 +65,11 @@ def test_agents_of_ones_own_leave_cores_to_workers_that_collect_while_they_learn
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 1, processes=1, parallel_store_and_training=overlap)
-    assert agent._book.session.learner.engine._backend.beside == overlap
+    assert agent._book.session.learner.engine._backend.busy == (0, overlap)
+
+
+def test_agents_of_ones_own_leave_cores_to_workers_that_step(engine_name):
+    agent = agent_for(engine_name, "DQN", NotDense)
+    agent.set(**discrete())
+    train(agent, engine_name, 1, processes=1)
+    assert agent._book.session.learner.engine._backend.busy == (1, 0)
