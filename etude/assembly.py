@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,12 +158,12 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
     """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
     config, spaces = agent.config, engine.spaces
-    rng, where = generator(seed, "replay"), None if folder is None else Path(folder)
+    rng = generator(seed, "replay")
     if agent.on_policy:
-        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=where)
+        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
         return Buffer(ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value), rng)
     view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
-    return Buffer(Ring(spaces, config.replay_size, count, {}, folder=where), Uniform(), view, rng)
+    return Buffer(Ring(spaces, config.replay_size, count, {}, folder=folder), Uniform(), view, rng)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

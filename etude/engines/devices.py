@@ -23,7 +23,7 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
     if requested == "cpu":
         return "cpu"
     if requested == "auto":
-        return "cuda:0" if gpus and not _fewer(SMALL + 1, structure) else "cpu"
+        return "cuda:0" if gpus and (_numbers(structure) > SMALL or not structure.portable) else "cpu"
     name, _, number = requested.partition(":")
     if name != "cuda" or not (number or "0").isdigit():
         raise ConfigError(f"Unknown device {requested!r}; expected auto, cpu, cuda or cuda:1.")
@@ -37,11 +37,11 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
 def xla_threads(structure: Structure, beside: int) -> int | None:
     """How many threads XLA should compute with on the CPU, beside so many busy processes; None: one for each core.
     Frameworks can be told only before they compute for the first time in a process."""
-    if _fewer(TINY, structure):
+    if structure.portable and _numbers(structure) < TINY:
         return 1
     return left_beside(beside) if beside else None
 
 
-def _fewer(numbers: int, structure: Structure) -> bool:
-    """Whether the networks are plain, and hold fewer numbers than this."""
-    return structure.portable and sum(value.size for value in structure.initial.values()) < numbers
+def _numbers(structure: Structure) -> int:
+    """How many numbers the networks hold."""
+    return sum(value.size for value in structure.initial.values())

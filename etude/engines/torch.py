@@ -28,15 +28,14 @@ from etude.trees import Tree
 def threads_beside(processes: int) -> Iterator[None]:
     """Compute with the cores that so many busy processes leave: threads that share one wait for each other at every
     operation."""
-    own = torch.get_num_threads()
-    threads = min(own, left_beside(processes)) if processes else own
-    if threads < own:
-        torch.set_num_threads(threads)
+    if not processes or (left := left_beside(processes)) >= (own := torch.get_num_threads()):
+        yield
+        return
+    torch.set_num_threads(left)
     try:
         yield
     finally:
-        if threads < own:
-            torch.set_num_threads(own)
+        torch.set_num_threads(own)
 
 
 class TorchEngine:

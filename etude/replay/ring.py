@@ -48,7 +48,7 @@ class Ring:
         extras: Extras | None = None,
         frame_stack: int = 1,
         reward_shape: tuple[int, ...] = (),
-        folder: Path | None = None,
+        folder: Path | str | None = None,
     ):
         if capacity < environments or environments < 1 or frame_stack < 1:
             raise ConfigError(

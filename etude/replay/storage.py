@@ -48,7 +48,7 @@ class Folder:
     folder removes them. ConfigError where another ring, of this or any process, uses the folder.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path | str):
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,8 +95,8 @@ def _gamma_of(agent: Any) -> Callable[[], float]:
 def _ring(settings: Settings, described: Described, count: int, extras: Extras) -> Ring:
     """What stores the steps of so many environments. extras: what is stored besides."""
     shape = () if described.team is None else (len(described.team.names),)
-    folder = None if settings.pool_folder is None else Path(settings.pool_folder)
-    return Ring(described.spaces, max(settings.pool_size, count), count, extras, reward_shape=shape, folder=folder)
+    size = max(settings.pool_size, count)
+    return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=settings.pool_folder)
 
 
 def _explorer(settings: Settings, described: Described) -> Explorer:

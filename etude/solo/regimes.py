@@ -94,11 +94,13 @@ def regime_of(settings: Settings) -> Regime:
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
         by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
-        return OnPolicy(by_both, partial(_prioritise, expected="TD, ratio"), _cut)
+        return OnPolicy(by_both, partial(_prioritise, expected=("TD", "ratio")), _cut)
     if settings.PPO:
         return OnPolicy(drawn, _pass_over, _empty)
     if settings.PR:
-        return OffPolicy(partial(by_error, mix=1.0), partial(_prioritise, expected="TD"), ("window_size_pr", *WINDOWS))
+        return OffPolicy(
+            partial(by_error, mix=1.0), partial(_prioritise, expected=("TD",)), ("window_size_pr", *WINDOWS)
+        )
     return OffPolicy(drawn, _pass_over)
 
 
@@ -114,12 +116,13 @@ def _pass_over(buffer: Buffer, batches: Batch, update: Update) -> None:
     """Nothing is drawn by errors."""
 
 
-def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: str) -> None:
-    wanted = [update.td_error, update.ratio][: 1 + expected.count(",")]
-    if any(reported is None for reported in wanted):
+def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: tuple[str, ...]) -> None:
+    reported = {"TD": update.td_error, "ratio": update.ratio}
+    wanted, names = [reported[name] for name in expected], ", ".join(expected)
+    if any(error is None for error in wanted):
         raise ConfigError(
-            f"PR=True draws transitions by what the loss reports, and it did not report {expected}. Call "
-            f"self.prioritized_replay.update({expected}) in __call__, with one number per example each."
+            f"PR=True draws transitions by what the loss reports, and it did not report {names}. Call "
+            f"self.prioritized_replay.update({names}) in __call__, with one number per example each."
         )
     buffer.update(batches, *wanted)
 
