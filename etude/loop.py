@@ -11,7 +11,7 @@ from etude.collection import Collection
 from etude.data import Chunk, Steps
 from etude.errors import EnvironmentFault
 from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
-from etude.learner import Progress
+from etude.progress import Progress
 from etude.protocols import Weights
 
 
