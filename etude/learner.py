@@ -100,8 +100,12 @@ class Learner:
         return True
 
     def acting_weights(self) -> Weights:
-        """What rollouts need to act; nothing where the engine itself acts."""
+        """What acting needs; nothing where the engine itself acts."""
         return self.engine.weights(self._acting)
+
+    def exploring_weights(self) -> Weights:
+        """What rollouts act with."""
+        return self.acting_weights()
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
