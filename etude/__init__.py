@@ -2,8 +2,12 @@
 
 from etude import report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.c51 import C51, C51Config
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
+from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
 from etude.config import OffPolicyConfig, OnPolicyConfig
@@ -16,7 +20,7 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
-    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Run", "SACConfig", "Setup", "lagged", "load",
-    "report",
+    "C51", "DQN", "PPO", "QRDQN", "RL", "SAC", "Adam", "Agent", "ApexDQNConfig", "C51Config", "Conv", "DQNConfig",
+    "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "QRDQNConfig", "RL_pytorch",
+    "RainbowConfig", "Run", "SACConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

@@ -43,16 +43,18 @@ class Agent:
         much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
+    batch_noise: the same for arrays that a whole batch shares, [*shape].
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
     learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
+    batch_noise: dict[str, tuple[int, ...]]
 
     def __init__(self, config: Any):
         self.config = config
-        self.noise = {}
+        self.noise, self.batch_noise = {}, {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

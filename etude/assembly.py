@@ -16,19 +16,18 @@ from etude.algorithms import ALGORITHMS, check_spaces, find
 from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
+from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
-from etude.explore import EpsilonGreedy, GaussianNoise, Sample
-from etude.networks import Conv
+from etude.judging import JudgingActor, transitions
 from etude.networks.encoding import split
+from etude.networks.specs import over_images
 from etude.protocols import Engine, Explorer, Rollout
-from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Prioritised, Ring, Selector, Uniform, View
+from etude.replay import Advantages, Buffer, Epochs, Prioritised, Ring, Selector, Uniform, View
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Spaces, zeros
-
-EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
@@ -73,7 +72,7 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            agent = kind(dataclasses.replace(agent.config, network=Conv()))
+            agent = kind(dataclasses.replace(agent.config, network=over_images(agent.config.network)))
     check_spaces(agent, spaces)
     _check_config(agent)
     return name, agent
@@ -85,12 +84,6 @@ def _check_config(agent: Agent) -> None:
         raise ConfigError(
             f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
             f"{base.__name__}. Derive its config from etude.{base.__name__}, or from that of an algorithm."
-        )
-    field = EXPLORED_BY[agent.acts_by]
-    if field is not None and field not in {each.name for each in dataclasses.fields(agent.config)}:
-        raise ConfigError(
-            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored by the config's {field}; "
-            f"{type(agent.config).__name__} lacks it. Add the field {field}: float | Linear."
         )
 
 
@@ -128,15 +121,6 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     return max(preset.environments if preset else (8 if isinstance(agent.config, OnPolicyConfig) else 1), setup.workers)
 
 
-def explorer_for(agent: Agent, total: int) -> Explorer:
-    """What explores where nothing else is asked for."""
-    if agent.acts_by == "values":
-        return EpsilonGreedy(agent.config.epsilon, total=total)
-    if agent.acts_by == "actions":
-        return GaussianNoise(agent.config.exploration_noise, total=total)
-    return Sample(log_prob=agent.learns_from == "advantages")
-
-
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
     """The rollout that the setup asks for. Where NumPy cannot act, the engine does, in this process."""
     count = setup.environments
@@ -144,18 +128,21 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     # Decided here, for all of them: a worker would decide for its own part.
     vectorization = choose_vectorization(environment, count, setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
-    make_actor = functools.partial(NumpyEngine, agent, engine.spaces)
+    judged = judges(agent, engine)
+    make_actor = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
+    acting_here = Perturbed(engine) if engine.structure.noisy else engine
     if setup.workers == 0:
-        return InProcess(make(np.arange(count)), make_actor() if engine.exportable else engine, explorer, setup.seed)
+        actor = make_actor() if engine.exportable else acting_here
+        return InProcess(make(np.arange(count)), actor, explorer, setup.seed, judged)
     if setup.overlap and not engine.exportable:
         raise ConfigError(
             "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
             "act in this process, in step with the workers. Leave overlap off."
         )
-    options = PoolOptions(overlap=setup.overlap)
+    options = PoolOptions(overlap=setup.overlap, judged=judged)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
-    return LockstepPool(make, engine, explorer, setup.seed, count, setup.workers, options)
+    return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
 
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
@@ -171,7 +158,7 @@ def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -
     config = agent.config
     ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
     selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
-    return ring, selector, OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+    return ring, selector, transitions(config)
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
@@ -180,8 +167,17 @@ def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) ->
     return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
 
 
+def judges(agent: Agent, engine: Engine) -> bool:
+    """Whether actors judge what they collect: where the config asks for it, and NumPy can."""
+    config = agent.config
+    return engine.exportable and isinstance(config, OffPolicyConfig) and config.actor_priorities
+
+
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:
-    """The names of the weights that rollouts need: those that acting reads; none where the engine itself acts."""
+    """The names of the weights that rollouts need: those that acting reads, all where actors judge what they collect;
+    none where the engine itself acts."""
     if not engine.exportable:
         return ()
+    if judges(agent, engine):
+        return tuple(engine.structure.initial)
     return NumpyEngine(agent, engine.spaces).read_by_acting(zeros(engine.spaces.observation, 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude import checks
+from etude.errors import ConfigError
 from etude.networks import Mlp, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
@@ -42,11 +43,22 @@ class OffPolicyConfig(Config):
     n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
     priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
+    actor_priorities: bool = False  # actors judge what they collect; False: new rows have the largest error so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent")
         checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+        if self.actor_priorities and not self.priority_exponent:
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
+                "priority_exponent a number above 0, such as 0.6."
+            )
+        if self.actor_priorities and self.normalize_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities and normalize_reward; actors do not know the scale of the "
+                "rewards. Leave one of them off."
+            )
 
 
 @dataclass(frozen=True)

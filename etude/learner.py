@@ -15,6 +15,7 @@ from etude.networks import RunningMoments, RunningScale
 from etude.progress import Progress
 from etude.protocols import Engine, Weights
 from etude.schedules import at
+from etude.seeding import generator, generator_state, restore_generator
 from etude.spaces import Spaces, zeros
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
@@ -34,6 +35,8 @@ class Learner:
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)
+        self._generator = generator(seed, "noisy layers")
+        self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
 
     def chunk(self, left: int, after: int = 0) -> Chunk:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps.
@@ -63,6 +66,7 @@ class Learner:
             return None
         losses, metrics = self._learn(gradient_steps, size)
         self.cycle.learned(self.replay)
+        self._perturbation = self.engine.structure.draw_perturbation(self._generator)
         self.progress.updates += gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 
@@ -104,8 +108,8 @@ class Learner:
         return self.engine.weights(self._acting)
 
     def exploring_weights(self) -> Weights:
-        """What rollouts act with."""
-        return self.acting_weights()
+        """What rollouts act with: noise in noisy layers, the same until the next learning phase."""
+        return self.acting_weights() | self._perturbation
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
@@ -113,6 +117,7 @@ class Learner:
             "engine": self.engine.state(),
             "replay": self.replay.state(),
             "progress": asdict(self.progress),
+            "perturbation": {"noise": self._perturbation, "generator": generator_state(self._generator)},
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
         }
@@ -123,6 +128,9 @@ class Learner:
         if "replay" in state:
             self.replay.restore(state["replay"])
         self.progress = Progress(**state["progress"])
+        if "perturbation" in state:
+            self._perturbation = state["perturbation"]["noise"]
+            restore_generator(self._generator, state["perturbation"]["generator"])
         if self.moments is not None:
             self.moments.restore(state["moments"])
         if self.scale is not None:

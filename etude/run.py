@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import assembly, checkpoint, engines
+from etude import assembly, checkpoint, engines, exploration
 from etude.agent import Agent
 from etude.assembly import Setup
 from etude.audience import Audience
@@ -26,7 +26,7 @@ from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
 from etude.loop import Loop
-from etude.protocols import Engine, Reporter
+from etude.protocols import Engine, Explorer, Reporter
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
 
@@ -40,6 +40,7 @@ class Run:
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     run_dir: where checkpoints go; None keeps everything in memory.
+    explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
         replay_folder.
     """
@@ -51,11 +52,14 @@ class Run:
         *,
         config: Any = None,
         run_dir: RunDirectory | None = None,
+        explorer: Explorer | None = None,
         **setup: Any,
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
         spaces = _spaces(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces)
+        exploration.check(self.agent, explorer, spaces)
+        self.explorer = explorer
         count = assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
@@ -68,7 +72,7 @@ class Run:
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
-        make_explorer = functools.partial(assembly.explorer_for, self.agent)
+        make_explorer = functools.partial(exploration.explorer_for, self.agent, explorer, count=count)
         make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
         self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
         self._loop = Loop(self.learner, self._collection, self.setup.overlap, self._save, self._evaluated)
@@ -153,6 +157,7 @@ class Run:
             "environment_is_named": named,
             "config": config,
             "functions": functions,
+            "explorer": exploration.described(self.explorer),
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
             "device": self.engine.device,
@@ -214,7 +219,7 @@ def load(path: str | Path, env: Any = None, config: Any = None, agent: Agent | N
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own.
-    setup: fields of `Setup` that differ now, such as workers or device.
+    setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
     """
     return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, **setup)
 
@@ -233,6 +238,8 @@ def from_state(
         raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
     if agent is None and config is None:
         config = assembly.config_from(described)
+    if "explorer" not in setup:
+        setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     settings = {**described["setup"], "engine": described["engine"], **setup}
     if "replay" not in state:
         settings["replay_folder"] = None  # it belongs to the run that trains

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.c51 import C51, C51Config
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
+from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
+    "apex_dqn": (DQN, ApexDQNConfig),
+    "c51": (C51, C51Config),
     "dqn": (DQN, DQNConfig),
     "ppo": (PPO, PPOConfig),
+    "qr_dqn": (QRDQN, QRDQNConfig),
+    "rainbow": (C51, RainbowConfig),
     "sac": (SAC, SACConfig),
 }
 

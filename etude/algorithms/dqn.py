@@ -32,10 +32,12 @@ class DQNConfig(OffPolicyConfig):
     double: bool = True  # choose the next action with the online network, value it with the lagged one
     target_every: int = 500  # gradient steps between two copies into the lagged network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
+    epsilon_exponent: float = 0.0  # alpha: environment i of N has epsilon ** (1 + alpha * i / (N - 1)); 0: all alike
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon")
+        checks.not_negative(self, "epsilon_exponent")
         checks.counts(self, "target_every")
 
 
@@ -48,17 +50,18 @@ class DQN(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.q = make(self.config.network, spaces.observation, outputs=int(spaces.action.n))
+        self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n))
         self.q_lagged = lagged(self.q, every="target_every")
+        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q, observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        q = self.q(self.normaliser(batch.observation))
-        next_q = self._values(self.q_lagged, batch.next_observation)
+        q = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
+        next_q = self._values(self.q_lagged.perturbed(noise["q_lagged"]), batch.next_observation)
         if self.config.double:
-            chooser = self._values(self.q, batch.next_observation)
+            chooser = self._values(self.q.perturbed(noise["chooser"]), batch.next_observation)
             td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
         else:
             td_error = q_learning(q, batch.action, batch.reward, batch.discount, next_q)

@@ -64,6 +64,29 @@ def schedule_text(value: float | Linear) -> str:
     return f"{value:g}"
 
 
+def explorer(text: str) -> Any:
+    """The explorer that NAME or NAME=NUMBER stands for, where the number may be a schedule; raises ConfigError."""
+    from etude import explore
+
+    kinds = {
+        "boltzmann": explore.Boltzmann,
+        "boltzmann-gumbel": explore.BoltzmannGumbel,
+        "epsilon-greedy": explore.EpsilonGreedy,
+        "gaussian-noise": explore.GaussianNoise,
+        "greedy": explore.Greedy,
+    }
+    name, given, number = text.partition("=")
+    if name not in kinds or bool(given) == (name == "greedy"):
+        raise ConfigError(
+            f"--explorer {text}: expected greedy, or one of {', '.join(sorted(set(kinds) - {'greedy'}))} with its "
+            f"number, as in boltzmann=0.5 or epsilon-greedy=1:0.05:0.1."
+        )
+    try:
+        return kinds[name](*([schedule(number)] if given else []))
+    except ValueError as error:
+        raise ConfigError(f"--explorer {text}: {error}.") from None
+
+
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what stands before the first option, the rest)."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.algorithms import ALGORITHMS, find
-from etude.cli.options import parse, split_positionals
+from etude.cli.options import explorer, parse, split_positionals
 from etude.errors import ConfigError
 from etude.networks import Conv, Mlp
 
@@ -42,6 +42,7 @@ class Train:
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
+    explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,7 +69,8 @@ def with_hyperparameters(algorithm: str, env: str | None = None, network: str = 
 
     config: Any = config_for(algorithm, env) if env else find(algorithm)[1]()
     if network != "auto" and not isinstance(config.network, NETWORKS[network]):
-        config = dataclasses.replace(config, network=NETWORKS[network]())
+        held = {name: getattr(config.network, name) for name in ("dueling", "noisy")}
+        config = dataclasses.replace(config, network=NETWORKS[network](**held))
     preset = presets.lookup(algorithm, env) if env else None
     fields = [
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
@@ -99,7 +101,8 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         evaluate_episodes=options.evaluate_episodes,
         save_every=options.save_every or max(1, options.steps // 10),
     )
-    with Run(algorithm, env, config=config, environments=options.envs, **setup) as run:
+    exploring = None if options.explorer is None else explorer(options.explorer)
+    with Run(algorithm, env, config=config, explorer=exploring, environments=options.envs, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:

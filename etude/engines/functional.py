@@ -29,7 +29,7 @@ class Backend(Protocol):
     def settle(self, structure: Structure) -> None:
         """Decide on the device, now that the networks are known."""
 
-    def wrap_module(self, factory: Any, space: Any, outputs: int) -> Any:
+    def wrap_module(self, factory: Any, space: Any, outputs: tuple[int, ...]) -> Any:
         """A module that a user wrote, as a `Part`."""
 
     def compile(self, function: Any) -> Any:

@@ -32,7 +32,7 @@ class JaxBackend:
         kind, _, number = self.device.partition(":")
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 
-    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
         from etude.engines import keras
 
         return keras.wrap_module(factory, space, outputs, self._seed)

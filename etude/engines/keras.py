@@ -16,7 +16,7 @@ from etude.spaces import Space, zeros
 from etude.trees import Tree
 
 
-def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
+def wrap_module(factory: Any, space: Space, outputs: tuple[int, ...], seed: int) -> Part:
     """The keras.Model that `factory()` returns, as a part; its first weights come from `seed`."""
     # Keras takes the seeds of initial weights from Python's own generator: seed it, and put it back as it was.
     before = random.getstate()

@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from etude.agent import Agent
+from etude.data import Batch
 from etude.engines.structure import Structure, parts_of
-from etude.errors import NetworkError
+from etude.engines.summary import read_losses
+from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Part
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
 
 
-def _no_modules(factory: Any, space: Space, outputs: int) -> Part:
+def _no_modules(factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
     raise NetworkError(
         "NumPy cannot evaluate a torch.nn.Module or keras.Model; use the engine that it was written for."
     )
@@ -41,6 +43,19 @@ class NumpyEngine:
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""
         return self._bound.value(observation)
+
+    def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
+        """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""
+        n, agent = len(batch.weight), self.structure.bind(self._values, hyper)
+        noise = {name: np.zeros((n, *shape), np.float32) for name, shape in agent.noise.items()}
+        noise |= {name: np.zeros(shape, np.float32) for name, shape in agent.batch_noise.items()}
+        td_error = read_losses(agent.loss(batch, noise))[2]
+        if td_error is None:
+            raise ConfigError(
+                f"{type(agent).__name__}'s loss tells no td_error, by which its actors could judge what they collect. "
+                "Leave actor_priorities off."
+            )
+        return td_error
 
     def load(self, weights: Weights) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""

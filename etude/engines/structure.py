@@ -35,7 +35,7 @@ class Structure:
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent = copy.copy(agent)
-        self.agent.noise = {}
+        self.agent.noise, self.agent.batch_noise = {}, {}
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {
@@ -55,6 +55,7 @@ class Structure:
         self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
         self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None)
         self.portable = all(part.portable for part in self.parts.values())
+        self.noisy = self._noisy()
 
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Agent:
         """The agent as a function of these variables, with these (traced) scalars in its config."""
@@ -113,9 +114,25 @@ class Structure:
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the agent's has {own.shape}.")
 
     def draw_noise(self, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
-        """The standard normal arrays [k, n, ...] that the losses of k batches of n need."""
-        shapes = sorted(self.agent.noise.items())
-        return {name: rng.standard_normal((k, n, *shape), np.float32) for name, shape in shapes}
+        """The standard normal arrays [k, n, ...], or [k, ...] for whole batches, that the losses of k batches of n
+        need."""
+        shapes = {name: (k, n, *shape) for name, shape in self.agent.noise.items()}
+        shapes |= {name: (k, *shape) for name, shape in self.agent.batch_noise.items()}
+        return {name: rng.standard_normal(shape, np.float32) for name, shape in sorted(shapes.items())}
+
+    def draw_perturbation(self, rng: np.random.Generator) -> Weights:
+        """Standard normal numbers for the weights that are noise, by name: what is explored with."""
+        return {name: rng.standard_normal(self.initial[name].shape, np.float32) for name in self.noisy}
+
+    def _noisy(self) -> tuple[str, ...]:
+        """The weights that are noise, but for those of lagged copies."""
+        found = tuple(f"{name}.{v}" for name, part in self.parts.items() if part.lag is None for v in part.noise)
+        if found and not self.agent.batch_noise:
+            raise ConfigError(
+                f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
+                "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
+            )
+        return found
 
     def _following(self) -> tuple[Following, ...]:
         names = {id(part): name for name, part in self.parts.items()}
@@ -141,7 +158,7 @@ class Structure:
         return own if own in self.hyper else "learning_rate"
 
 
-def check_module(module: Any, two: Any, space: Space, outputs: int) -> None:
+def check_module(module: Any, two: Any, space: Space, outputs: tuple[int, ...]) -> None:
     """Raise NetworkError where a user's module cannot read two observations, or returns a wrong shape for them."""
     name = type(module).__name__
     try:
@@ -151,10 +168,10 @@ def check_module(module: Any, two: Any, space: Space, outputs: int) -> None:
             f"The network {name} cannot read 2 observations of {describe(space)}: {problem}. Make its first layer fit "
             "what is observed."
         ) from problem
-    if shape != (2, outputs):
+    if shape != (2, *outputs):
         raise NetworkError(
             f"The network {name} returned shape {shape} for 2 observations of {describe(space)}; "
-            f"expected (2, {outputs}). Its last layer needs {outputs} units."
+            f"expected {(2, *outputs)}. Its last layer needs {' x '.join(map(str, outputs))} units."
         )
 
 

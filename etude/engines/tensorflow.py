@@ -33,7 +33,7 @@ class TensorFlowBackend:
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"
 
-    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
         from etude.engines import keras
 
         return keras.wrap_module(factory, space, outputs, self._seed)

@@ -188,7 +188,7 @@ class CompiledTorchBackend:
     def settle(self, structure: Structure) -> None:
         self.device = decide(self.device, torch.cuda.device_count(), structure)
 
-    def wrap_module(self, factory: Any, space: Space, outputs: int) -> Part:
+    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
         return wrap_module(factory, space, outputs, self._seed)
 
     def compile(self, function: Any) -> Any:
@@ -245,7 +245,7 @@ def _pick(tree: Any, i: int) -> Any:
     return None if tree is None else trees.rows(tree, i)
 
 
-def wrap_module(factory: Any, space: Space, outputs: int, seed: int) -> Part:
+def wrap_module(factory: Any, space: Space, outputs: tuple[int, ...], seed: int) -> Part:
     """The torch.nn.Module that `factory()` returns, as a part; its first weights come from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -9,6 +9,7 @@ from etude.explore.noise import GaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
+from etude.explore.spread import SpreadEpsilonGreedy
 from etude.explore.value_policies import (
     AdaptiveEpsGreedyPolicy,
     BoltzmannGumbelQPolicy,
@@ -23,5 +24,5 @@ __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
     "ByAgent", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy",
     "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
-    "SoftmaxPolicy",
+    "SoftmaxPolicy", "SpreadEpsilonGreedy",
 ]  # fmt: skip

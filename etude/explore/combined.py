@@ -25,7 +25,7 @@ class Each:
     All must draw as many random numbers and keep as much memory; ConfigError where they differ.
     """
 
-    explorers: Sequence[Explorer]
+    explorers: Sequence[Any]  # of Explorer
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "explorers", tuple(self.explorers))

@@ -90,8 +90,11 @@ def greedy(values: np.ndarray) -> np.ndarray:
     return values.argmax(1)
 
 
-def epsilon_greedy(values: np.ndarray, noise: np.ndarray, epsilon: float) -> np.ndarray:
-    """The best of the values [N, n], or with probability epsilon any of the allowed: [N]. noise: [N, 2] in [0, 1)."""
+def epsilon_greedy(values: np.ndarray, noise: np.ndarray, epsilon: float | np.ndarray) -> np.ndarray:
+    """The best of the values [N, n], or with probability epsilon any of the allowed: [N]. noise: [N, 2] in [0, 1).
+
+    epsilon: a number, or one for each row [N].
+    """
     free = None if is_plain(values) else allowed(values)
     action = values.argmax(1)
     exploring = noise[:, 0] < epsilon

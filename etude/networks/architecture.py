@@ -5,13 +5,14 @@ Written once over `ops`, so that every engine computes the same function from th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude import ops
-from etude.errors import NetworkError
+from etude.errors import ConfigError, NetworkError
 from etude.networks.encoding import at, split, to_vector, width
 from etude.networks.specs import Conv, Spec
 from etude.spaces import Space, describe
@@ -30,33 +31,72 @@ class Parameter(NamedTuple):
     """One array of a network and how it starts."""
 
     shape: tuple[int, ...]
-    initializer: str  # fan_in, orthogonal or zeros
+    initializer: str  # fan_in, orthogonal, zeros, or constant: gain / sqrt(fan_in)
     fan_in: int
     gain: float
+
+
+class Dense(NamedTuple):
+    """The names of a dense layer's parameters."""
+
+    weight: str
+    bias: str
+    noisy: Noisy | None
+
+
+class Noisy(NamedTuple):
+    """The names of what is added to a dense layer's parameters: trained scales, and the noise that they scale."""
+
+    weight: str
+    bias: str
+    inputs: str
+    units: str
 
 
 class Architecture:
     """A spec on a space: parameter shapes and the forward pass.
 
-    outputs: width of the last layer.
+    outputs: width of the last layer; or (actions,) or (actions, numbers) for values of actions, which may be dueling.
     members: None, or how many networks of this kind are computed together in one matrix product, with outputs
         [members, B, outputs].
     gain: factor on the initial weights of the last layer.
+
+    noise: the parameters that are standard normal noise while a policy is explored or trained, and 0 otherwise.
     """
 
-    def __init__(self, spec: Spec, space: Space, outputs: int, members: int | None = None, gain: float = 1.0):
-        self.spec, self.space, self.outputs, self.members = spec, space, outputs, members
+    def __init__(
+        self,
+        spec: Spec,
+        space: Space,
+        outputs: int | tuple[int, ...],
+        members: int | None = None,
+        gain: float = 1.0,
+    ):
+        self.spec, self.space, self.members = spec, space, members
+        self.shape = outputs if isinstance(outputs, tuple) else (outputs,)
         self.parameters: dict[str, Parameter] = {}
+        self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = _ACTIVATIONS[spec.activation]
         vectors, images = split(space)
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         self._images = [(path, self._add_convolutions(i, part)) for i, (path, part) in enumerate(images)]
         inputs = sum(width(part) for _, part in vectors) + sum(size for _, (_, size) in self._images)
-        self._layers = []
-        for i, units in enumerate((*spec.widths, outputs)):
-            last = i == len(spec.widths)
-            self._layers.append(self._add_dense(i, inputs, units, gain if last else None))
-            inputs = units
+        if not spec.dueling:
+            layers = self._add_chain("", inputs, (*spec.widths, math.prod(self.shape)), 0, gain)
+            self._trunk, self._heads = layers[:-1], [layers[-1:]]
+        elif isinstance(outputs, tuple):
+            *shared, last = spec.widths
+            self._trunk = self._add_chain("", inputs, tuple(shared), 0)
+            inputs, of_state = (shared or [inputs])[-1], math.prod(self.shape[1:])
+            self._heads = [
+                self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)
+                for name, units in (("value", of_state), ("advantage", math.prod(self.shape)))
+            ]
+        else:
+            raise ConfigError(
+                f"{type(spec).__name__}: dueling=True splits values of actions, which dqn, c51, qr_dqn and rainbow "
+                "learn; this network has other outputs. Leave dueling off."
+            )
 
     def _add(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float | None) -> str:
         bias = name.endswith("bias")
@@ -66,11 +106,31 @@ class Architecture:
         self.parameters[name] = Parameter(shape, initializer, fan_in, scale)
         return name
 
-    def _add_dense(self, i: int, inputs: int, units: int, gain: float | None) -> tuple[str, str]:
+    def _add_chain(
+        self, prefix: str, inputs: int, widths: tuple[int, ...], first: int, gain: float | None = None
+    ) -> list[Dense]:
+        """Dense layers one after the other, numbered from `first`; gain: of the last one."""
+        layers = []
+        for i, units in enumerate(widths):
+            name, last = f"{prefix}dense{first + i}", i == len(widths) - 1
+            layers.append(self._add_dense(name, inputs, units, gain if last else None))
+            inputs = units
+        return layers
+
+    def _add_dense(self, name: str, inputs: int, units: int, gain: float | None) -> Dense:
         stack = () if self.members is None else (self.members,)
         bias_shape = (units,) if self.members is None else (self.members, 1, units)
-        weight = self._add(f"dense{i}.weight", (*stack, inputs, units), inputs, gain)
-        return weight, self._add(f"dense{i}.bias", bias_shape, inputs, gain)
+        shapes = {"weight": (*stack, inputs, units), "bias": bias_shape}
+        weight, bias = (self._add(f"{name}.{part}", shape, inputs, gain) for part, shape in shapes.items())
+        if not self.spec.noisy:
+            return Dense(weight, bias, None)
+        noisy = Noisy(*(f"{name}.{part}" for part in ("weight_scale", "bias_scale", "noise_in", "noise_out")))
+        for scale, shape in zip(noisy[:2], shapes.values(), strict=True):
+            self.parameters[scale] = Parameter(shape, "constant", inputs, self.spec.noisy)
+        for noise, size in ((noisy.inputs, inputs), (noisy.units, units)):
+            self.noise[noise] = (*stack, size)
+            self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
+        return Dense(weight, bias, noisy)
 
     def _add_convolutions(self, image: int, space: Space) -> tuple[list[tuple[str, str, int]], int]:
         if not isinstance(self.spec, Conv):
@@ -95,14 +155,21 @@ class Architecture:
         return layers, height * wide * channels
 
     def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
-        """[B, outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
+        """[B, *outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
         x = self._features(values, observation)
-        last = len(self._layers) - 1
-        for i, (weight, bias) in enumerate(self._layers):
-            x = ops.affine(x, values[weight], values[bias])
-            if i < last:
-                x = self._activation(x)
-        return x
+        for layer in self._trunk:
+            x = self._activation(_affine(values, layer, x))
+        outputs = [self._head(values, head, x) for head in self._heads]
+        if len(outputs) == 1:
+            return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
+        value = ops.reshape(outputs[0], (-1, 1, *self.shape[1:]))
+        advantage = ops.reshape(outputs[1], (-1, *self.shape))
+        return value + advantage - ops.mean(advantage, 1, keepdims=True)
+
+    def _head(self, values: Mapping[str, Any], layers: list[Dense], x: Any) -> Any:
+        for layer in layers[:-1]:
+            x = self._activation(_affine(values, layer, x))
+        return _affine(values, layers[-1], x)
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path)) for path, convert in self._vectors]
@@ -118,10 +185,28 @@ class Architecture:
         return {name: _draw(parameter, rng) for name, parameter in self.parameters.items()}
 
 
+def _affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
+    """A dense layer. With noise e of inputs and of units, and f(e) = sign(e) sqrt|e|, its weight is
+    `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale * f(e_out)`. Fortunato et al. 2018,
+    arXiv:1706.10295, equations 9 to 11."""
+    weight, bias = values[layer.weight], values[layer.bias]
+    if layer.noisy is not None:
+        noise_in, noise_out = (_rooted(values[name]) for name in (layer.noisy.inputs, layer.noisy.units))
+        weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
+        bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
+    return ops.affine(x, weight, bias)
+
+
+def _rooted(noise: Any) -> Any:
+    return ops.sign(noise) * ops.sqrt(ops.abs(noise))
+
+
 def _draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
     shape, initializer, fan_in, gain = parameter
     if initializer == "zeros":
         return np.zeros(shape, np.float32)
+    if initializer == "constant":
+        return np.full(shape, gain / np.sqrt(fan_in), np.float32)
     if initializer == "fan_in":
         limit = gain / np.sqrt(fan_in)
         return rng.uniform(-limit, limit, shape).astype(np.float32)

@@ -7,6 +7,7 @@ part to arrays of its framework (`Part.bound`), so that nothing here knows which
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Part:
     moved: Mapping[str, Any] = {}  # variables that calling the part changed, such as running statistics of a module
     portable: bool = True  # whether NumPy can compute it quickly enough to act
     lag: Lag | None = None
+    noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
 
     def __call__(self, observation: Tree = None) -> Any:
         raise NotImplementedError
@@ -52,6 +54,22 @@ class Part:
         part.variables = variables
         return part
 
+    @property
+    def noise_size(self) -> int:
+        """How many numbers of noise its layers take; 0 where none is noisy."""
+        return sum(math.prod(shape) for shape in self.noise.values())
+
+    def perturbed(self, noise: Any) -> Part:
+        """The same part with this noise [noise_size], standard normal, in its layers; itself where none is noisy."""
+        if not self.noise:
+            return self
+        drawn, start = {}, 0
+        for name, shape in self.noise.items():
+            end = start + math.prod(shape)
+            drawn[name] = ops.reshape(noise[start:end], shape)
+            start = end
+        return self.bound({**self.variables, **drawn})
+
 
 class Network(Part):
     """An architecture and its variables."""
@@ -59,6 +77,8 @@ class Network(Part):
     def __init__(self, architecture: Architecture, rng: np.random.Generator):
         self.architecture = architecture
         self.variables = architecture.initial(rng)
+        self.noise = architecture.noise
+        self.frozen = frozenset(architecture.noise)
         self.portable = not isinstance(architecture.spec, Conv)
 
     def __call__(self, observation: Tree = None) -> Any:
@@ -72,6 +92,7 @@ class Ensemble(Part):
         self._members = members
         self.variables = {f"{i}.{n}": value for i, part in enumerate(members) for n, value in part.variables.items()}
         self.frozen = frozenset(f"{i}.{name}" for i, part in enumerate(members) for name in part.frozen)
+        self.noise = {f"{i}.{name}": shape for i, part in enumerate(members) for name, shape in part.noise.items()}
         self.portable = all(part.portable for part in members)
 
     def __call__(self, observation: Tree = None) -> Any:
@@ -115,7 +136,7 @@ class Maker:
     wrap_module: how the engine wraps a module that a user wrote.
     """
 
-    def __init__(self, rng: np.random.Generator, wrap_module: Callable[[ModuleFactory, Space, int], Part]):
+    def __init__(self, rng: np.random.Generator, wrap_module: Callable[[ModuleFactory, Space, tuple[int, ...]], Part]):
         self._rng, self._wrap_module = rng, wrap_module
 
     def __call__(
@@ -137,12 +158,26 @@ class Maker:
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
-        if not callable(spec):
+        return self._module(spec, joined, (outputs,))
+
+    def values(self, spec: Spec | ModuleFactory, space: Space, actions: int, numbers: int | None = None) -> Part:
+        """A network from observations in `space` to the values of actions, [B, actions], or, where numbers is given, to
+        so many numbers of each: [B, actions, numbers]. The spec may be dueling.
+
+        Raises NetworkError where a module of your own returns another shape.
+        """
+        shape = (actions,) if numbers is None else (actions, numbers)
+        if isinstance(spec, Mlp | Conv):
+            return Network(Architecture(spec, space, shape), self._rng)
+        return self._module(spec, space, shape)
+
+    def _module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+        if not callable(factory):
             raise ConfigError(
-                f"network is {spec!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "
+                f"network is {factory!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "
                 "torch.nn.Module or a keras.Model."
             )
-        return self._wrap_module(spec, joined, outputs)
+        return self._wrap_module(factory, space, outputs)
 
     def free(self, values: np.ndarray | float) -> Free:
         """Trained numbers that depend on nothing."""

@@ -36,7 +36,7 @@ class Selector(Protocol):
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
 
-    def added(self, ring: Ring, rows: Where) -> None: ...
+    def added(self, ring: Ring, rows: Where, errors: np.ndarray | None = None) -> None: ...
 
     def removed(self, ring: Ring, rows: Where) -> None: ...
 
@@ -68,7 +68,9 @@ class Buffer:
         self.view.adjust(hyper)
 
     def add(self, steps: Steps) -> None:
-        self.selector.added(self.ring, self.ring.add(steps))
+        """Store steps. Their extra `priority` [T, N], if they have it, goes to the selector: errors that are known
+        already, NaN where they are not."""
+        self.selector.added(self.ring, self.ring.add(steps), steps.extras.get("priority"))
 
     def sample(self, k: int, n: int) -> Batch:
         """k batches of n, stacked: every array is [k, n, ...]. ConfigError where there is nothing to sample from."""

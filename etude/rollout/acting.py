@@ -83,11 +83,12 @@ class MakeActing:
     explorer: Explorer
     run_seed: int
     generation: int
+    judged: bool = False
 
     def __call__(self, environments: Environments, memory: Memory) -> Acting:
         actor = self.make_actor()
         counters = counters_of(memory)
-        collector = Collector(environments, actor, self.explorer, self.run_seed, counters, self.generation)
+        collector = Collector(environments, actor, self.explorer, self.run_seed, counters, self.generation, self.judged)
         if self.generation:
             collector.cut()
         return Acting(collector, weights_in(memory.weights, actor.weights()), memory)

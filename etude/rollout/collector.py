@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from etude import trees
-from etude.data import EpisodeEnd
+from etude.data import EpisodeEnd, Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
@@ -60,6 +60,7 @@ class Collector:
     counters: [1 + N] int64, the time steps taken so far and the number of each open episode: kept up to date, so that
         another process can tell slow from stuck. Given, it sets the first episodes' numbers.
     generation: how often these environments were replaced: their noise must not repeat itself.
+    judged: whether the actor tells errors of what was collected, which become the extra `priority`.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Collector:
         run_seed: int,
         counters: np.ndarray | None = None,
         generation: int = 0,
+        judged: bool = False,
     ):
+        self._judged = judged
         self.environments, self.actor = environments, actor
         self.columns = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
@@ -97,6 +100,8 @@ class Collector:
             noise = self._of_all.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
             memory = np.full_like(self._memory, np.nan)
             choice = self._explorer(self.actor.act(observation), noise, 0, memory)
+            if self._judged:
+                choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
             self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
 
@@ -152,6 +157,16 @@ class Collector:
         self._total[who], self._length[who], self._memory[who] = total, length, memory
         self._keep(observation, positions)
         return t, lost
+
+    def judge(self, steps: Steps) -> None:
+        """Write the actor's errors of what was collected into it."""
+        if self._judged:
+            steps.extras["priority"][...] = self.actor.errors(steps)  # type: ignore[attr-defined]
+
+    def leave_unjudged(self, rows: Rows) -> None:
+        """Say that nothing is known of the errors of these rows."""
+        if self._judged:
+            rows.extras["priority"].fill(np.nan)
 
     def _end_episode(self, i: int, length: int, total: float, truncated: bool) -> EpisodeEnd:
         self._episode[i] += 1

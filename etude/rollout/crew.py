@@ -35,6 +35,7 @@ class PoolOptions:
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = 4 << 20  # bytes of each worker's two buffers
     step_elsewhere: bool | None = None  # where this process acts: whether workers step; None: where that is quicker
+    judged: bool = False  # workers' actors tell errors of what they collected, in the extra `priority`
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
 
     def __post_init__(self) -> None:

@@ -14,11 +14,13 @@ from etude.rollout.saved import Ahead, notes, pack, unpack
 class InProcess:
     """Collects steps in the calling process. A `protocols.Rollout`."""
 
-    def __init__(self, environments: Environments, actor: Actor, explorer: Explorer, run_seed: int):
+    def __init__(
+        self, environments: Environments, actor: Actor, explorer: Explorer, run_seed: int, judged: bool = False
+    ):
         self.spaces = environments.spaces
         self.environments = len(environments.columns)
         self._stepped = environments
-        self._collector = Collector(environments, actor, explorer, run_seed)
+        self._collector = Collector(environments, actor, explorer, run_seed, judged=judged)
         self._ahead: Ahead | None = None
 
     def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:

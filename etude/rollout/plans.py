@@ -53,7 +53,9 @@ def chunk(
     collector.cut(positions[n:])
     index, finals = [(end.t, end.position) for end in ends], [end.observation for end in ends]
     at_ends = Ends.of(index, finals, [end.episode for end in ends], collector.template().observation)
-    return rows.to_steps(at_ends, collector.columns[:n], restarted)
+    collected = rows.to_steps(at_ends, collector.columns[:n], restarted)
+    collector.judge(collected)
+    return collected
 
 
 def whole_episodes(collector: Collector, step: int, stride: int) -> Plan[tuple[Steps, ...]]:
@@ -83,6 +85,7 @@ def piece(
     native = collector.environments.native
     playing = everyone = collector.everyone if native else left
     rows = make_rows(collector.template(), limit, len(everyone))
+    collector.leave_unjudged(rows)
     restarted, generators = collector.take_restarted(everyone), collector.generators(everyone)
     noise = collector.draw(limit, everyone)
     halt = _when_all_of(left) if native else _at_once

@@ -38,7 +38,7 @@ class Pool:
         workers: int,
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
-        self.environments, self._overlap = environments, options.overlap
+        self.environments, self._overlap, self._judged = environments, options.overlap, options.judged
         self._make_environments, self._make_actor = make_environments, make_actor
         self._explorer, self._run_seed = explorer, run_seed
         like = make_actor().weights()
@@ -118,7 +118,7 @@ class Pool:
         self._crew.close()
 
     def _job(self, worker: Worker) -> Job:
-        serve = MakeActing(self._make_actor, self._explorer, self._run_seed, worker.generation)
+        serve = MakeActing(self._make_actor, self._explorer, self._run_seed, worker.generation, self._judged)
         new = worker.generation == 0
         return Job(self._make_environments, worker.columns, self._run_seed, new, registered_environments(), serve)
 

@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from etude import Adam, Conv, DQNConfig, Mlp, PPOConfig, SACConfig, trees
+from etude import (
+    Adam,
+    ApexDQNConfig,
+    C51Config,
+    Conv,
+    DQNConfig,
+    Mlp,
+    PPOConfig,
+    QRDQNConfig,
+    RainbowConfig,
+    SACConfig,
+    trees,
+)
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
@@ -37,7 +49,7 @@ class Case:
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
-        found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, int | float | Linear)}
+        found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
         found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5, "target_entropy": -2.0}
         return found | changes
@@ -64,6 +76,36 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case(
+        "dqn, dueling and noisy, masked",
+        "dqn",
+        Spaces(MASKED, Discrete(3)),
+        DQNConfig(network=Mlp((16, 16), dueling=True, noisy=0.5)),
+    ),
+    Case(
+        "dqn on images, dueling and noisy",
+        "dqn",
+        Spaces(IMAGE, Discrete(3)),
+        DQNConfig(network=Conv(((4, 4, 2),), (16,), dueling=True, noisy=0.5), double=False),
+    ),
+    Case("c51", "c51", Spaces(VECTOR, Discrete(3)), C51Config(network=NARROW, atoms=11, lowest=-2.0, highest=2.0)),
+    Case("c51, double, masked", "c51", Spaces(MASKED, Discrete(3)), C51Config(network=NARROW, atoms=11, double=True)),
+    Case("c51 on images", "c51", Spaces(IMAGE, Discrete(3)), C51Config(network=SMALL_CONV, atoms=11)),
+    Case("qr_dqn", "qr_dqn", Spaces(VECTOR, Discrete(3)), QRDQNConfig(network=NARROW, quantiles=8)),
+    Case(
+        "qr_dqn, double, masked",
+        "qr_dqn",
+        Spaces(MASKED, Discrete(3)),
+        QRDQNConfig(network=NARROW, quantiles=8, double=True),
+    ),
+    Case("qr_dqn on images", "qr_dqn", Spaces(IMAGE, Discrete(3)), QRDQNConfig(network=SMALL_CONV, quantiles=8)),
+    Case(
+        "rainbow",
+        "rainbow",
+        Spaces(NESTED, Discrete(3)),
+        RainbowConfig(network=Mlp((16, 16), dueling=True, noisy=0.5), atoms=11, lowest=-2.0, highest=2.0),
+    ),
+    Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
 ]
 
 

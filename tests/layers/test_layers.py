@@ -17,7 +17,8 @@ FLOORS = {
     2: "networks explore replay adapt offline",
     3: "agent config engines algorithms presets",
     4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles",
+    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
+    "exploration judging",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -29,6 +30,8 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("algorithms", "config"),
     ("rollout", "envs"),
     ("run", "assembly"),
+    ("run", "exploration"),
+    ("assembly", "judging"),
     ("run", "learner"),
     ("learner", "assembly"),
     ("learner", "cycles"),

@@ -1,0 +1,26 @@
+"""Ape-X DQN: DQN with settings for many actors, each of which explores in its own way and judges what it has seen.
+
+Horgan et al. 2018, Distributed prioritized experience replay, arXiv:1803.00933.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etude.algorithms.dqn import DQNConfig
+from etude.networks import Mlp, Spec
+from etude.schedules import Linear
+
+
+@dataclass(frozen=True)
+class ApexDQNConfig(DQNConfig):
+    """What makes DQN Ape-X, besides environments and workers of which there should be many."""
+
+    epsilon: float | Linear = 0.4
+    epsilon_exponent: float = 7.0
+    actor_priorities: bool = True
+    priority_exponent: float = 0.6
+    importance_exponent: float | Linear = 0.4
+    n_step: int = 3
+    double: bool = True
+    network: Spec = Mlp((64, 64), dueling=True)

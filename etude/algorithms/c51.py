@@ -1,0 +1,77 @@
+"""C51: distributions of returns, as probabilities of fixed values.
+
+Bellemare, Dabney & Munos 2017, A distributional perspective on reinforcement learning, arXiv:1707.06887.
+Rainbow is this algorithm with other settings: see `rainbow`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.dqn import NEVER, DQNConfig
+from etude.data import Batch
+from etude.errors import ConfigError
+from etude.losses.distributional import categorical_q_learning, expected_values
+from etude.networks import Maker, lagged
+from etude.spaces import ACTION_MASK, Discrete, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class C51Config(DQNConfig):
+    """Hyperparameters of C51, besides those of DQN."""
+
+    double: bool = False
+    atoms: int = 51  # values that a return may have
+    lowest: float = -10.0  # the smallest of them; returns are discounted sums of rewards
+    highest: float = 10.0  # the largest of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "atoms")
+        if self.atoms < 2 or not self.lowest < self.highest:
+            raise ConfigError(
+                f"{type(self).__name__}: atoms = {self.atoms}, lowest = {self.lowest}, highest = {self.highest}; "
+                "expected at least 2 atoms, and lowest below highest."
+            )
+
+
+class C51(Agent):
+    """Distributions of the return of every action, trained towards those of the reward and the discounted return of the
+    best next action."""
+
+    acts_by = "values"
+    actions = (Discrete,)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.masked = spaces.masked
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.atoms)
+        self.q_lagged = lagged(self.q, every="target_every")
+        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
+
+    def act(self, observation: Tree) -> Any:
+        return self._values(self.q(self.normaliser(observation)), observation)
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        logits = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
+        following = self.normaliser(batch.next_observation)
+        next_logits = self.q_lagged.perturbed(noise["q_lagged"])(following)
+        judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_logits
+        chooser = self._values(judged, batch.next_observation)
+        error = categorical_q_learning(
+            logits, batch.action, batch.reward, batch.discount, next_logits, chooser, self._support(logits)
+        )
+        taken = ops.take_last(expected_values(logits, self._support(logits)), batch.action)
+        return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=ops.mean(taken)))
+
+    def _values(self, logits: Any, observation: Tree) -> Any:
+        """The expected returns [N, n] of distributions [N, n, atoms], far below all others where masked."""
+        values = expected_values(logits, self._support(logits))
+        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if self.masked else values
+
+    def _support(self, like: Any) -> Any:
+        return ops.linspace(self.config.lowest, self.config.highest, self.config.atoms, like)

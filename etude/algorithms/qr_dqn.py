@@ -1,0 +1,70 @@
+"""QR-DQN: distributions of returns, as values of fixed probabilities.
+
+Dabney, Rowland, Bellemare & Munos 2018, Distributional reinforcement learning with quantile regression,
+arXiv:1710.10044.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.dqn import NEVER, DQNConfig
+from etude.data import Batch
+from etude.losses.distributional import of_action, quantile_error, quantile_regression
+from etude.networks import Maker, lagged
+from etude.spaces import ACTION_MASK, Discrete, Spaces
+from etude.trees import Tree
+
+WIDTH = 1.0  # of the Huber loss: the paper's QR-DQN-1
+
+
+@dataclass(frozen=True)
+class QRDQNConfig(DQNConfig):
+    """Hyperparameters of QR-DQN, besides those of DQN."""
+
+    double: bool = False
+    quantiles: int = 200  # values of the return, each with the same probability
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "quantiles")
+
+
+class QRDQN(Agent):
+    """Quantiles of the return of every action, trained towards those of the reward and the discounted return of the
+    best next action."""
+
+    acts_by = "values"
+    actions = (Discrete,)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.masked = spaces.masked
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
+        self.q_lagged = lagged(self.q, every="target_every")
+        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
+
+    def act(self, observation: Tree) -> Any:
+        return self._values(self.q(self.normaliser(observation)), observation)
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        quantiles = of_action(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
+        following = self.normaliser(batch.next_observation)
+        next_quantiles = self.q_lagged.perturbed(noise["q_lagged"])(following)
+        judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_quantiles
+        best = ops.argmax(self._values(judged, batch.next_observation))
+        reward, discount = ops.expand_dims(batch.reward, -1), ops.expand_dims(batch.discount, -1)
+        target = reward + discount * of_action(next_quantiles, best)
+        n = self.config.quantiles
+        fractions = ops.linspace(0.5 / n, 1 - 0.5 / n, n, quantiles)
+        loss = ops.mean(batch.weight * quantile_regression(quantiles, target, fractions, WIDTH))
+        error = quantile_error(quantiles, target)
+        return Losses(q=Loss(loss, td_error=error, q_value=ops.mean(quantiles)))
+
+    def _values(self, quantiles: Any, observation: Tree) -> Any:
+        """The expected returns [N, n] of quantiles [N, n, quantiles], far below all others where masked."""
+        values = ops.mean(quantiles, -1)
+        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if self.masked else values

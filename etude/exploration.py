@@ -1,0 +1,112 @@
+"""What a run explores with: the explorer that an agent's config describes, or the one that was given."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from etude.agent import Agent
+from etude.config_json import from_json, to_json
+from etude.errors import ConfigError
+from etude.explore import (
+    Boltzmann,
+    BoltzmannGumbel,
+    Each,
+    EpsilonGreedy,
+    GaussianNoise,
+    Greedy,
+    Sample,
+    SpreadEpsilonGreedy,
+)
+from etude.protocols import Explorer
+from etude.schedules import Linear
+from etude.spaces import Box, Spaces
+
+EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
+FITTING: dict[str, tuple[type, ...]] = {
+    "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy),
+    "actions": (GaussianNoise, Greedy),
+    "distribution": (GaussianNoise, Greedy, Sample),
+}
+"""Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
+OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
+
+
+def explorer_for(agent: Agent, given: Explorer | None, total: int, count: int) -> Explorer:
+    """What explores in a run of `total` environment steps of `count` environments."""
+    if given is not None:
+        return stretched(given, total)
+    config = agent.config
+    if agent.acts_by == "values":
+        alpha = vars(config).get("epsilon_exponent", 0.0)  # a config of one's own need not have it
+        if alpha:
+            return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
+        return EpsilonGreedy(config.epsilon, total=total)
+    if agent.acts_by == "actions":
+        return GaussianNoise(config.exploration_noise, total=total)
+    return Sample(log_prob=agent.learns_from == "advantages")
+
+
+def stretched(explorer: Any, total: int) -> Any:
+    """With its schedules over `total` environment steps, unless it names a total of its own."""
+    if isinstance(explorer, Each):
+        return Each(tuple(stretched(each, total) for each in explorer.explorers))
+    if isinstance(explorer, OWN) and vars(explorer).get("total") == 0:
+        return dataclasses.replace(explorer, total=total)
+    return explorer
+
+
+def check(agent: Agent, given: Any, spaces: Spaces) -> None:
+    """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
+    if given is None:
+        _check_field(agent)
+        return
+    for explorer in given.explorers if isinstance(given, Each) else (given,):
+        if isinstance(explorer, type):
+            raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
+        if isinstance(explorer, OWN):
+            _check_fit(agent, explorer, spaces)
+
+
+def _check_field(agent: Agent) -> None:
+    field = EXPLORED_BY[agent.acts_by]
+    if field is not None and field not in {each.name for each in dataclasses.fields(agent.config)}:
+        raise ConfigError(
+            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored by the config's {field}; "
+            f"{type(agent.config).__name__} lacks it. Add the field {field}: float | Linear, or give explorer=."
+        )
+
+
+def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
+    fitting = FITTING[agent.acts_by]
+    if agent.learns_from == "advantages":
+        fitting = (Sample,)
+    elif not isinstance(spaces.action, Box):
+        fitting = tuple(kind for kind in fitting if kind is not GaussianNoise)
+    if not isinstance(explorer, fitting):
+        raise ConfigError(
+            f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {agent.acts_by} and learns "
+            f"from {agent.learns_from}. Give {' or '.join(kind.__name__ for kind in fitting)}, or leave it out."
+        )
+    if agent.learns_from == "advantages" and not explorer.log_prob:
+        raise ConfigError(
+            f"explorer = {explorer!r} keeps no log probabilities, which {type(agent).__name__} learns from. Give "
+            "Sample(log_prob=True), or leave it out."
+        )
+
+
+def described(given: Any) -> Any:
+    """An explorer as plain data; one that etude does not know, by its text alone."""
+    if given is None:
+        return None
+    known = isinstance(given, Each) and all(isinstance(each, OWN) for each in given.explorers) or isinstance(given, OWN)
+    return to_json(given) if known else {"given": repr(given)}
+
+
+def explorer_from(plain: Any) -> Any:
+    """The explorer in a run's description; ConfigError where it has to be given again."""
+    if plain is None:
+        return None
+    if "given" in plain:
+        raise ConfigError(f"This run explores with {plain['given']}: give it again, as explorer=.")
+    return from_json(Any, plain, (*OWN, Each, Linear))
