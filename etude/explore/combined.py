@@ -25,7 +25,7 @@ class Each:
     All must draw as many random numbers and keep as much memory; ConfigError where they differ.
     """
 
-    explorers: Sequence[Any]  # of Explorer
+    explorers: tuple[Any, ...]  # of Explorer; any sequence may be given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "explorers", tuple(self.explorers))

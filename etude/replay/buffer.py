@@ -9,7 +9,7 @@ import numpy as np
 
 from etude.data import Batch, Steps
 from etude.errors import ConfigError
-from etude.replay.observations import Where
+from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection
 from etude.seeding import generator_state, restore_generator
@@ -36,7 +36,7 @@ class Selector(Protocol):
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
 
-    def added(self, ring: Ring, rows: Where, errors: np.ndarray | None = None) -> None: ...
+    def added(self, ring: Ring, rows: Where) -> None: ...
 
     def removed(self, ring: Ring, rows: Where) -> None: ...
 
@@ -68,9 +68,18 @@ class Buffer:
         self.view.adjust(hyper)
 
     def add(self, steps: Steps) -> None:
-        """Store steps. Their extra `priority` [T, N], if they have it, goes to the selector: errors that are known
-        already, NaN where they are not."""
-        self.selector.added(self.ring, self.ring.add(steps), steps.extras.get("priority"))
+        """Store steps. Their extra `priority` [T, N], where they have it, is reported as the errors of the new rows, but
+        for those that are NaN."""
+        rows = self.ring.add(steps)
+        self.selector.added(self.ring, rows)
+        if "priority" in steps.extras:
+            self._report(numbers(rows), steps.extras["priority"].reshape(-1))
+
+    def _report(self, rows: np.ndarray, errors: np.ndarray) -> None:
+        errors = errors[len(errors) - len(rows) :]  # the last ones stay, of more steps than the ring holds
+        known = ~np.isnan(errors)
+        if known.any():
+            self.selector.update(rows[known], errors[known])
 
     def sample(self, k: int, n: int) -> Batch:
         """k batches of n, stacked: every array is [k, n, ...]. ConfigError where there is nothing to sample from."""

@@ -29,7 +29,7 @@ class Prioritised:
     rows: `ring.rows`, of the ring that is drawn from. alpha: 0 draws all rows equally often. beta: None gives every row
         the weight 1; otherwise weights are (N P)**-beta, N the stored rows, divided by the largest of their batch.
     initial_error, initial_ratio: of new rows while nothing was reported; afterwards they get the largest |error| and
-        |ratio - 1| reported so far, so that each is drawn soon. New rows that come with errors have those.
+        |ratio - 1| reported so far, so that each is drawn soon.
 
     `alpha` and `beta` are plain attributes that may be changed at any time. Errors are kept as they were reported; the
     tree of priorities follows them, and alpha, when rows are drawn: all that changed since, in one pass.
@@ -83,11 +83,8 @@ class Prioritised:
         # N and the total cancel: (N P)**-beta is largest where P is smallest.
         return rows, ((priority / priority.min(1, keepdims=True)) ** -self.beta).astype(np.float32)
 
-    def added(self, ring: Ring, rows: Where, errors: np.ndarray | None = None) -> None:
-        """Rows were written; older ones may have fallen off the ends of the columns. ConfigError for another ring.
-
-        errors: of as many rows or more, of which the last were written; NaN: unknown, as all are where it is None.
-        """
+    def added(self, ring: Ring, rows: Where) -> None:
+        """Rows were written; older ones may have fallen off the ends of the columns. ConfigError for another ring."""
         if ring.rows != len(self.error):
             raise ConfigError(
                 f"Prioritised was built for {len(self.error)} rows, but the ring has {ring.rows}; expected the same. "
@@ -95,7 +92,7 @@ class Prioritised:
             )
         written, fallen = numbers(rows), ring.vacant()
         self.error[fallen] = NOT_STORED
-        self.error[written] = self.largest[0] if errors is None else self._first_errors(errors, len(written))
+        self.error[written] = self.largest[0]
         if self.deviation is not None:
             self.deviation[written] = self.largest[1]
         self._note(written, fallen)
@@ -107,7 +104,8 @@ class Prioritised:
         self._note(gone)
 
     def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None:
-        """Errors [k, n] and probability ratios [k, n] of drawn rows [k, n]. Of a row drawn twice, the last ones count.
+        """Errors [k, n] and probability ratios [k, n] of rows [k, n], drawn or new: arrays of one shape. Of a row that is
+        there twice, the last ones count.
 
         Rows that are no longer stored are passed over. NumericalError, and nothing changed, where a number is NaN or
         infinite in float32.
@@ -187,17 +185,6 @@ class Prioritised:
             self.deviation[:used] = state["deviation"]
         self._changes = len(self.error)  # all of the tree
         self.refresh()
-
-    def _first_errors(self, errors: np.ndarray, count: int) -> np.ndarray:
-        """The sizes of the last `count` errors, the largest so far where they are unknown."""
-        sizes = np.abs(errors).astype(np.float32).reshape(-1)
-        sizes = sizes[len(sizes) - count :]
-        if np.isinf(sizes).any():
-            raise NumericalError(
-                f"{np.isinf(sizes).sum()} of the errors of {count} new rows are infinite; expected numbers, or NaN "
-                "where they are unknown. The losses diverge: lower the learning rate, or clip gradients."
-            )
-        return np.where(np.isnan(sizes), self.largest[0], sizes)
 
     def _priority(self, rows: np.ndarray | slice) -> np.ndarray:
         """Priorities of rows, 0 where they are not stored."""

@@ -1,9 +1,9 @@
 """Which rows of a ring make up the batches.
 
 `adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
-[k, n]. `added(ring, rows, errors)` is told the rows just written, and the errors that came with them, if any did; after
-which `ring.vacant()` holds those that fell off the ends of the columns; `removed(ring, rows)` those that were trimmed
-or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of drawn rows.
+[k, n]. `added(ring, rows)` is told the rows just written, after which `ring.vacant()` holds those that fell off the
+ends of the columns; `removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the
+errors, and probability ratios, [k, n] of drawn rows.
 The selectors here need none of that: see `prioritised` for one that does.
 """
 
@@ -26,7 +26,7 @@ class Unprioritised:
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
-    def added(self, ring: Ring, rows: Where, errors: np.ndarray | None = None) -> None: ...
+    def added(self, ring: Ring, rows: Where) -> None: ...
 
     def removed(self, ring: Ring, rows: Where) -> None: ...
 

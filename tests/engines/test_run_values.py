@@ -8,20 +8,34 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import DQNConfig, Mlp, PPOConfig, Run, SACConfig
+from etude import ApexDQNConfig, C51Config, DQNConfig, Mlp, PPOConfig, QRDQNConfig, RainbowConfig, Run, SACConfig
 from etude.events import Learned
 
 GAMMA = 0.8
 OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
 OFTEN = {"learn_every": 100, "updates": 100}
+SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
+PARTS = {
+    **OFF_POLICY,
+    "network": Mlp((16,), dueling=True, noisy=0.1),
+    "double": True,
+    "n_step": 3,
+    "priority_exponent": 0.6,
+}
 CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
     "sac": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False),
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
+    "c51": C51Config(**OFF_POLICY, **OFTEN, **SUPPORT, target_every=20, epsilon=0.5),
+    "qr_dqn": QRDQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, quantiles=5),
+    "qr_dqn-parts": QRDQNConfig(**PARTS, **OFTEN, target_every=20, epsilon=0.5, quantiles=5),
+    "rainbow": RainbowConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True, noisy=0.5)}, **OFTEN, **SUPPORT),
+    "apex_dqn": ApexDQNConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True)}, **OFTEN, target_every=20),
     "ppo": PPOConfig(network=Mlp((16,), "tanh"), gamma=GAMMA, learning_rate=1e-2, rollout=50, minibatch=100, epochs=10),
 }
-ONE_STEP = ("dqn", "sac", "ppo")
+ONE_STEP = ("dqn", "sac", "ppo", "c51", "qr_dqn")
+VALUES = ("dqn", "c51", "qr_dqn", "rainbow", "apex_dqn")
 
 
 def trained(name, engine_name, env, steps, environments=4):
@@ -51,13 +65,16 @@ def test_recorded_as_the_end_of_the_world_the_same_clock_gives_another_value(nam
     assert found_value(name, engine_name, mistaken=True) < 0.8 / (1 - GAMMA)
 
 
-@pytest.mark.parametrize(("name", "continuous"), [("dqn", False), ("ppo", False), ("ppo", True), ("sac", True)])
+@pytest.mark.parametrize(
+    ("name", "continuous"),
+    [*((name, False) for name in VALUES), ("ppo", False), ("ppo", True), ("sac", True)],
+)
 def test_delayed_rewards_for_what_the_observation_asks_for_are_found_and_valued(name, continuous, engine_name):
     run, _ = trained(name, engine_name, partial(Sides, continuous), 3_000 if name != "ppo" else 8_000)
     assert run.evaluate(episodes=20).mean == pytest.approx(1.0, abs=0.03)
     observation = np.array([[side, time] for time in (0, 1) for side in (-1, 1)], np.float32)
     best = [GAMMA, GAMMA, 1, 1]
-    if name == "dqn":
+    if name in VALUES:
         np.testing.assert_allclose(run.engine.act(observation).max(1), best, atol=0.05)
     elif name == "ppo":
         np.testing.assert_allclose(run.engine.value(observation), best, atol=0.15)  # of a policy that still explores

@@ -1,0 +1,56 @@
+"""Epsilons that differ by environment."""
+
+import numpy as np
+import pytest
+
+from etude.errors import ConfigError
+from etude.explore import EpsilonGreedy, SpreadEpsilonGreedy
+from etude.schedules import Linear
+from etude.spaces import Discrete
+
+NONE = np.empty((0, 0))
+VALUES = np.array([[0.0, 1.0, 0.0]], np.float32)
+
+
+def share_of_random(explorer, row, rows, n=40_000):
+    """How often the environment at a row does not take the best action, of three."""
+    noise = np.stack([explorer.draw(np.random.default_rng(row), n, Discrete(3))] * rows, 1)
+    action = [explorer(np.repeat(VALUES, rows, 0), step, 0, NONE).action[row] for step in noise[:2_000]]
+    return 1.5 * np.mean(np.array(action) != 1)
+
+
+def test_environment_i_of_n_explores_with_the_power_of_ape_x():
+    explorer = SpreadEpsilonGreedy(0.4, 7.0, 4)
+    expected = [0.4, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8]
+    for row, epsilon in enumerate(expected):
+        assert share_of_random(explorer, row, 4) == pytest.approx(epsilon, abs=0.04)
+
+
+def test_the_part_for_some_environments_does_what_the_whole_does_for_them():
+    whole = SpreadEpsilonGreedy(Linear(1.0, 0.1), 3.0, 6, total=10)
+    noise = np.stack([whole.draw(np.random.default_rng(i), 500, Discrete(3)) for i in range(6)], 1)
+    for columns in ([0, 1, 2], [3, 4, 5], [4], [1, 5]):
+        part = whole.of(np.array(columns))
+        for step, row in enumerate(noise):
+            all_actions = whole(np.repeat(VALUES, 6, 0), row, step, NONE).action
+            mine = part(np.repeat(VALUES, len(columns), 0), row[columns], step, NONE).action
+            np.testing.assert_array_equal(mine, all_actions[columns])
+    first = whole.of(np.arange(3))(np.repeat(VALUES, 2, 0), noise[0][:2], 0, NONE)
+    np.testing.assert_array_equal(first.action, whole(np.repeat(VALUES, 6, 0), noise[0], 0, NONE).action[:2])
+
+
+def test_one_environment_or_an_exponent_of_0_is_plain_epsilon_greedy():
+    noise = EpsilonGreedy(0.3).draw(np.random.default_rng(0), 200, Discrete(3))
+    values = np.repeat(VALUES, 200, 0)
+    expected = EpsilonGreedy(0.3)(values, noise, 0, NONE).action
+    np.testing.assert_array_equal(SpreadEpsilonGreedy(0.3, 0.0, 200)(values, noise, 0, NONE).action, expected)
+    one = SpreadEpsilonGreedy(0.3, 7.0, 1)
+    found = [one(VALUES, noise[i : i + 1], 0, NONE).action[0] for i in range(200)]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ConfigError, match="epsilon = 2.0"):
+        SpreadEpsilonGreedy(2.0, 7.0, 4)
+    with pytest.raises(ConfigError, match="alpha = -1.0"):
+        SpreadEpsilonGreedy(0.4, -1.0, 4)

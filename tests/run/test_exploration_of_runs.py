@@ -1,0 +1,260 @@
+"""What runs explore with: explorers that were given, noise in the layers, and epsilons and priorities of Ape-X."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from run_makers import DQN_TINY, tiny
+
+import etude
+from etude import ApexDQNConfig, Conv, DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude.engines.numpy import NumpyEngine
+from etude.errors import ConfigError
+from etude.explore import (
+    Boltzmann,
+    BoltzmannQPolicy,
+    Each,
+    EpsilonGreedy,
+    GaussianNoise,
+    Greedy,
+    Sample,
+    SpreadEpsilonGreedy,
+)
+
+NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
+APEX = ApexDQNConfig(
+    network=Mlp((8,), dueling=True), warmup=64, learn_every=32, batch_size=16, replay_size=4_000, n_step=3
+)
+
+
+def using(run):
+    """The explorer of a run's rollout."""
+    return run._collection._explorer
+
+
+# -- explorers that are given ------------------------------------------------------------------------------------------
+
+
+def test_an_explorer_that_is_given_explores_over_the_whole_run_and_is_gone_on_with(tmp_path):
+    given = Boltzmann(Linear(1.0, 0.1))
+    with tiny(explorer=given) as run:
+        run.train(60)
+        assert using(run) == Boltzmann(Linear(1.0, 0.1), total=60)
+        run.save(tmp_path / "run.etude")
+        run.train(60)
+        expected = run.engine.weights()
+    with etude.load(tmp_path / "run.etude", env=run.environment) as again:
+        assert again.explorer == given
+        again.train(60)
+        assert using(again) == Boltzmann(Linear(1.0, 0.1), total=120)
+        assert all(np.array_equal(value, again.engine.weights()[name]) for name, value in expected.items())
+    with etude.load(tmp_path / "run.etude", env=run.environment, explorer=EpsilonGreedy(0.5)) as other:
+        other.train(8)
+        assert using(other) == EpsilonGreedy(0.5, total=68)
+
+
+def test_one_explorer_for_each_environment_is_stored_as_data(tmp_path):
+    with tiny(explorer=Each([Boltzmann(0.5), EpsilonGreedy(Linear(1.0, 0.0))])) as run:
+        with pytest.raises(ConfigError, match="must draw as many"):
+            run.train(16)
+    with tiny(explorer=Each([EpsilonGreedy(0.1), EpsilonGreedy(Linear(1.0, 0.0))])) as run:
+        run.train(16)
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude", env=run.environment) as again:
+        assert again.explorer == run.explorer
+
+
+def test_an_explorer_of_ones_own_is_given_again(tmp_path):
+    with tiny(explorer=BoltzmannQPolicy(tau=0.5)) as run:
+        run.train(16)
+        run.save(tmp_path / "run.etude")
+    with pytest.raises(ConfigError, match=r"explores with BoltzmannQPolicy\(.*give it again, as explorer="):
+        etude.load(tmp_path / "run.etude", env=run.environment)
+    with etude.load(tmp_path / "run.etude", env=run.environment, explorer=BoltzmannQPolicy(tau=0.5)) as again:
+        again.train(16)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "env", "explorer", "message"),
+    [
+        (
+            "dqn",
+            DQNConfig(),
+            "CartPole-v1",
+            GaussianNoise(0.1),
+            "Give Boltzmann or BoltzmannGumbel or EpsilonGreedy or",
+        ),
+        ("dqn", DQNConfig(), "CartPole-v1", Each([Sample()]), "Sample.* does not suit DQN, which acts by values"),
+        ("sac", SACConfig(), "Pendulum-v1", EpsilonGreedy(0.1), "Give GaussianNoise or Greedy or Sample"),
+        ("ppo", PPOConfig(), "CartPole-v1", Greedy(), "learns from advantages. Give Sample, or leave it out"),
+        ("ppo", PPOConfig(), "CartPole-v1", Sample(log_prob=False), "keeps no log probabilities"),
+        ("dqn", DQNConfig(), "CartPole-v1", Boltzmann, "Boltzmann is a class; make one"),
+    ],
+)
+def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
+    algorithm, config, env, explorer, message
+):
+    with pytest.raises(ConfigError, match=message):
+        Run(algorithm, env, config=config, explorer=explorer, engine="torch")
+
+
+# -- noise in the layers -----------------------------------------------------------------------------------------------
+
+
+def noise_of(weights):
+    return {name: value for name, value in weights.items() if ".noise_" in name}
+
+
+def test_noise_is_fixed_between_learning_phases_and_evaluation_has_none():
+    with tiny(config=NOISY) as run:
+        drawn = {}  # by the gradient steps so far
+        for event in run.steps(64):
+            if event.step == 0:
+                continue
+            acting = noise_of(run._collection._rollout._collector.actor.weights())
+            noise = np.concatenate([acting[f"q.dense{i}.noise_{end}"] for i in (0, 1) for end in ("in", "out")])
+            assert noise.all()
+            drawn.setdefault(run.learner.progress.updates, []).append(tuple(noise.tolist()))
+        assert len(drawn) == 8  # seven learning phases
+        assert [len(set(noise)) for noise in drawn.values()] == [1] * 8
+        assert len({noise[0] for noise in drawn.values()}) == 8
+        assert not any(value.any() for value in noise_of(run.actor().weights()).values())
+        assert not any(value.any() for value in noise_of(run.engine.weights()).values())
+
+
+class Picture(gym.Env):
+    """Images that change with time; the reward is the action."""
+
+    observation_space = gym.spaces.Box(0, 255, (6, 6, 1), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._picture(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self._picture(), float(action), False, self.time == 9, {}
+
+    def _picture(self):
+        return np.full((6, 6, 1), 25 * self.time, np.uint8)
+
+
+def test_where_the_engine_acts_rollouts_have_noise_and_evaluation_has_none(tmp_path):
+    config = dataclasses.replace(NOISY, network=Conv(((2, 3, 2),), (4,), noisy=2.0))
+    actions = []
+    for workers in (0, 2):
+        with tiny(Picture, config=config, workers=workers) as run:
+            observation = np.zeros((2, 6, 6, 1), np.uint8)
+            run.train(40)
+            still = run.engine.act(observation)
+            run.save(tmp_path / f"{workers}.etude")
+            rollout = run._collection._rollout
+            actor = rollout._collector.actor if workers == 0 else rollout._actor
+            assert not np.allclose(actor.act(observation), still)
+            np.testing.assert_array_equal(run.engine.act(observation), still)
+            np.testing.assert_array_equal(run.actor().act(observation), still)
+            run.train(40)
+            ring = run.learner.replay.ring
+            actions.append((ring.action[:80], run.engine.weights()))
+        with etude.load(tmp_path / f"{workers}.etude", env=Picture) as again:
+            again.train(40)
+            actions.append((again.learner.replay.ring.action[:80], again.engine.weights()))
+    for action, weights in actions[1:]:
+        np.testing.assert_array_equal(action, actions[0][0])
+        assert all(np.array_equal(value, weights[name]) for name, value in actions[0][1].items())
+
+
+# -- Ape-X -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_environment_of_ape_x_has_an_epsilon_of_its_own():
+    with Run("apex_dqn", "CartPole-v1", config=APEX, engine="torch", environments=4) as run:
+        run.train(32)
+        assert using(run) == SpreadEpsilonGreedy(0.4, 7.0, 4, total=32)
+    with Run("dqn", "CartPole-v1", config=DQNConfig(epsilon=0.3), engine="torch", environments=4) as run:
+        run.train(32)
+        assert using(run) == EpsilonGreedy(0.3, total=32)
+
+
+def slow_error(agent, rows, t, n, gamma, horizon):
+    """The error of double DQN over up to `horizon` steps from row t of column n, or None if they are not all there."""
+    reward, discount, k = 0.0, 1.0, 0
+    while True:
+        reward += discount * rows["reward"][t + k, n]
+        discount *= gamma
+        ended = rows["terminated"][t + k, n] or rows["truncated"][t + k, n]
+        k += 1
+        if ended or k == horizon:
+            break
+        if t + k == len(rows["reward"]):
+            return None
+    following = rows["final"][t + k - 1, n] if ended else rows["observation"][t + k, n]
+    bootstrap = 0.0
+    if not rows["terminated"][t + k - 1, n]:
+        best = agent.q(following[None])[0].argmax()
+        bootstrap = discount * agent.q_lagged(following[None])[0, best]
+    return reward + bootstrap - agent.q(rows["observation"][t, n][None])[0, rows["action"][t, n]]
+
+
+def rows_of(steps):
+    following = np.concatenate([steps.observation, steps.next_observation[None]])
+    final = {tuple(place): end for place, end in zip(steps.final_index.tolist(), steps.final_observation, strict=True)}
+    return {
+        "observation": following, "action": steps.action, "reward": steps.reward, "terminated": steps.terminated,
+        "truncated": steps.truncated, "final": final,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_new_rows_have_the_errors_that_their_workers_found_with_the_weights_that_they_had(workers):
+    known = 0
+    with Run("apex_dqn", "CartPole-v1", config=APEX, engine="torch", environments=4, workers=workers) as run:
+        collected, take = [], run.learner.take
+        selector, ring = run.learner.replay.selector, run.learner.replay.ring
+        run.learner.take = lambda steps: (collected.append((steps, run.engine.weights())), take(steps), look())
+
+        def look():
+            steps = collected[-1][0]
+            times, n = steps.shape
+            newest = (ring.head[0] - times + np.arange(times))[:, None] * n + np.arange(n)
+            written.append((selector.error[newest].copy(), float(selector.largest[0])))
+
+        written: list = []
+        run.train(256)
+    for (steps, weights), (errors, largest) in zip(collected, written, strict=True):
+        actor = NumpyEngine(run.agent, run.engine.spaces)
+        actor.load(weights)
+        rows = rows_of(steps)
+        for t, n in np.ndindex(*steps.shape):
+            expected = slow_error(actor._bound, rows, t, n, APEX.gamma, APEX.n_step)
+            if expected is None:
+                assert np.isnan(steps.extras["priority"][t, n])
+                assert errors[t, n] <= largest
+            else:
+                assert errors[t, n] == pytest.approx(abs(expected), rel=1e-3, abs=1e-5)
+                known += 1
+    assert known > 100
+
+
+def test_workers_of_ape_x_collect_while_it_learns_and_go_on_from_a_checkpoint(tmp_path):
+    settings = {"config": APEX, "engine": "torch", "environments": 4, "workers": 2, "overlap": True}
+    with Run("apex_dqn", "CartPole-v1", **settings) as run:
+        run.train(128)
+        run.save(tmp_path / "run.etude")
+        run.train(64)
+    with etude.load(tmp_path / "run.etude") as again:
+        again.train(64)
+    mine, theirs = run.learner.replay.selector.error, again.learner.replay.selector.error
+    np.testing.assert_array_equal(mine, theirs)
+
+
+def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():
+    with pytest.raises(ConfigError, match="priority_exponent = 0 draws all rows alike"):
+        DQNConfig(actor_priorities=True)
+    with pytest.raises(ConfigError, match="actors do not know the scale"):
+        DQNConfig(actor_priorities=True, priority_exponent=0.6, normalize_reward=True)
