@@ -43,6 +43,9 @@ TABLE = (
     Row("dqn", "Acrobot-v1", -90),
     Row("dqn", "LunarLander-v3", 130),
     Row("ppo", "LunarLander-v3", 220),
+    Row("c51", "CartPole-v1", 475),
+    Row("qr_dqn", "CartPole-v1", 475),
+    Row("rainbow", "CartPole-v1", 475),
 )
 MORE = (
     Row("ppo", "Pendulum-v1", None),

@@ -100,7 +100,7 @@ Images are uint8 with three dimensions and need a `Conv` network, or one of your
 
 
 def _link(name: str) -> str:
-    return f"[{ALGORITHMS[name][0].__name__}](algorithms/{name}.md)"
+    return f"[{ALGORITHMS[name][1].__name__.removesuffix('Config')}](algorithms/{name}.md)"
 
 
 def _kind(space: Space) -> str:
@@ -201,12 +201,12 @@ def _literal(value: Any) -> str:
 def presets(algorithm: str) -> str:
     """The presets of an algorithm, each with its source."""
     text = ""
-    for environment, preset in PRESETS[algorithm].items():
+    for environment, preset in PRESETS.get(algorithm, {}).items():
         fields = ", ".join(f"`{name}` {_value(value)}" for name, value in preset.config.items())
         parallel = "1 environment" if preset.environments == 1 else f"{preset.environments} environments"
         text += f"**{environment}**: {preset.steps:,} steps, {parallel}; {fields}. "
         text += f"Source: {preset.source.rstrip('.')}.\n\n"
-    return text
+    return text or "None yet.\n"
 
 
 def _value(value: Any) -> str:
@@ -214,7 +214,8 @@ def _value(value: Any) -> str:
         over = "" if value.fraction == 1 else f" in {value.fraction:g} of the run"
         return f"{value.start:g} to {value.end:g}{over}"
     if isinstance(value, Mlp | Conv):
-        return " x ".join(map(str, value.widths)) + f" {value.activation}"
+        head = (", dueling" if value.dueling else "") + (f", noisy {value.noisy:g}" if value.noisy else "")
+        return " x ".join(map(str, value.widths)) + f" {value.activation}{head}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

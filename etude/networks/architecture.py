@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from etude import ops
 from etude.errors import ConfigError, NetworkError
 from etude.networks.encoding import at, split, to_vector, width
+from etude.networks.layers import Dense, Noisy, Parameter, affine, draw
 from etude.networks.specs import Conv, Spec
 from etude.spaces import Space, describe
 from etude.trees import Tree
@@ -25,32 +26,6 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": ops.gelu,
     "silu": ops.silu,
 }
-
-
-class Parameter(NamedTuple):
-    """One array of a network and how it starts."""
-
-    shape: tuple[int, ...]
-    initializer: str  # fan_in, orthogonal, zeros, or constant: gain / sqrt(fan_in)
-    fan_in: int
-    gain: float
-
-
-class Dense(NamedTuple):
-    """The names of a dense layer's parameters."""
-
-    weight: str
-    bias: str
-    noisy: Noisy | None
-
-
-class Noisy(NamedTuple):
-    """The names of what is added to a dense layer's parameters: trained scales, and the noise that they scale."""
-
-    weight: str
-    bias: str
-    inputs: str
-    units: str
 
 
 class Architecture:
@@ -158,7 +133,7 @@ class Architecture:
         """[B, *outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
         x = self._features(values, observation)
         for layer in self._trunk:
-            x = self._activation(_affine(values, layer, x))
+            x = self._activation(affine(values, layer, x))
         outputs = [self._head(values, head, x) for head in self._heads]
         if len(outputs) == 1:
             return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
@@ -168,8 +143,8 @@ class Architecture:
 
     def _head(self, values: Mapping[str, Any], layers: list[Dense], x: Any) -> Any:
         for layer in layers[:-1]:
-            x = self._activation(_affine(values, layer, x))
-        return _affine(values, layers[-1], x)
+            x = self._activation(affine(values, layer, x))
+        return affine(values, layers[-1], x)
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path)) for path, convert in self._vectors]
@@ -182,42 +157,4 @@ class Architecture:
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""
-        return {name: _draw(parameter, rng) for name, parameter in self.parameters.items()}
-
-
-def _affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
-    """A dense layer. With noise e of inputs and of units, and f(e) = sign(e) sqrt|e|, its weight is
-    `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale * f(e_out)`. Fortunato et al. 2018,
-    arXiv:1706.10295, equations 9 to 11."""
-    weight, bias = values[layer.weight], values[layer.bias]
-    if layer.noisy is not None:
-        noise_in, noise_out = (_rooted(values[name]) for name in (layer.noisy.inputs, layer.noisy.units))
-        weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
-        bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
-    return ops.affine(x, weight, bias)
-
-
-def _rooted(noise: Any) -> Any:
-    return ops.sign(noise) * ops.sqrt(ops.abs(noise))
-
-
-def _draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
-    shape, initializer, fan_in, gain = parameter
-    if initializer == "zeros":
-        return np.zeros(shape, np.float32)
-    if initializer == "constant":
-        return np.full(shape, gain / np.sqrt(fan_in), np.float32)
-    if initializer == "fan_in":
-        limit = gain / np.sqrt(fan_in)
-        return rng.uniform(-limit, limit, shape).astype(np.float32)
-    stack = shape[:-2] if len(shape) == 3 else ()
-    matrices = [_orthogonal(fan_in, shape[-1], rng) for _ in range(int(np.prod(stack, dtype=int)))]
-    return (gain * np.reshape(np.stack(matrices), shape)).astype(np.float32)
-
-
-def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
-    """Saxe et al. 2014, arXiv:1312.6120: orthonormal rows or columns, whichever are fewer."""
-    normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
-    q, r = np.linalg.qr(normal)
-    q = q * np.sign(np.diag(r))
-    return q if rows >= columns else q.T
+        return {name: draw(parameter, rng) for name, parameter in self.parameters.items()}

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from etude.presets.c51 import C51
 from etude.presets.dqn import DQN
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
+from etude.presets.qr_dqn import QR_DQN
+from etude.presets.rainbow import RAINBOW
 from etude.presets.sac import SAC
 
-PRESETS: dict[str, dict[str, Preset]] = {"dqn": DQN, "ppo": PPO, "sac": SAC}
+PRESETS: dict[str, dict[str, Preset]] = {
+    "c51": C51,
+    "dqn": DQN,
+    "ppo": PPO,
+    "qr_dqn": QR_DQN,
+    "rainbow": RAINBOW,
+    "sac": SAC,
+}
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:

@@ -69,7 +69,7 @@ class Buffer:
 
     def add(self, steps: Steps) -> None:
         """Store steps. Their extra `priority` [T, N], where they have it, is reported as the errors of the new rows, but
-        for those that are NaN."""
+        where it is NaN."""
         rows = self.ring.add(steps)
         self.selector.added(self.ring, rows)
         if "priority" in steps.extras:

@@ -104,8 +104,8 @@ class Prioritised:
         self._note(gone)
 
     def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None:
-        """Errors [k, n] and probability ratios [k, n] of rows [k, n], drawn or new: arrays of one shape. Of a row that is
-        there twice, the last ones count.
+        """Errors [k, n] and probability ratios [k, n] of rows [k, n], drawn or new. Of a row drawn twice, the last ones
+        count.
 
         Rows that are no longer stored are passed over. NumericalError, and nothing changed, where a number is NaN or
         infinite in float32.

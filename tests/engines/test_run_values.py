@@ -30,7 +30,9 @@ CONFIGS = {
     "c51": C51Config(**OFF_POLICY, **OFTEN, **SUPPORT, target_every=20, epsilon=0.5),
     "qr_dqn": QRDQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, quantiles=5),
     "qr_dqn-parts": QRDQNConfig(**PARTS, **OFTEN, target_every=20, epsilon=0.5, quantiles=5),
-    "rainbow": RainbowConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True, noisy=0.5)}, **OFTEN, **SUPPORT),
+    "rainbow": RainbowConfig(
+        **{**OFF_POLICY, "network": Mlp((16,), dueling=True, noisy=0.5)}, **OFTEN, **SUPPORT, target_every=20
+    ),
     "apex_dqn": ApexDQNConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True)}, **OFTEN, target_every=20),
     "ppo": PPOConfig(network=Mlp((16,), "tanh"), gamma=GAMMA, learning_rate=1e-2, rollout=50, minibatch=100, epochs=10),
 }

@@ -1,0 +1,74 @@
+"""What layers are made of: parameters and how they start, and the dense layer, noisy or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude import ops
+
+
+class Parameter(NamedTuple):
+    """One array of a network and how it starts."""
+
+    shape: tuple[int, ...]
+    initializer: str  # fan_in, orthogonal, zeros, or constant: gain / sqrt(fan_in)
+    fan_in: int
+    gain: float
+
+
+class Dense(NamedTuple):
+    """The names of a dense layer's parameters."""
+
+    weight: str
+    bias: str
+    noisy: Noisy | None
+
+
+class Noisy(NamedTuple):
+    """The names of what is added to a dense layer's parameters: trained scales, and the noise that they scale."""
+
+    weight: str
+    bias: str
+    inputs: str
+    units: str
+
+
+def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
+    """A dense layer. With noise e of inputs and of units, and f(e) = sign(e) sqrt|e|, its weight is
+    `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale * f(e_out)`. Fortunato et al. 2018,
+    arXiv:1706.10295, equations 9 to 11."""
+    weight, bias = values[layer.weight], values[layer.bias]
+    if layer.noisy is not None:
+        noise_in, noise_out = (_rooted(values[name]) for name in (layer.noisy.inputs, layer.noisy.units))
+        weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
+        bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
+    return ops.affine(x, weight, bias)
+
+
+def _rooted(noise: Any) -> Any:
+    return ops.sign(noise) * ops.sqrt(ops.abs(noise))
+
+
+def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
+    shape, initializer, fan_in, gain = parameter
+    if initializer == "zeros":
+        return np.zeros(shape, np.float32)
+    if initializer == "constant":
+        return np.full(shape, gain / np.sqrt(fan_in), np.float32)
+    if initializer == "fan_in":
+        limit = gain / np.sqrt(fan_in)
+        return rng.uniform(-limit, limit, shape).astype(np.float32)
+    stack = shape[:-2] if len(shape) == 3 else ()
+    matrices = [_orthogonal(fan_in, shape[-1], rng) for _ in range(int(np.prod(stack, dtype=int)))]
+    return (gain * np.reshape(np.stack(matrices), shape)).astype(np.float32)
+
+
+def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
+    """Saxe et al. 2014, arXiv:1312.6120: orthonormal rows or columns, whichever are fewer."""
+    normal = rng.standard_normal((max(rows, columns), min(rows, columns)))
+    q, r = np.linalg.qr(normal)
+    q = q * np.sign(np.diag(r))
+    return q if rows >= columns else q.T

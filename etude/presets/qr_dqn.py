@@ -1,0 +1,31 @@
+"""Presets of QR-DQN. What holds for the presets of DQN against the zoo's holds for these."""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+from etude.schedules import Linear
+
+QR_DQN = {
+    "CartPole-v1": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": Linear(2.3e-3, 0.0),
+            "gamma": 0.99,
+            "double": True,
+            "n_step": 10,
+            "target_every": 128,
+            "epsilon": Linear(1.0, 0.04, 0.16),
+            "quantiles": 10,
+            "batch_size": 64,
+            "replay_size": 100_000,
+            "warmup": 1_000,
+            "learn_every": 256,
+            "updates": 128,
+        },
+        steps=50_000,
+        environments=1,
+        source=ZOO.format("qrdqn", "CartPole-v1") + ". A falling learning rate, a copy for each learning phase, double "
+        "estimation over 10 steps, as in etude's preset of DQN.",
+    ),
+}
