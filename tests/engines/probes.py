@@ -1,7 +1,7 @@
 """Environments whose values and best policies are known, each for one thing that goes wrong.
 
-`known(gamma)` gives [(observation, value of the best policy)], `best` the return of the best policy, or None where every
-policy is as good.
+`known(gamma)` gives [(observation, value of the best policy)], `best` the return of the best policy, or None where
+every policy is as good.
 """
 
 from __future__ import annotations
