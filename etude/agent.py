@@ -44,6 +44,8 @@ class Agent:
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     batch_noise: the same for arrays that a whole batch shares, [*shape].
+    trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
+        number of gradient steps from one time to the next.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -51,10 +53,11 @@ class Agent:
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
     batch_noise: dict[str, tuple[int, ...]]
+    trained_every: dict[str, str]
 
     def __init__(self, config: Any):
         self.config = config
-        self.noise, self.batch_noise = {}, {}
+        self.noise, self.batch_noise, self.trained_every = {}, {}, {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

@@ -22,7 +22,7 @@ from etude.protocols import Explorer
 from etude.schedules import Linear
 from etude.spaces import Box, Spaces
 
-EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
+EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 FITTING: dict[str, tuple[type, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy),
     "actions": (GaussianNoise, Greedy),
@@ -43,7 +43,7 @@ def explorer_for(agent: Agent, given: Explorer | None, total: int, count: int) -
             return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
         return EpsilonGreedy(config.epsilon, total=total)
     if agent.acts_by == "actions":
-        return GaussianNoise(config.exploration_noise, total=total)
+        return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
     return Sample(log_prob=agent.learns_from == "advantages")
 
 
@@ -59,7 +59,7 @@ def stretched(explorer: Any, total: int) -> Any:
 def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
     if given is None:
-        _check_field(agent)
+        _check_fields(agent)
         return
     for explorer in given.explorers if isinstance(given, Each) else (given,):
         if isinstance(explorer, type):
@@ -68,12 +68,12 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
             _check_fit(agent, explorer, spaces)
 
 
-def _check_field(agent: Agent) -> None:
-    field = EXPLORED_BY[agent.acts_by]
-    if field is not None and field not in {each.name for each in dataclasses.fields(agent.config)}:
+def _check_fields(agent: Agent) -> None:
+    missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
+    if missing:
         raise ConfigError(
-            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored by the config's {field}; "
-            f"{type(agent.config).__name__} lacks it. Add the field {field}: float | Linear, or give explorer=."
+            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
+            f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field, or give explorer=."
         )
 
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 from etude.agent import Agent
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.c51 import C51, C51Config
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "apex_dqn": (DQN, ApexDQNConfig),
     "c51": (C51, C51Config),
+    "ddpg": (DDPG, DDPGConfig),
+    "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "ppo": (PPO, PPOConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "rainbow": (C51, RainbowConfig),
     "sac": (SAC, SACConfig),
+    "td3": (TD3, TD3Config),
 }
 
 

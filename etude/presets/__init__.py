@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from etude.presets.c51 import C51
+from etude.presets.ddpg import DDPG
+from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
 from etude.presets.sac import SAC
+from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "c51": C51,
+    "ddpg": DDPG,
+    "discrete_sac": DISCRETE_SAC,
     "dqn": DQN,
     "ppo": PPO,
     "qr_dqn": QR_DQN,
     "rainbow": RAINBOW,
     "sac": SAC,
+    "td3": TD3,
 }
 
 

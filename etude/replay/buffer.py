@@ -68,8 +68,8 @@ class Buffer:
         self.view.adjust(hyper)
 
     def add(self, steps: Steps) -> None:
-        """Store steps. Their extra `priority` [T, N], where they have it, is reported as the errors of the new rows, but
-        where it is NaN."""
+        """Store steps. Their extra `priority` [T, N], where they have it, is reported as the errors of the new rows,
+        but where it is NaN."""
         rows = self.ring.add(steps)
         self.selector.added(self.ring, rows)
         if "priority" in steps.extras:

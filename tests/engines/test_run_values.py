@@ -33,7 +33,9 @@ CONFIGS = {
     "rainbow": RainbowConfig(
         **{**OFF_POLICY, "network": Mlp((16,), dueling=True, noisy=0.5)}, **OFTEN, **SUPPORT, target_every=20
     ),
-    "apex_dqn": ApexDQNConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True)}, **OFTEN, target_every=20),
+    "apex_dqn": ApexDQNConfig(
+        **{**OFF_POLICY, "network": Mlp((16,), dueling=True)}, **OFTEN, target_every=20, n_step=1
+    ),
     "ppo": PPOConfig(network=Mlp((16,), "tanh"), gamma=GAMMA, learning_rate=1e-2, rollout=50, minibatch=100, epochs=10),
 }
 ONE_STEP = ("dqn", "sac", "ppo", "c51", "qr_dqn")

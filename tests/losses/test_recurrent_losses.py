@@ -17,6 +17,7 @@ def test_values_come_back_from_the_other_scale_in_float32(epsilon):
 def test_the_scale_is_that_of_the_paper_and_keeps_signs():
     x = VALUES.astype(np.float64)
     np.testing.assert_allclose(rescaled(x), np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1) + 1e-3 * x, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(rescaled(VALUES), rescaled(x), rtol=1e-6)
     assert rescaled(np.float32([0.0])) == 0
     assert unscaled(np.float32([0.0])) == 0
     assert (np.diff(rescaled(np.sort(VALUES))) > 0).all()
