@@ -56,6 +56,8 @@ TABLE = (
     Row("c51", "CartPole-v1", 475),
     Row("qr_dqn", "CartPole-v1", 475),
     Row("rainbow", "CartPole-v1", 475),
+    Row("qr_dqn", "Acrobot-v1", -75),
+    Row("rainbow", "LunarLander-v3", 192),
 )
 MORE = (
     Row("ppo", "Pendulum-v1", None),

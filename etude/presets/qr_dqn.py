@@ -28,4 +28,22 @@ QR_DQN = {
         source=ZOO.format("qrdqn", "CartPole-v1") + ". A falling learning rate, a copy for each learning phase, double "
         "estimation over 10 steps, as in etude's preset of DQN.",
     ),
+    "Acrobot-v1": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": Linear(6.3e-4, 0.0),
+            "gamma": 0.99,
+            "quantiles": 25,
+            "target_every": 250,
+            "epsilon": Linear(1.0, 0.1, 0.12),
+            "batch_size": 128,
+            "replay_size": 50_000,
+            "warmup": 0,
+            "learn_every": 4,
+            "updates": 4,
+        },
+        steps=100_000,
+        environments=1,
+        source=ZOO.format("qrdqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps.",
+    ),
 }

@@ -28,4 +28,25 @@ RAINBOW = {
         source=ZOO.format("dqn", "CartPole-v1") + ", as in etude's preset of DQN; the zoo has no Rainbow. Returns lie "
         "between 0 and 1 / (1 - gamma).",
     ),
+    "LunarLander-v3": Preset(
+        config={
+            "network": Mlp((128, 128), dueling=True, noisy=0.1),
+            "learning_rate": Linear(6.3e-4, 0.0),
+            "gamma": 0.99,
+            "n_step": 3,
+            "target_every": 250,
+            "epsilon": Linear(1.0, 0.1, 0.12),
+            "lowest": -200.0,
+            "highest": 200.0,
+            "batch_size": 64,
+            "replay_size": 50_000,
+            "warmup": 0,
+            "learn_every": 4,
+            "updates": 4,
+        },
+        steps=100_000,
+        environments=1,
+        source=ZOO.format("dqn", "LunarLander-v3") + ", as in etude's preset of DQN, with smaller layers and batches; "
+        "the zoo has no Rainbow. Epsilon as with DQN, and a fifth of the paper's noise.",
+    ),
 }
