@@ -6,7 +6,7 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
-from etude.networks import Conv, Mlp, lagged
+from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
 from etude.schedules import Linear
@@ -16,5 +16,5 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig",
-    "RL_pytorch", "Run", "SACConfig", "Setup", "lagged", "load", "report",
+    "RL_pytorch", "Recurrent", "Run", "SACConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from etude.errors import ConfigError
 
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 INITIALIZERS = ("fan_in", "orthogonal")
+CELLS = ("gru", "lstm")
 
 
 def _check(spec: Mlp | Conv) -> None:
@@ -47,4 +48,23 @@ class Conv:
         _check(self)
 
 
-Spec = Mlp | Conv
+@dataclass(frozen=True)
+class Recurrent:
+    """Layers over what is observed, a cell that remembers what came before in the episode, dense layers over what it
+    gives. Needs an algorithm that keeps memories and learns from sequences, such as r2d2."""
+
+    before: Mlp | Conv = Mlp((64,))  # its last hidden layer feeds the cell
+    units: int = 64
+    cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
+    widths: tuple[int, ...] = ()  # hidden layers after the cell, with the activation and initializer of `before`
+
+    def __post_init__(self) -> None:
+        if self.cell not in CELLS:
+            raise ConfigError(f"Recurrent: unknown cell {self.cell!r}; expected one of {', '.join(CELLS)}.")
+        if any(int(width) < 1 for width in (self.units, *self.widths)):
+            raise ConfigError(
+                f"Recurrent: every layer needs at least one unit; got units {self.units}, widths {self.widths}."
+            )
+
+
+Spec = Mlp | Conv | Recurrent
