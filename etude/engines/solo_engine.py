@@ -121,6 +121,8 @@ class SoloBackend(Protocol):
 class SoloEngine:
     """Evaluates and trains one object; see `solo_engine`."""
 
+    memory = 0
+
     def __init__(self, agent: Any, calling: Calling, backend: SoloBackend):
         self.agent, self.spaces, self._calling, self._backend = agent, calling.spaces, calling, backend
         self.name, self.device = backend.name, backend.device
@@ -134,7 +136,7 @@ class SoloEngine:
         """Leave other processes their cores, where the framework can be told: torch can."""
         self._backend.busy = busy
 
-    def act(self, observation: Tree) -> Any:
+    def act(self, observation: Tree, memory: None = None) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
         return self._backend.act(self._calling.present(observation))
 

@@ -58,7 +58,8 @@ class Lstm:
     """Long short-term memory with a forget gate, whose bias starts at 1. Hochreiter & Schmidhuber 1997,
     doi:10.1162/neco.1997.9.8.1735; Gers et al. 2000, doi:10.1162/089976600300015015; Jozefowicz et al. 2015, PMLR 37.
 
-    Gates in the order input, forget, cell, output; a memory is the output and, after it, the cell. Arguments: see `Gru`.
+    Gates in the order input, forget, cell, output; a memory is the output and, after it, the cell. Arguments as of
+    `Gru`.
     """
 
     def __init__(self, inputs: int, units: int, initializer: str):

@@ -48,6 +48,8 @@ class DenseActor:
     weights: by the names that the layers use. present: what the first layer gets of an observation; picklable.
     """
 
+    memory = 0
+
     def __init__(self, layers: Sequence[Layer], weights: Weights, present: Callable[[Tree], Any]):
         self.layers, self._present = tuple(layers), present
         affine = [layer for layer in self.layers if isinstance(layer, Affine)]
@@ -55,7 +57,7 @@ class DenseActor:
         self._weights = {name: np.array(weights[name], np.float32) for name in self.names}
         self._prepared = self._prepare()
 
-    def act(self, observation: Tree) -> np.ndarray:
+    def act(self, observation: Tree, memory: None = None) -> np.ndarray:
         """What the chain makes of observations [N, ...]: [N, outputs] float32. A row's bits do not depend on N."""
         x = self._present(observation)
         if x.dtype != np.float32:
