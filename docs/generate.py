@@ -2,11 +2,13 @@
 
 can_i_use.md      from the algorithms and the list that the engines' contract tests run through
 benchmarks.md     from benchmarks/*.json, where there are some
-algorithms/*.md   the presets, from the code, and the results, from benchmarks/learning.json
+algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import re
 import sys
@@ -164,6 +166,33 @@ def _rollouts() -> str:
 
 _OVERLAP = {True: "yes", False: "refused"}
 _LOCKSTEP = "workers step, the engine acts for all of them at once"
+
+
+# -- configs -----------------------------------------------------------------------------------------------------------
+
+
+def config(algorithm: str) -> str:
+    """The fields of an algorithm's config: its own first, then those that it shares with others."""
+    kind = ALGORITHMS[algorithm][1]
+    meaning = told_in_code(kind)
+    own = list(kind.__annotations__)
+    shared = [field.name for field in dataclasses.fields(kind) if field.name not in own]
+    default = kind()
+    rows = [[f"`{name}`", f"`{_literal(getattr(default, name))}`", meaning[name]] for name in (*own, *shared)]
+    return table(["field", "default", "meaning"], rows)
+
+
+def told_in_code(kind: type) -> dict[str, str]:
+    """What the comments say of each field; a field that is only given another default means what it meant before."""
+    told: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        lines = re.findall(r"^    (\w+): .*?(?:  # (.*))?$", inspect.getsource(base), re.MULTILINE)
+        told |= {name: comment for name, comment in lines if comment}
+    return told
+
+
+def _literal(value: Any) -> str:
+    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
 
 
 # -- presets -----------------------------------------------------------------------------------------------------------
@@ -336,7 +365,8 @@ def pages(measured: bool = True) -> dict[Path, str]:
         found[HERE / "benchmarks.md"] = benchmarks()
     for name in ALGORITHMS:
         path = HERE / "algorithms" / f"{name}.md"
-        text = filled(path.read_text(encoding="utf-8"), "presets", presets(name))
+        text = filled(path.read_text(encoding="utf-8"), "config", config(name))
+        text = filled(text, "presets", presets(name))
         found[path] = filled(text, "results", learning(name)) if measured else text
     return found
 

@@ -6,6 +6,7 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
+from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
@@ -15,6 +16,7 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp", "PPOConfig",
-    "RL_pytorch", "Recurrent", "Run", "SACConfig", "Setup", "lagged", "load", "report",
+    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
+    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Recurrent", "Run", "SACConfig", "Setup", "lagged",
+    "load", "report",
 ]  # fmt: skip

@@ -5,12 +5,19 @@ An agent never saves, plots, steps an environment or holds replay.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from etude.data import Batch
 from etude.networks import Maker
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
 from etude.trees import Tree
+
+ActsBy = Literal["values", "actions", "distribution"]
+"""Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
+or a distribution that is sampled."""
+
+LearnsFrom = Literal["transitions", "advantages"]
+"""Replayed transitions; or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
 
 
 class Loss:
@@ -32,12 +39,14 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass. Its float fields, and those that `lagged` names, may change while a run goes on: inside
+    config: a frozen dataclass, derived from `OffPolicyConfig` or `OnPolicyConfig`, which say when a run learns from how
+        much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     """
 
-    on_policy: ClassVar[bool] = False  # learns only from what its present policy has just done
+    acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
+    learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
 
@@ -50,8 +59,8 @@ class Agent:
         raise NotImplementedError
 
     def act(self, observation: Tree) -> Any:
-        """What the explorer turns into actions, for [N, ...] observations: action values [N, n], a distribution, or
-        actions."""
+        """What the explorer turns into actions, for [N, ...] observations: action values [N, n], or a distribution,
+        `Deterministic` where noise is added to actions. See `acts_by`."""
         raise NotImplementedError
 
     def value(self, observation: Tree) -> Any:

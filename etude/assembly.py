@@ -13,24 +13,22 @@ import numpy as np
 from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
+from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
-from etude.explore import EpsilonGreedy, Sample
+from etude.explore import EpsilonGreedy, GaussianNoise, Sample
 from etude.networks import Conv
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Rollout
-from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Ring, Uniform
+from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Prioritised, Ring, Selector, Uniform, View
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
-from etude.spaces import Discrete, Spaces, zeros
+from etude.spaces import Spaces, zeros
 
-# The fields of a config that are read here and in `learner`, besides those that an agent reads itself.
-FIELDS = ["learning_rate", "optimizer", "gamma", "normalize_reward"]
-ON_POLICY_FIELDS = ["lambda_", "rollout", "minibatch", "epochs"]
-OFF_POLICY_FIELDS = ["n_step", "replay_size", "batch_size", "warmup", "learn_every", "updates"]
+EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
@@ -77,19 +75,22 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             agent = kind(dataclasses.replace(agent.config, network=Conv()))
     check_spaces(agent, spaces)
-    _check_fields(agent, spaces)
+    _check_config(agent)
     return name, agent
 
 
-def _check_fields(agent: Agent, spaces: Spaces) -> None:
-    wanted = FIELDS + (ON_POLICY_FIELDS if agent.on_policy else OFF_POLICY_FIELDS)
-    if isinstance(spaces.action, Discrete) and not agent.on_policy:
-        wanted = [*wanted, "epsilon"]
-    missing = sorted(set(wanted) - {field.name for field in dataclasses.fields(agent.config)})
-    if missing:
+def _check_config(agent: Agent) -> None:
+    base = OffPolicyConfig if agent.learns_from == "transitions" else OnPolicyConfig
+    if not isinstance(agent.config, base):
         raise ConfigError(
-            f"{type(agent.config).__name__} lacks {', '.join(missing)}, which a run of {type(agent).__name__} reads. "
-            "Add these fields, or derive the config from one that has them, such as DQNConfig or PPOConfig."
+            f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
+            f"{base.__name__}. Derive its config from etude.{base.__name__}, or from that of an algorithm."
+        )
+    field = EXPLORED_BY[agent.acts_by]
+    if field is not None and field not in {each.name for each in dataclasses.fields(agent.config)}:
+        raise ConfigError(
+            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored by the config's {field}; "
+            f"{type(agent.config).__name__} lacks it. Add the field {field}: float | Linear."
         )
 
 
@@ -124,14 +125,16 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     if setup.environments is not None:
         return setup.environments
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    return max(preset.environments if preset else (8 if agent.on_policy else 1), setup.workers)
+    return max(preset.environments if preset else (8 if isinstance(agent.config, OnPolicyConfig) else 1), setup.workers)
 
 
-def explorer_for(agent: Agent, spaces: Spaces, total: int) -> Explorer:
-    """What explores where nothing else is asked for: epsilon-greedy over action values, samples of distributions."""
-    if isinstance(spaces.action, Discrete) and not agent.on_policy:
+def explorer_for(agent: Agent, total: int) -> Explorer:
+    """What explores where nothing else is asked for."""
+    if agent.acts_by == "values":
         return EpsilonGreedy(agent.config.epsilon, total=total)
-    return Sample(log_prob=agent.on_policy)
+    if agent.acts_by == "actions":
+        return GaussianNoise(agent.config.exploration_noise, total=total)
+    return Sample(log_prob=agent.learns_from == "advantages")
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
@@ -157,13 +160,24 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
     """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
-    config, spaces = agent.config, engine.spaces
-    rng = generator(seed, "replay")
-    if agent.on_policy:
-        ring = Ring(spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
-        return Buffer(ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value), rng)
-    view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
-    return Buffer(Ring(spaces, config.replay_size, count, {}, folder=folder), Uniform(), view, rng)
+    make = {"transitions": _transitions, "advantages": _advantages}[agent.learns_from]
+    return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
+
+
+Parts = tuple[Ring, Selector, View]
+
+
+def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    config = agent.config
+    ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
+    selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
+    return ring, selector, OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+
+
+def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    config = agent.config
+    ring = Ring(engine.spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
+    return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from etude import assembly, trees
 from etude.agent import Agent
+from etude.cycles import cycle_for
 from etude.data import Chunk, Steps
 from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
+from etude.progress import Progress
 from etude.protocols import Engine, Weights
 from etude.schedules import at
 from etude.spaces import Spaces, zeros
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
-
-
-@dataclass
-class Progress:
-    """What a run counts. All of it is in its checkpoints."""
-
-    step: int = 0  # environment steps
-    total: int = 0  # environment steps that the schedules are stretched over
-    updates: int = 0  # gradient steps
-    phases: int = 0  # off-policy: learning phases that were due so far, those of the warm-up included
-    episodes: int = 0
-    best: float | None = None  # the highest mean return of an evaluation
-    seconds: float = 0.0
 
 
 class Learner:
@@ -40,6 +29,7 @@ class Learner:
     def __init__(self, agent: Agent, engine: Engine, seed: int, count: int, folder: str | None = None):
         self.agent, self.engine, self.count = agent, engine, count
         self.progress = Progress()
+        self.cycle = cycle_for(agent.config, count)
         self.replay = assembly.replay_for(agent, engine, seed, count, folder)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
@@ -50,14 +40,10 @@ class Learner:
 
         after: time steps that are collected before.
         """
-        config = self.agent.config
         if left < self.count:
             return Chunk(1, left)
-        if self.agent.on_policy:
-            wanted = config.rollout - (len(self.replay) // self.count + after) % config.rollout
-        else:
-            to_next_phase = config.learn_every - (self.progress.step + after * self.count) % config.learn_every
-            wanted = -(-to_next_phase // self.count)
+        ahead = after * self.count
+        wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
         return Chunk(min(wanted, left // self.count))
 
     def take(self, steps: Steps) -> None:
@@ -71,31 +57,19 @@ class Learner:
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
-        config, began = self.agent.config, time.perf_counter()
-        if self.agent.on_policy:
-            rows = config.rollout * self.count
-            size = min(config.minibatch, rows)
-            gradient_steps = config.epochs * (rows // size) if self.replay.full else 0
-        else:
-            size, gradient_steps = config.batch_size, self._due()
+        began = time.perf_counter()
+        gradient_steps, size = self.cycle.due(self.progress, self.replay)
         if not gradient_steps:
             return None
         losses, metrics = self._learn(gradient_steps, size)
-        if self.agent.on_policy:
-            self.replay.clear()
+        self.cycle.learned(self.replay)
         self.progress.updates += gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 
-    def _due(self) -> int:
-        config, progress = self.agent.config, self.progress
-        phases = progress.step // config.learn_every
-        due, progress.phases = phases - progress.phases, phases
-        return due * config.updates if progress.step >= config.warmup else 0
-
     def _learn(self, gradient_steps: int, size: int) -> tuple[dict[str, float], dict[str, float]]:
-        hyper, view = self.hyper(), self.replay.view
-        view.adjust(hyper)
-        view.reward_scale = 1.0 if self.scale is None else self.scale.factor
+        hyper = self.hyper()
+        self.replay.adjust(hyper)
+        self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
         for k in _portions(gradient_steps, max(1, BATCH_BYTES // (size * _row_bytes(self.engine.spaces)))):
@@ -126,8 +100,12 @@ class Learner:
         return True
 
     def acting_weights(self) -> Weights:
-        """What rollouts need to act; nothing where the engine itself acts."""
+        """What acting needs; nothing where the engine itself acts."""
         return self.engine.weights(self._acting)
+
+    def exploring_weights(self) -> Weights:
+        """What rollouts act with."""
+        return self.acting_weights()
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""

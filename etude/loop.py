@@ -11,7 +11,7 @@ from etude.collection import Collection
 from etude.data import Chunk, Steps
 from etude.errors import EnvironmentFault
 from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
-from etude.learner import Progress
+from etude.progress import Progress
 from etude.protocols import Weights
 
 
@@ -33,8 +33,8 @@ class Learning(Protocol):
     def follow_moments(self, steps: Steps) -> bool:
         """Take collected observations into the normaliser, after learning; whether there is one."""
 
-    def acting_weights(self) -> Weights:
-        """What rollouts need to act."""
+    def exploring_weights(self) -> Weights:
+        """What rollouts act with."""
 
 
 class Loop:
@@ -76,7 +76,7 @@ class Loop:
         progress = self._learner.progress
         self._stop, self._saved, self._clock, self._whole = None, self.step, time.perf_counter(), True
         try:
-            self._collection.open(progress.total, self._learner.acting_weights())
+            self._collection.open(progress.total, self._learner.exploring_weights())
             reason = yield from self._until(end, plan)
         except (EnvironmentFault, KeyboardInterrupt):
             if self._whole and self.step != self._saved:
@@ -115,7 +115,7 @@ class Loop:
         learned = learner.learn_if_due()
         moved = [learner.follow_moments(steps) for steps in parts]
         if any(moved) or learned is not None:
-            collection.load(learner.acting_weights())
+            collection.load(learner.exploring_weights())
         self._whole = True
         warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
         episodes = tuple(end for steps in parts for end in steps.episodes)

@@ -154,8 +154,14 @@ class Replay(Protocol):
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
 
+    def adjust(self, hyper: dict[str, float]) -> None:
+        """Take over the present values of the hyperparameters that sampling depends on."""
+
     def trim(self, keep: int) -> None:
         """Forget all but the newest `keep` rows, counted over all columns."""
+
+    def clear(self) -> None:
+        """Forget all rows."""
 
     def __len__(self) -> int: ...
 

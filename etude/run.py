@@ -68,7 +68,7 @@ class Run:
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
-        make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
+        make_explorer = functools.partial(assembly.explorer_for, self.agent)
         make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
         self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
         self._loop = Loop(self.learner, self._collection, self.setup.overlap, self._save, self._evaluated)

@@ -11,10 +11,10 @@ from typing import Any
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
+from etude.config import OffPolicyConfig
 from etude.data import Batch
 from etude.losses.value import double_q, huber, q_learning
-from etude.networks import Maker, Mlp, Spec, lagged
-from etude.optimizers import Adam
+from etude.networks import Maker, lagged
 from etude.schedules import Linear
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -23,35 +23,26 @@ NEVER = -1e9  # the value of an action that the mask forbids
 
 
 @dataclass(frozen=True)
-class DQNConfig:
-    """Hyperparameters of DQN. All cadences count environment steps, but for `target_every`."""
+class DQNConfig(OffPolicyConfig):
+    """Hyperparameters of DQN, besides those of every off-policy algorithm."""
 
-    network: Spec = Mlp((64, 64))  # or a function that returns your own torch.nn.Module or keras.Model
     learning_rate: float | Linear = 1e-3
-    gamma: float = 0.99
+    learn_every: int = 4
+    max_gradient_norm: float | None = 10.0
     double: bool = True  # choose the next action with the online network, value it with the lagged one
     target_every: int = 500  # gradient steps between two copies into the lagged network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
-    batch_size: int = 64
-    replay_size: int = 100_000  # transitions kept
-    warmup: int = 1_000  # steps collected before the first learning
-    learn_every: int = 4  # steps between two learning phases
-    updates: int = 1  # gradient steps in a learning phase
-    n_step: int = 1
-    max_gradient_norm: float | None = 10.0
-    normalize_observation: bool = False
-    normalize_reward: bool = False
-    optimizer: Adam = Adam()
 
     def __post_init__(self) -> None:
-        checks.fractions(self, "gamma", "epsilon")
-        checks.not_negative(self, "learning_rate", "warmup")
-        checks.counts(self, "target_every", "batch_size", "replay_size", "learn_every", "updates", "n_step")
+        super().__post_init__()
+        checks.fractions(self, "epsilon")
+        checks.counts(self, "target_every")
 
 
 class DQN(Agent):
     """Values of every action, trained towards the reward and the discounted value of the best next action."""
 
+    acts_by = "values"
     actions = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -7,12 +7,13 @@ Schulman et al. 2016, arXiv:1506.02438. Details as in Huang et al. 2022, "The 37
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
+from etude.config import OnPolicyConfig
 from etude.data import Batch
 from etude.losses.distributions import Categorical, Gaussian, MultiCategorical
 from etude.losses.policy import ppo_clip, standardise
@@ -26,36 +27,28 @@ NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 @dataclass(frozen=True)
-class PPOConfig:
-    """Hyperparameters of PPO."""
+class PPOConfig(OnPolicyConfig):
+    """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic
-    learning_rate: float | Linear = 3e-4
-    gamma: float = 0.99
-    lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
-    clip: float | Linear = 0.2
-    entropy: float | Linear = 0.0  # cost of certainty
-    value_cost: float = 0.5
-    rollout: int = 128  # time steps of every environment between two learning phases
-    minibatch: int = 256
-    epochs: int = 4  # passes over the rollout in a learning phase
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 within each minibatch
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    epochs: int = 4
     max_gradient_norm: float | None = 0.5
-    initial_log_std: float = 0.0  # of the policy for Box actions, in the canonical range [-1, 1]
-    normalize_observation: bool = False
-    normalize_reward: bool = False
     optimizer: Adam = Adam(epsilon=1e-5)
+    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    entropy: float | Linear = 0.0  # what entropy is worth in the loss
+    value_cost: float = 0.5  # weight of the critic's loss
+    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
-        checks.fractions(self, "gamma", "lambda_")
-        checks.not_negative(self, "learning_rate", "clip", "value_cost")
-        checks.counts(self, "rollout", "minibatch", "epochs")
+        super().__post_init__()
+        checks.not_negative(self, "clip", "value_cost")
 
 
 class PPO(Agent):
     """A policy that is moved, at most by a clipped ratio, towards the actions that were better than expected."""
 
-    on_policy: ClassVar[bool] = True
+    learns_from = "advantages"
     actions = (Discrete, MultiDiscrete, Box)
 
     def build(self, make: Maker, spaces: Spaces) -> None:

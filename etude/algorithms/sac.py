@@ -12,13 +12,12 @@ import numpy as np
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
+from etude.config import OffPolicyConfig
 from etude.data import Batch
 from etude.losses.distributions import TanhGaussian
 from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
 from etude.losses.value import squared
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.optimizers import Adam
-from etude.schedules import Linear
 from etude.spaces import Box, Spaces
 from etude.trees import Tree
 
@@ -26,31 +25,22 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
 
 @dataclass(frozen=True)
-class SACConfig:
-    """Hyperparameters of SAC. All cadences count environment steps."""
+class SACConfig(OffPolicyConfig):
+    """Hyperparameters of SAC, besides those of every off-policy algorithm."""
 
     network: Spec = Mlp((256, 256))  # of the actor, and of each critic
-    learning_rate: float | Linear = 3e-4
-    gamma: float = 0.99
-    tau: float = 0.005  # how fast the lagged critics follow
-    temperature: float = 1.0  # the price of certainty; where it is learned, its first value
-    learn_temperature: bool = True
-    target_entropy: float | None = None  # what the temperature is learned for; None: minus the number of actions
     batch_size: int = 256
-    replay_size: int = 1_000_000  # transitions kept
-    warmup: int = 100  # steps collected before the first learning
-    learn_every: int = 1  # steps between two learning phases
-    updates: int = 1  # gradient steps in a learning phase
-    n_step: int = 1
-    max_gradient_norm: float | None = None
-    normalize_observation: bool = False
-    normalize_reward: bool = False
-    optimizer: Adam = Adam()
+    replay_size: int = 1_000_000
+    warmup: int = 100
+    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+    temperature: float = 1.0  # the price of certainty; where it is learned, its first value
+    learn_temperature: bool = True  # whether it is learned
+    target_entropy: float | None = None  # what it is learned for, in nats; None: minus the size of an action
 
     def __post_init__(self) -> None:
-        checks.fractions(self, "gamma", "tau")
-        checks.not_negative(self, "learning_rate", "temperature", "warmup")
-        checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+        super().__post_init__()
+        checks.fractions(self, "tau")
+        checks.not_negative(self, "temperature")
 
 
 class SAC(Agent):

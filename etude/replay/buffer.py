@@ -32,6 +32,8 @@ class View(Protocol):
 class Selector(Protocol):
     """See `selectors`."""
 
+    def adjust(self, hyper: Mapping[str, float]) -> None: ...
+
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
 
     def added(self, ring: Ring, rows: Where) -> None: ...
@@ -59,6 +61,11 @@ class Buffer:
     def full(self) -> bool:
         """Whether every column is: a rollout is complete, or old rows are being overwritten."""
         return self.ring.full
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present values of the hyperparameters that the selector and the view depend on."""
+        self.selector.adjust(hyper)
+        self.view.adjust(hyper)
 
     def add(self, steps: Steps) -> None:
         self.selector.added(self.ring, self.ring.add(steps))

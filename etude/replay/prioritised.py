@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,10 @@ class Prioritised:
         self._alpha = alpha  # of the priorities in the tree
         self._changed: list[np.ndarray] = []  # rows whose priorities in the tree are out of date
         self._changes = 0  # how many they are
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present exponents."""
+        self.alpha, self.beta = hyper["priority_exponent"], hyper["importance_exponent"]
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
         """Flat rows [k, n] and importance weights [k, n]."""

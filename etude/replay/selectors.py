@@ -1,13 +1,15 @@
 """Which rows of a ring make up the batches.
 
-`select(ring, k, n, rng)` returns flat rows [k, n] and importance weights [k, n]. `added(ring, rows)` is told the rows
-just written, after which `ring.vacant()` holds those that fell off the ends of the columns; `removed(ring, rows)` those
-that were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of drawn rows.
+`adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
+[k, n]. `added(ring, rows)` is told the rows just written, after which `ring.vacant()` holds those that fell off the
+ends of the columns; `removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the
+errors, and probability ratios, [k, n] of drawn rows.
 The selectors here need none of that: see `prioritised` for one that does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,10 @@ from etude.replay.ring import Ring
 Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] float32
 
 
-class Uniform:
-    """Every stored row with the same probability, with replacement."""
+class Unprioritised:
+    """What selectors have in common that need not know which rows came, went or surprised."""
 
-    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
-        return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
+    def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 
@@ -37,7 +38,14 @@ class Uniform:
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-class Recent:
+class Uniform(Unprioritised):
+    """Every stored row with the same probability, with replacement."""
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
+
+
+class Recent(Unprioritised):
     """The newest `window` rows, counted over all columns, with the same probability, with replacement."""
 
     def __init__(self, window: int):
@@ -49,19 +57,8 @@ class Recent:
         newest = np.minimum(ring.filled, max(1, self.window // ring.environments))
         return ring.locate(rng.integers(0, newest.sum(), (k, n)), newest), np.ones((k, n), np.float32)
 
-    def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def removed(self, ring: Ring, rows: Where) -> None: ...
-
-    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
-class Passes:
+class Passes(Unprioritised):
     """Shuffled passes over all rows that go on from call to call. A new one begins where a pass is through, or rows
     came or went since the last call; the few rows that would make a smaller last batch sit out. ConfigError if there
     are fewer rows than a batch has.
@@ -91,19 +88,8 @@ class Passes:
             wanted -= batches
         return ring.locate(np.concatenate(parts).reshape(k, n)), np.ones((k, n), np.float32)
 
-    def added(self, ring: Ring, rows: Where) -> None: ...
 
-    def removed(self, ring: Ring, rows: Where) -> None: ...
-
-    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
-class Epochs:
+class Epochs(Unprioritised):
     """Shuffled passes over all rows, for on-policy learning. Each pass is a new permutation, cut into `len(ring) // n`
     batches; the few rows that would make a smaller last one sit out that pass. ConfigError if there are fewer."""
 
@@ -117,14 +103,3 @@ class Epochs:
         passes = [rng.permutation(len(ring))[: per_pass * n] for _ in range(-(-k // per_pass))]
         positions = np.concatenate(passes)[: k * n].reshape(k, n)
         return ring.locate(positions), np.ones((k, n), np.float32)
-
-    def added(self, ring: Ring, rows: Where) -> None: ...
-
-    def removed(self, ring: Ring, rows: Where) -> None: ...
-
-    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...

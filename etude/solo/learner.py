@@ -140,7 +140,7 @@ class EpisodeLearner:
         """There is no normaliser."""
         return False
 
-    def acting_weights(self) -> Weights:
+    def exploring_weights(self) -> Weights:
         """What workers need to act; nothing where this process acts for them."""
         actor = self.engine.actor()
         return {} if actor is None else self.engine.weights(actor.names)

@@ -147,6 +147,7 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
 def test_every_config_field_is_told_with_its_default(algorithm):
     _, config = ALGORITHMS[algorithm]
     rows = table(section(ROOT / "docs" / "algorithms" / f"{algorithm}.md", "Config"))
+    assert all(meaning.strip() for *_, meaning in rows)
     told = {quoted(name)[0]: _value(default) for name, default, _ in rows}
     assert told == {field.name: getattr(config(), field.name) for field in dataclasses.fields(config)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from etude import Adam, Conv, DQNConfig, Mlp, PPOConfig, SACConfig, trees
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
+from etude.schedules import Linear, at
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
@@ -33,16 +35,12 @@ class Case:
         return find(self.algorithm)[0](self.config)
 
     def hyper(self, **changes: float) -> dict[str, float]:
-        found = {
-            "learning_rate": 1e-3,
-            "gamma": 0.9,
-            "target_every": 3,
-            "epsilon": 0.1,
-            "tau": 0.05,
-            "temperature": 0.5,
-        }
-        found |= {"lambda_": 0.9, "clip": 0.2, "entropy": 0.01, "value_cost": 0.5, "initial_log_std": 0.0}
-        return found | {"max_gradient_norm": 0.5, "target_entropy": -2.0} | changes
+        """What the config says, but for some numbers that make a few gradient steps tell more."""
+        values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
+        found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, int | float | Linear)}
+        found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
+        found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5, "target_entropy": -2.0}
+        return found | changes
 
 
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
@@ -99,7 +97,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     if spaces.masked:
         action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
     normal = lambda: rng.standard_normal((k, n)).astype(np.float32)  # noqa: E731
-    on_policy = case.agent().on_policy
+    on_policy = case.agent().learns_from == "advantages"
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
     return Batch(
         observation=observation,

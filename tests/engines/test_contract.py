@@ -62,7 +62,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     assert last.losses[name] < first.losses[name]
     assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
     assert last.steps == 2
-    if not case.agent().on_policy:
+    if case.agent().learns_from == "transitions":
         assert last.td_error.shape == (2, 16)
 
 
@@ -161,7 +161,7 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
     for mine, theirs in zip(_arrays(actor.act(observation)), _arrays(engine.act(observation)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-    if case.agent().on_policy:
+    if case.agent().learns_from == "advantages":
         np.testing.assert_allclose(actor.value(observation), engine.value(observation), rtol=1e-4, atol=1e-5)
 
 

@@ -12,12 +12,12 @@ import pytest
 ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {
-    0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json",
+    0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json progress",
     1: "ops losses",
     2: "networks explore replay adapt offline",
-    3: "agent engines algorithms presets",
+    3: "agent config engines algorithms presets",
     4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop",
+    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -26,10 +26,12 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("losses", "ops"),
     ("engines", "agent"),
     ("algorithms", "agent"),
+    ("algorithms", "config"),
     ("rollout", "envs"),
     ("run", "assembly"),
     ("run", "learner"),
     ("learner", "assembly"),
+    ("learner", "cycles"),
     ("run", "evaluate"),
     ("run", "checkpoint"),
     ("run", "run_directory"),

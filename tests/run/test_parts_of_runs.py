@@ -11,7 +11,7 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Agent, Conv, DQNConfig, Linear, Mlp, Run, assembly, checkpoint
+from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Run, assembly, checkpoint
 from etude.errors import ConfigError
 from etude.events import Collected, Learned, Saved, Warned
 from etude.run import from_state
@@ -143,17 +143,38 @@ def test_overlap_is_refused_where_workers_cannot_act():
 
 
 @dataclasses.dataclass(frozen=True)
-class TooLittle:
+class Bare:
     learning_rate: float = 1e-3
     gamma: float = 0.9
 
 
-def test_a_config_that_lacks_what_a_run_reads_is_refused_by_field():
+def test_a_config_that_does_not_say_when_to_learn_is_refused():
     class OwnAgent(Agent):
         pass
 
-    with pytest.raises(ConfigError, match="TooLittle lacks batch_size, epsilon, learn_every.*OwnAgent"):
-        Run(OwnAgent(TooLittle()), "CartPole-v1")
+    with pytest.raises(ConfigError, match="OwnAgent learns from transitions, and Bare is no OffPolicyConfig"):
+        Run(OwnAgent(Bare()), "CartPole-v1")
+    with pytest.raises(ConfigError, match="OwnAgent learns from transitions, and PPOConfig is no OffPolicyConfig"):
+        Run(OwnAgent(PPOConfig()), "CartPole-v1")
+
+
+def test_a_config_that_does_not_say_how_to_explore_is_refused():
+    class OwnAgent(Agent):
+        acts_by = "values"
+
+    with pytest.raises(ConfigError, match="explored by the config's epsilon; OffPolicyConfig lacks it"):
+        Run(OwnAgent(OffPolicyConfig()), "CartPole-v1")
+
+
+def test_priorities_follow_the_errors_and_the_exponents_of_the_config():
+    config = DQNConfig(
+        network=Mlp((8,)), warmup=20, batch_size=8, priority_exponent=0.6, importance_exponent=Linear(0.4, 1.0)
+    )
+    with tiny(config=config) as run:
+        run.train(100)
+        selector = run.learner.replay.selector
+        assert (selector.alpha, selector.beta) == (pytest.approx(0.6), pytest.approx(1.0))
+        assert len(set(selector.error[: len(run.learner.replay)])) > 50  # of its own for each transition drawn
 
 
 def test_a_replay_in_files_is_the_same_replay(tmp_path):

@@ -1,0 +1,64 @@
+"""What the configs of algorithms have in common: the fields that a run itself reads.
+
+A config of one's own derives from one of these, and adds what its agent reads. Field names mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etude import checks
+from etude.networks import Mlp, Spec
+from etude.optimizers import Adam
+from etude.schedules import Linear
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyperparameters of every algorithm. Floats may change while a run goes on."""
+
+    network: Spec = Mlp((64, 64))  # a spec, or a function that returns a torch.nn.Module or keras.Model of your own
+    learning_rate: float | Linear = 3e-4  # of the optimizer; a number or `Linear`
+    gamma: float = 0.99  # the discount for one step
+    max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
+    normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
+    normalize_reward: bool = False  # divide by the running deviation of the discounted return
+    optimizer: Adam = Adam()  # beta1, beta2, epsilon
+
+    def __post_init__(self) -> None:
+        checks.fractions(self, "gamma")
+        checks.not_negative(self, "learning_rate")
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(Config):
+    """Learning from replayed transitions, whatever policy they are of. Cadences count environment steps."""
+
+    batch_size: int = 64  # transitions in a gradient step
+    replay_size: int = 100_000  # transitions kept
+    warmup: int = 1_000  # environment steps before the first learning
+    learn_every: int = 1  # environment steps between two learning phases
+    updates: int = 1  # gradient steps in a learning phase
+    n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
+    priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
+    importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent")
+        checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig(Config):
+    """Learning from what the present policy has just done, which is forgotten afterwards."""
+
+    lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
+    rollout: int = 128  # time steps of every environment between two learning phases
+    minibatch: int = 256  # steps in a gradient step; the whole rollout where it is smaller
+    epochs: int = 1  # passes over the rollout in a learning phase
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "lambda_")
+        checks.counts(self, "rollout", "minibatch", "epochs")

@@ -1,0 +1,80 @@
+"""When a run collects how much, and when it learns how often: one cycle for each kind of config."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from etude.config import Config, OffPolicyConfig, OnPolicyConfig
+from etude.errors import ConfigError
+from etude.progress import Progress
+from etude.protocols import Replay
+
+
+class Due(NamedTuple):
+    """A learning phase: so many gradient steps on batches of so many examples. 0: none is due."""
+
+    gradient_steps: int
+    size: int
+
+
+class Cycle(Protocol):
+    """Asked by the learner. N is the number of environments."""
+
+    def wanted(self, step: int, stored: int) -> int:
+        """Time steps of all environments until the next learning phase, at environment step `step` with so many rows
+        in the replay."""
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        """What is to be learned now; counted in `progress` where it matters."""
+
+    def learned(self, replay: Replay) -> None:
+        """A learning phase is over."""
+
+
+class OffPolicyCycle:
+    """A phase after every `learn_every` environment steps, once `warmup` steps are collected."""
+
+    def __init__(self, config: OffPolicyConfig, count: int):
+        self.config, self.count = config, count
+
+    def wanted(self, step: int, stored: int) -> int:
+        to_next_phase = self.config.learn_every - step % self.config.learn_every
+        return -(-to_next_phase // self.count)
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        phases = progress.step // self.config.learn_every
+        due, progress.phases = phases - progress.phases, phases
+        return Due(due * self.config.updates if progress.step >= self.config.warmup else 0, self.config.batch_size)
+
+    def learned(self, replay: Replay) -> None:
+        """What was learned from may be drawn again."""
+
+
+class OnPolicyCycle:
+    """A phase after `rollout` time steps of every environment, all of which it forgets."""
+
+    def __init__(self, config: OnPolicyConfig, count: int):
+        self.config, self.count = config, count
+
+    def wanted(self, step: int, stored: int) -> int:
+        return self.config.rollout - stored // self.count % self.config.rollout
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        rows = self.config.rollout * self.count
+        size = min(self.config.minibatch, rows)
+        return Due(self.config.epochs * (rows // size) if len(replay) == rows else 0, size)
+
+    def learned(self, replay: Replay) -> None:
+        replay.clear()
+
+
+def cycle_for(config: Config, count: int) -> Cycle:
+    """The cycle of a config, for `count` environments."""
+    if isinstance(config, OffPolicyConfig):
+        return OffPolicyCycle(config, count)
+    if isinstance(config, OnPolicyConfig):
+        return OnPolicyCycle(config, count)
+    raise ConfigError(
+        f"{type(config).__name__} does not say when a run learns. Derive it from etude.OffPolicyConfig or "
+        "etude.OnPolicyConfig, or from the config of an algorithm."
+    )
