@@ -4,9 +4,10 @@ from etude import report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
-from etude.config import OffPolicyConfig, OnPolicyConfig
+from etude.config import OffPolicyConfig, OnPolicyConfig, SequenceConfig
 from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
@@ -16,7 +17,7 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
-    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Recurrent", "Run", "SACConfig", "Setup", "lagged",
-    "load", "report",
+    "DQN", "PPO", "R2D2", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
+    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "R2D2Config", "RL_pytorch", "Recurrent", "Run", "SACConfig",
+    "SequenceConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from etude.agent import Agent
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.sac import SAC, SACConfig
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
@@ -12,6 +13,7 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "dqn": (DQN, DQNConfig),
     "ppo": (PPO, PPOConfig),
+    "r2d2": (R2D2, R2D2Config),
     "sac": (SAC, SACConfig),
 }
 

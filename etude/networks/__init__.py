@@ -2,7 +2,7 @@
 
 from etude.networks.network import Maker, Part, RecurrentNetwork, lagged
 from etude.networks.normaliser import RunningMoments, RunningScale
-from etude.networks.specs import Conv, Mlp, Recurrent, Spec
+from etude.networks.specs import Conv, Mlp, Recurrent, Spec, over_images
 
 __all__ = [
     "Conv",
@@ -15,4 +15,5 @@ __all__ = [
     "RunningScale",
     "Spec",
     "lagged",
+    "over_images",
 ]

@@ -46,7 +46,8 @@ class RecurrentArchitecture:
     ) -> tuple[Any, Any]:
         """(outputs [B, L, outputs], the memory after each step [B, L, M]) of L consecutive steps.
 
-        observation: [B, L, ...]. memory: [B, M] before the first step. first: [B, L], 1 where an episode begins.
+        observation: [B, L, ...]. memory: [B, M] before the first step; None: zeros. first: [B, L], 1 where an episode
+        begins.
         trained: [B, L], 1 at the steps that are learned from; out of the others, no gradient flows into what came
         before. None: all are.
         """
@@ -54,6 +55,8 @@ class RecurrentArchitecture:
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
         projected = cell.project(values, self._before(values, flat))
         by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
+        if memory is None:
+            memory = ops.zeros_like(by_time[0][:, : self.memory])  # no cell has fewer gates than memory
         keep = _times(1.0 - first)
 
         def step(memory: Any, projected: Any, keep: Any, trained: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from etude.errors import ConfigError
@@ -68,3 +69,9 @@ class Recurrent:
 
 
 Spec = Mlp | Conv | Recurrent
+
+
+def over_images(spec: Spec) -> Spec:
+    """What takes the place of a default spec where images are observed: convolutions, before the cell of a recurrent
+    network."""
+    return dataclasses.replace(spec, before=Conv()) if isinstance(spec, Recurrent) else Conv()

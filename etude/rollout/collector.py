@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from etude import trees
-from etude.data import Choice, EpisodeEnd
+from etude.data import MEMORY, Choice, EpisodeEnd
 from etude.protocols import Environments, Explorer
-from etude.rollout.recall import MEMORY, Actor, recall_of
+from etude.rollout.recall import Actor, recall_of
 from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
 from etude.trees import Tree

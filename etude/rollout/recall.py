@@ -10,8 +10,6 @@ import numpy as np
 from etude.protocols import Weights
 from etude.trees import Tree
 
-MEMORY = "memory"  # the extra of collected steps: [T, N, M] float32, what each action was chosen with
-
 
 class Actor(Protocol):
     """What a rollout needs of an engine."""
