@@ -41,8 +41,8 @@ class Agent:
     critic).
 
     config: a frozen dataclass, derived from `OffPolicyConfig`, `SequenceConfig` or `OnPolicyConfig`, which say when a
-        run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
-        `loss` they are scalars of the engine's framework.
+        run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on:
+        inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     memory: set in `build`, where the agent keeps one: how many numbers for each environment, from step to step of an
         episode.

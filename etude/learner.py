@@ -71,9 +71,8 @@ class Learner:
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        for k in _portions(
-            gradient_steps, max(1, BATCH_BYTES // (size * assembly.example_bytes(self.agent, self.engine.spaces)))
-        ):
+        most = max(1, BATCH_BYTES // (size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        for k in _portions(gradient_steps, most):
             batches = self.replay.sample(k, size)
             update = self.engine.learn(batches, hyper)
             if update.td_error is not None:

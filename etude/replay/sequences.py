@@ -26,16 +26,18 @@ class Sequences:
     first: 1 where the episode begins, so that the recurrent state is the initial one. Only a run's first step can be.
         It is 0 where that is forgotten: at the oldest row of a column whose earlier rows were overwritten.
 
-    Where the ring stores what agents remembered at each step (the extra `memory`), that of the first step, [k, n, M].
+    Where the ring stores what the agent remembered at each step (the extra `memory`), there is that of the first step:
+    [k, n, M].
 
     burn_in: up to so many of the L steps come before the sampled row, to warm the recurrent state up; `mask` is 0
         there. They are as many as the episode (as far as it is stored) has before the row: runs that start with their
         episode need no warm-up, and the steps that this saves come later and count. So every row that is sampled is
         learned from, also the first ones of an episode, which a fixed split of the run never counts.
 
-    A recurrent DQN unrolls its network over `observation` from `memory`, or from the initial state (all L steps: what is
-    filled up comes last and changes nothing that counts), and takes one step from each state that this gives on `next_observation` for
-    the values to bootstrap from: also where the run stops, those are of the true next observation.
+    A recurrent DQN unrolls its network over `observation` from `memory`, or from the initial one (all L steps: what is
+    filled up comes last and changes nothing that counts), and takes one step from each memory that this gives on
+    `next_observation` for the values to bootstrap from: also where the run stops, those are of the true next
+    observation.
     """
 
     def __init__(self, gamma: float, length: int, burn_in: int = 0, reward_scale: float = 1.0):

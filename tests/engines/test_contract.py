@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, Case, random_batches, random_values
+from cases import BOX2, CASES, VECTOR, Case, acted, random_batches, random_values
 
 from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
@@ -36,8 +36,11 @@ def _made(name: str, engine_name: str, seed: int):
 def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = make(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
-    output = engine.act(observation)
-    explorers = [Greedy(), EpsilonGreedy(0.5)] if case.algorithm == "dqn" else [Greedy(), Sample()]
+    output = acted(engine, observation)
+    if engine.memory:
+        output, memory = output
+        assert memory.shape == (64, engine.memory) and memory.dtype == np.float32
+    explorers = [Greedy(), EpsilonGreedy(0.5)] if case.agent().acts_by == "values" else [Greedy(), Sample()]
     for explorer in explorers:
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
         action = explorer(output, noise, 0, np.empty((64, 0))).action
@@ -58,7 +61,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     first = engine.learn(many, hyper)
     for _ in range(20):
         last = engine.learn(many, hyper)
-    name = {"dqn": "q", "ppo": "model", "sac": "critic"}[case.algorithm]
+    name = {"dqn": "q", "r2d2": "q", "ppo": "model", "sac": "critic"}[case.algorithm]
     assert last.losses[name] < first.losses[name]
     assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
     assert last.steps == 2
@@ -159,7 +162,7 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     actor = NumpyEngine(case.agent(), case.spaces)
     actor.load(engine.weights())
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
-    for mine, theirs in zip(_arrays(actor.act(observation)), _arrays(engine.act(observation)), strict=True):
+    for mine, theirs in zip(_arrays(acted(actor, observation)), _arrays(acted(engine, observation)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
     if case.agent().learns_from == "advantages":
         np.testing.assert_allclose(actor.value(observation), engine.value(observation), rtol=1e-4, atol=1e-5)
