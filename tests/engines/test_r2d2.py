@@ -74,10 +74,7 @@ OFF_POLICY = {"learning_rate": 3e-3, "warmup": 500, "learn_every": 32, "epsilon"
 R2D2 = R2D2Config(
     **OFF_POLICY, network=Recurrent(Mlp((16,)), 16), sequence_length=DELAY + 1, burn_in=2, target_every=50, updates=2
 )
-CONFIGS = {
-    "gru": ("r2d2", R2D2),
-    "dqn": ("dqn", DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50)),
-}
+DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50)
 
 
 def returns_for_both_cues(run):
@@ -96,8 +93,7 @@ def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
 
 
 def test_an_agent_without_memory_acts_alike_for_both_cues(engine_name):
-    algorithm, config = CONFIGS["dqn"]
-    with Run(algorithm, partial(Cue, DELAY), config=config, engine=engine_name, environments=8, seed=1) as run:
+    with Run("dqn", partial(Cue, DELAY), config=DQN, engine=engine_name, environments=8, seed=1) as run:
         run.train(1_000)
         assert sum(returns_for_both_cues(run)) == 0.0
 
