@@ -2,10 +2,13 @@
 
 from etude import report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.assembly import Setup
 from etude.config import OffPolicyConfig, OnPolicyConfig, SequenceConfig
 from etude.networks import Conv, Mlp, Recurrent, lagged
@@ -17,7 +20,8 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "R2D2", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
-    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "R2D2Config", "RL_pytorch", "Recurrent", "Run", "SACConfig",
-    "SequenceConfig", "Setup", "lagged", "load", "report",
+    "DDPG", "DQN", "PPO", "R2D2", "RL", "SAC", "TD3", "Adam", "Agent", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
+    "DiscreteSACConfig", "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig", "OnPolicyConfig", "PPOConfig",
+    "R2D2Config", "RL_pytorch", "Recurrent", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3Config", "lagged",
+    "load", "report",
 ]  # fmt: skip

@@ -44,6 +44,8 @@ class Agent:
         run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on:
         inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
+    trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
+        number of gradient steps from one time to the next.
     memory: set in `build`, where the agent keeps one: how many numbers for each environment, from step to step of an
         episode.
     """
@@ -52,11 +54,12 @@ class Agent:
     learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
+    trained_every: dict[str, str]
     memory: int
 
     def __init__(self, config: Any):
         self.config = config
-        self.noise, self.memory = {}, 0
+        self.noise, self.trained_every, self.memory = {}, {}, 0
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
+    "ddpg": (DDPG, DDPGConfig),
+    "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "ppo": (PPO, PPOConfig),
     "r2d2": (R2D2, R2D2Config),
     "sac": (SAC, SACConfig),
+    "td3": (TD3, TD3Config),
 }
 
 
