@@ -21,7 +21,7 @@ from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
 from etude.explore import EpsilonGreedy, GaussianNoise, Sample
-from etude.networks import over_images
+from etude.networks import Conv, with_layers
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Rollout
 from etude.replay import (
@@ -87,7 +87,7 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            agent = kind(dataclasses.replace(agent.config, network=over_images(agent.config.network)))
+            agent = kind(dataclasses.replace(agent.config, network=with_layers(agent.config.network, Conv())))
     check_spaces(agent, spaces)
     _check_config(agent)
     return name, agent

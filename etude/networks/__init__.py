@@ -2,7 +2,7 @@
 
 from etude.networks.network import Maker, Part, RecurrentNetwork, lagged
 from etude.networks.normaliser import RunningMoments, RunningScale
-from etude.networks.specs import Conv, Mlp, Recurrent, Spec, over_images
+from etude.networks.specs import Conv, Mlp, Recurrent, Spec, layers_of, with_layers
 
 __all__ = [
     "Conv",
@@ -15,5 +15,6 @@ __all__ = [
     "RunningScale",
     "Spec",
     "lagged",
-    "over_images",
+    "layers_of",
+    "with_layers",
 ]

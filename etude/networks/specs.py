@@ -71,7 +71,11 @@ class Recurrent:
 Spec = Mlp | Conv | Recurrent
 
 
-def over_images(spec: Spec) -> Spec:
-    """What takes the place of a default spec where images are observed: convolutions, before the cell of a recurrent
-    network."""
-    return dataclasses.replace(spec, before=Conv()) if isinstance(spec, Recurrent) else Conv()
+def layers_of(spec: Spec) -> Spec:
+    """The layers that see what is observed: before the cell of a recurrent network, or all."""
+    return spec.before if isinstance(spec, Recurrent) else spec
+
+
+def with_layers(spec: Spec, layers: Mlp | Conv) -> Spec:
+    """The same kind of network with other layers over what is observed."""
+    return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent) else layers
