@@ -74,6 +74,6 @@ SAC = {
         },
         steps=100_000,
         environments=1,
-        source="Haarnoja et al. 2018, arXiv:1812.05905, table 1; a higher learning rate (paper: 0.0003), for short runs.",
+        source="Haarnoja et al. 2018, arXiv:1812.05905, table 1; a higher learning rate (paper: 0.0003).",
     ),
 }
