@@ -136,7 +136,7 @@ class SoloEngine:
         """Leave other processes their cores, where the framework can be told: torch can."""
         self._backend.busy = busy
 
-    def act(self, observation: Tree, memory: None = None) -> Any:
+    def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
         return self._backend.act(self._calling.present(observation))
 

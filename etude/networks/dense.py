@@ -57,7 +57,7 @@ class DenseActor:
         self._weights = {name: np.array(weights[name], np.float32) for name in self.names}
         self._prepared = self._prepare()
 
-    def act(self, observation: Tree, memory: None = None) -> np.ndarray:
+    def act(self, observation: Tree) -> np.ndarray:
         """What the chain makes of observations [N, ...]: [N, outputs] float32. A row's bits do not depend on N."""
         x = self._present(observation)
         if x.dtype != np.float32:

@@ -17,8 +17,11 @@ class Actor(Protocol):
     memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What the explorer turns into actions, for observations [N, ...]. With a memory [N, M] float32, which is zeros
-        at the first step of an episode: that, and the memory for the next step."""
+        """What the explorer turns into actions, for observations [N, ...].
+
+        Agents with a memory are called with it, [N, M] float32 and zeros at the first step of an episode, and return
+        also the memory for the next step. Others are called with observations alone.
+        """
 
     def load(self, weights: Weights) -> None:
         """Act with these from now on."""

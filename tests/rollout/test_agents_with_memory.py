@@ -10,6 +10,8 @@ from witness import Witness, assert_same
 
 from etude.evaluate import evaluate
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.rollout.collector import Collector
+from etude.rollout.plans import carry_out, chunk
 
 ENVIRONMENTS = 7
 
@@ -135,6 +137,15 @@ def test_the_memory_of_an_episode_is_lost_with_its_worker_and_that_of_others_is_
         witness.check(part)
         assert_remembered(part)
     assert witness.restarts > 0
+
+
+def test_an_episode_lost_between_two_chunks_is_forgotten_and_a_cut_one_is_not():
+    environments = Labelled(range(3))
+    collector = Collector(environments, Diary(), Noisy(), 1)
+    carry_out(chunk(collector, 1, 0, 3, 3), environments)
+    collector.cut()
+    collector.lose(1, np.array([1, 1, 0], np.float32), 1)
+    assert [saved["recalled"][0] for saved in collector.state()] == [1, 0, 1]
 
 
 def test_agents_without_memory_note_none_and_are_called_with_observations_alone():
