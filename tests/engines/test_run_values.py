@@ -18,9 +18,8 @@ CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
     "r2d2": R2D2Config(
-        **OFF_POLICY | {"network": Recurrent(Mlp((8,)), 8)},
-        **OFTEN,
-        target_every=20,
+        **OFF_POLICY | OFTEN | {"network": Recurrent(Mlp((8,)), 8), "updates": 40},
+        target_every=10,
         epsilon=0.5,
         n_step=3,
         sequence_length=4,
