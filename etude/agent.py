@@ -16,9 +16,9 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "sequences", "advantages"]
-"""Replayed transitions; replayed sequences of them (see `replay.Sequences`); or steps of the present policy, with the
-extras `advantage`, `return`, `value`, `log_prob`."""
+LearnsFrom = Literal["transitions", "returns", "sequences", "advantages"]
+"""Replayed transitions; transitions up to the end of the episode (`replay.WholeReturns`); replayed sequences (see
+`replay.Sequences`); or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
 
 
 class Loss:
@@ -40,9 +40,9 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass, derived from `OffPolicyConfig`, `SequenceConfig` or `OnPolicyConfig`, which say when a
-        run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on:
-        inside `loss` they are scalars of the engine's framework.
+    config: a frozen dataclass, derived from `OffPolicyConfig`, `SequenceConfig`, `OnPolicyConfig` or `OfflineConfig`,
+        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a
+        run goes on: inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
         number of gradient steps from one time to the next.

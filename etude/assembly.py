@@ -13,7 +13,7 @@ import numpy as np
 from etude import presets, trees
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
-from etude.config import OffPolicyConfig, OnPolicyConfig, SequenceConfig
+from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
 from etude.config_json import from_json, to_json
 from etude.data import MEMORY
 from etude.engines.numpy import NumpyEngine
@@ -36,6 +36,7 @@ from etude.replay import (
     Sequences,
     Uniform,
     View,
+    WholeReturns,
 )
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
@@ -94,6 +95,8 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
 
 
 def _check_config(agent: Agent) -> None:
+    if isinstance(agent.config, OfflineConfig) and agent.learns_from != "advantages":
+        return  # nothing is explored
     base = CONFIGS[agent.learns_from]
     if not isinstance(agent.config, base):
         raise ConfigError(
@@ -203,6 +206,15 @@ def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) ->
     config = agent.config
     ring = Ring(engine.spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
     return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
+
+
+def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:
+    """The replay that so many recorded transitions fill."""
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    ring = Ring(engine.spaces, transitions + 1, folder=folder)
+    gamma = agent.config.gamma
+    view = WholeReturns(gamma) if agent.learns_from == "returns" else OneStep(gamma)
+    return Buffer(ring, Uniform(), view, generator(seed, "replay"))
 
 
 def example_bytes(agent: Agent, spaces: Spaces) -> int:

@@ -83,3 +83,16 @@ class OnPolicyConfig(Config):
         super().__post_init__()
         checks.fractions(self, "lambda_")
         checks.counts(self, "rollout", "minibatch", "epochs")
+
+
+@dataclass(frozen=True)
+class OfflineConfig(Config):
+    """Learning from recorded episodes. All steps and cadences of such a run are gradient steps."""
+
+    network: Spec = Mlp((256, 256))
+    batch_size: int = 256  # transitions in a gradient step
+    updates: int = 100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "batch_size", "updates")

@@ -14,6 +14,7 @@ from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
 from etude.progress import Progress
 from etude.protocols import Engine, Weights
+from etude.replay import Buffer
 from etude.schedules import at
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
@@ -22,14 +23,13 @@ BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is
 class Learner:
     """Replay, engine and normalisers of one agent, and when how much learning is due.
 
-    count: environments that are stepped in parallel. folder: where the replay is kept in files; None: in memory.
+    count: environments that are stepped in parallel.
     """
 
-    def __init__(self, agent: Agent, engine: Engine, seed: int, count: int, folder: str | None = None):
-        self.agent, self.engine, self.count = agent, engine, count
+    def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int):
+        self.agent, self.engine, self.replay, self.count = agent, engine, replay, count
         self.progress = Progress()
         self.cycle = cycle_for(agent.config, count)
-        self.replay = assembly.replay_for(agent, engine, seed, count, folder)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)
@@ -49,6 +49,10 @@ class Learner:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
+        self.store(steps)
+
+    def store(self, steps: Steps) -> None:
+        """Put steps into the replay."""
         if self.scale is not None:
             ended = steps.terminated | steps.truncated
             self.scale.update(steps.reward, ended, steps.columns, self.hyper()["gamma"])
@@ -56,12 +60,17 @@ class Learner:
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
-        began = time.perf_counter()
-        gradient_steps, size = self.cycle.due(self.progress, self.replay)
-        if not gradient_steps:
+        due = self.cycle.due(self.progress, self.replay)
+        if not due.gradient_steps:
             return None
-        losses, metrics = self._learn(gradient_steps, size)
+        learned = self.learn(*due)
         self.cycle.learned(self.replay)
+        return learned
+
+    def learn(self, gradient_steps: int, size: int) -> Learned:
+        """So many gradient steps on batches of so many examples."""
+        began = time.perf_counter()
+        losses, metrics = self._learn(gradient_steps, size)
         self.progress.updates += gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 

@@ -27,7 +27,8 @@ class Train:
     some: `etude train dqn CartPole-v1 --help`.
     """
 
-    steps: int = STEPS  # environment steps to take
+    steps: int = STEPS  # environment steps to take; with --data, gradient steps
+    data: str | None = None  # a file of recorded episodes, for bc, cql, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of everything random: the same seed gives the same numbers
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first of them that is installed
@@ -99,7 +100,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         evaluate_episodes=options.evaluate_episodes,
         save_every=options.save_every or max(1, options.steps // 10),
     )
-    with Run(algorithm, env, config=config, environments=options.envs, **setup) as run:
+    with Run(algorithm, env, config=config, data=options.data, environments=options.envs, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:

@@ -10,15 +10,20 @@ import numpy as np
 
 from etude import (
     Adam,
+    BCConfig,
     Conv,
+    CQLConfig,
     DDPGConfig,
     DiscreteSACConfig,
     DQNConfig,
+    IQLConfig,
+    MARWILConfig,
     Mlp,
     PPOConfig,
     R2D2Config,
     Recurrent,
     SACConfig,
+    TD3BCConfig,
     TD3Config,
     trees,
 )
@@ -80,6 +85,19 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("bc box", "bc", Spaces(VECTOR, BOX2), BCConfig(network=NARROW, normalize_observation=True)),
+    Case("bc box, squared error", "bc", Spaces(NESTED, BOX2), BCConfig(network=NARROW, squared_error=True)),
+    Case("bc masked", "bc", Spaces(MASKED, Discrete(3)), BCConfig(network=NARROW)),
+    Case("bc multidiscrete", "bc", Spaces(VECTOR, MultiDiscrete([2, 3])), BCConfig(network=NARROW)),
+    Case("bc multibinary", "bc", Spaces(VECTOR, MultiBinary(3)), BCConfig(network=NARROW)),
+    Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
+    Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
+    Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, wanted_gap=1.0)),
+    Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
+    Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
+    Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
+    Case("marwil box", "marwil", Spaces(VECTOR, BOX2), MARWILConfig(network=NARROW)),
+    Case("td3_bc", "td3_bc", Spaces(VECTOR, BOX2), TD3BCConfig(network=NARROW)),
     Case("ddpg", "ddpg", Spaces(NESTED, BOX2), DDPGConfig(network=NARROW)),
     Case("ddpg on images", "ddpg", Spaces(IMAGE, BOX2), DDPGConfig(network=SMALL_CONV)),
     Case("td3", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW)),
@@ -143,12 +161,13 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         action = np.where(allowed, action, 0)
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     on_policy = agent.learns_from == "advantages"
+    ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
     batch = Batch(
         observation=observation,
         action=action,
         reward=normal(),
-        discount=np.where(rng.random(shape) < 0.2, 0.0, 0.9).astype(np.float32),
+        discount=np.where(rng.random(shape) < ends, 0.0, 0.9).astype(np.float32),
         next_observation=None if on_policy else following,
         weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),

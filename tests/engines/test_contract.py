@@ -13,6 +13,7 @@ from etude.data import Batch
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
+from etude.losses.distributions import Deterministic
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -32,6 +33,13 @@ def _made(name: str, engine_name: str, seed: int):
     return engine, engine.state()
 
 
+def exploring(output):
+    """An explorer that fits what an agent's `act` returned."""
+    if isinstance(output, np.ndarray):
+        return EpsilonGreedy(0.5)
+    return GaussianNoise(0.5) if isinstance(output, Deterministic) else Sample()
+
+
 @every_case
 def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = make(case, engine_name)
@@ -40,8 +48,7 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     if engine.memory:
         output, memory = output
         assert memory.shape == (64, engine.memory) and memory.dtype == np.float32
-    exploring = {"values": EpsilonGreedy(0.5), "actions": GaussianNoise(0.5), "distribution": Sample()}
-    for explorer in (Greedy(), exploring[case.agent().acts_by]):
+    for explorer in (Greedy(), exploring(output)):
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
         action = explorer(output, noise, 0, np.empty((64, 0))).action
         if isinstance(explorer, Greedy) and isinstance(case.spaces.action, Box):
@@ -61,11 +68,11 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     first = engine.learn(many, hyper)
     for _ in range(20):
         last = engine.learn(many, hyper)
-    name = {"dqn": "q", "r2d2": "q", "ppo": "model"}.get(case.algorithm, "critic")
+    name = {"dqn": "q", "r2d2": "q", "ppo": "model", "bc": "actor"}.get(case.algorithm, "critic")
     assert last.losses[name] < first.losses[name]
     assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
     assert last.steps == 2
-    if case.agent().learns_from == "transitions":
+    if case.agent().learns_from != "advantages" and case.algorithm != "bc":
         assert last.td_error.shape == (2, 16)
 
 
