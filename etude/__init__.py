@@ -1,21 +1,28 @@
 """etude: reinforcement learning. Write an agent in Keras or PyTorch, train it anywhere."""
 
-from etude import report
+from etude import offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config
+from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.iql import IQL, IQLConfig
+from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
+from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
-from etude.config import OffPolicyConfig, OnPolicyConfig
-from etude.networks import Conv, Mlp, lagged
+from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
+from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
+from etude.recording import record, replayed
 from etude.run import Run, load
 from etude.schedules import Linear
 from etude.solo.agent import RL, RL_pytorch
@@ -23,8 +30,10 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "C51", "DDPG", "DQN", "PPO", "QRDQN", "RL", "SAC", "TD3", "Adam", "Agent", "ApexDQNConfig", "C51Config", "Conv",
-    "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig",
-    "OnPolicyConfig", "PPOConfig", "QRDQNConfig", "RL_pytorch", "RainbowConfig", "Run", "SACConfig", "Setup",
-    "TD3Config", "lagged", "load", "report",
+    "BC", "C51", "CQL", "DDPG", "DQN", "IQL", "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "Adam",
+    "Agent", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
+    "DiscreteSACConfig", "IQLConfig", "Linear", "Loss", "Losses", "MARWILConfig", "Mlp", "OffPolicyConfig",
+    "OfflineConfig", "OnPolicyConfig", "PPOConfig", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
+    "Recurrent", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "lagged", "load", "offline",
+    "record", "replayed", "report",
 ]  # fmt: skip

@@ -10,24 +10,39 @@ from typing import Any
 
 import numpy as np
 
-from etude import presets
+from etude import presets, trees
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
-from etude.config import OffPolicyConfig, OnPolicyConfig
+from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
 from etude.config_json import from_json, to_json
+from etude.data import MEMORY
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
 from etude.judging import JudgingActor, transitions
+from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import split
-from etude.networks.specs import over_images
 from etude.protocols import Engine, Explorer, Rollout
-from etude.replay import Advantages, Buffer, Epochs, Prioritised, Ring, Selector, Uniform, View
+from etude.replay import (
+    Advantages,
+    Buffer,
+    Epochs,
+    OneStep,
+    Prioritised,
+    Ring,
+    Selector,
+    Sequences,
+    Uniform,
+    View,
+    WholeReturns,
+)
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Spaces, zeros
+
+CONFIGS = {"transitions": OffPolicyConfig, "sequences": SequenceConfig, "advantages": OnPolicyConfig}
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
@@ -72,14 +87,18 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            agent = kind(dataclasses.replace(agent.config, network=over_images(agent.config.network)))
+            network = agent.config.network
+            images = Conv(dueling=layers_of(network).dueling, noisy=layers_of(network).noisy)
+            agent = kind(dataclasses.replace(agent.config, network=with_layers(network, images)))
     check_spaces(agent, spaces)
     _check_config(agent)
     return name, agent
 
 
 def _check_config(agent: Agent) -> None:
-    base = OffPolicyConfig if agent.learns_from == "transitions" else OnPolicyConfig
+    if isinstance(agent.config, OfflineConfig) and agent.learns_from != "advantages":
+        return  # nothing is explored
+    base = CONFIGS[agent.learns_from]
     if not isinstance(agent.config, base):
         raise ConfigError(
             f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
@@ -147,7 +166,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
     """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
-    make = {"transitions": _transitions, "advantages": _advantages}[agent.learns_from]
+    make = {"transitions": _transitions, "sequences": _sequences, "advantages": _advantages}[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
@@ -157,8 +176,18 @@ Parts = tuple[Ring, Selector, View]
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
     ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
-    selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
-    return ring, selector, transitions(config)
+    return ring, _off_policy_selector(config, ring), transitions(config)
+
+
+def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    config = agent.config
+    extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_memory else {}
+    ring = Ring(engine.spaces, config.replay_size, count, extras, folder=folder)
+    return ring, _off_policy_selector(config, ring), Sequences(config.gamma, config.sequence_length, config.burn_in)
+
+
+def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
+    return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
@@ -171,6 +200,21 @@ def judges(agent: Agent, engine: Engine) -> bool:
     """Whether actors judge what they collect: where the config asks for it, and NumPy can."""
     config = agent.config
     return engine.exportable and isinstance(config, OffPolicyConfig) and config.actor_priorities
+
+
+def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:
+    """The replay that so many recorded transitions fill."""
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    ring = Ring(engine.spaces, transitions + 1, folder=folder)
+    gamma = agent.config.gamma
+    view = WholeReturns(gamma) if agent.learns_from == "returns" else OneStep(gamma)
+    return Buffer(ring, Uniform(), view, generator(seed, "replay"))
+
+
+def example_bytes(agent: Agent, spaces: Spaces) -> int:
+    """Bytes of one example in a batch."""
+    transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    return transition * (agent.config.sequence_length if agent.learns_from == "sequences" else 1)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from etude.agent import Agent
+from etude.config import OfflineConfig
 from etude.config_json import from_json, to_json
 from etude.errors import ConfigError
 from etude.explore import (
@@ -59,7 +60,8 @@ def stretched(explorer: Any, total: int) -> Any:
 def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
     if given is None:
-        _check_fields(agent)
+        if not isinstance(agent.config, OfflineConfig) or agent.learns_from == "advantages":
+            _check_fields(agent)
         return
     for explorer in given.explorers if isinstance(given, Each) else (given,):
         if isinstance(explorer, type):

@@ -28,6 +28,8 @@ class JudgingActor:
         self._view = transitions(agent.config)
         self.load, self.weights, self.act = self._engine.load, self._engine.weights, self._engine.act
 
+    memory = 0
+
     def errors(self, steps: Steps) -> np.ndarray:
         """Temporal-difference errors [T, N] float32; NaN where the n-step target lies beyond these steps."""
         times, n = steps.shape

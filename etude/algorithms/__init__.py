@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config
+from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.iql import IQL, IQLConfig
+from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
+from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
+from etude.config import OfflineConfig
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
@@ -25,7 +32,13 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "ppo": (PPO, PPOConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "rainbow": (C51, RainbowConfig),
+    "r2d2": (R2D2, R2D2Config),
     "sac": (SAC, SACConfig),
+    "bc": (BC, BCConfig),
+    "cql": (CQL, CQLConfig),
+    "iql": (IQL, IQLConfig),
+    "marwil": (MARWIL, MARWILConfig),
+    "td3_bc": (TD3BC, TD3BCConfig),
     "td3": (TD3, TD3Config),
 }
 
@@ -37,9 +50,13 @@ def find(name: str) -> tuple[type[Agent], type]:
     return ALGORITHMS[name]
 
 
-def fitting(action: Space) -> list[str]:
-    """The names of the algorithms that can use an action space."""
-    return [name for name, (agent, _) in ALGORITHMS.items() if isinstance(action, agent.actions)]
+def fitting(action: Space, offline: bool = False) -> list[str]:
+    """The names of the algorithms that can use an action space and learn from an environment, or from recorded data."""
+    return [
+        name
+        for name, (agent, config) in ALGORITHMS.items()
+        if isinstance(action, agent.actions) and issubclass(config, OfflineConfig) == offline
+    ]
 
 
 def check_spaces(agent: Agent, spaces: Spaces) -> None:
@@ -47,7 +64,7 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
     kind = type(agent)
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
-        others = fitting(spaces.action)
+        others = fitting(spaces.action, isinstance(agent.config, OfflineConfig))
         raise SpaceError(
             f"{kind.__name__} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")

@@ -14,8 +14,8 @@ import numpy as np
 from etude import ops
 from etude.errors import ConfigError, NetworkError
 from etude.networks.encoding import at, split, to_vector, width
-from etude.networks.layers import Dense, Noisy, Parameter, affine, draw
-from etude.networks.specs import Conv, Spec
+from etude.networks.layers import Dense, Noisy, Parameter, affine, draw_all
+from etude.networks.specs import Conv, Mlp
 from etude.spaces import Space, describe
 from etude.trees import Tree
 
@@ -31,24 +31,26 @@ _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 class Architecture:
     """A spec on a space: parameter shapes and the forward pass.
 
-    outputs: width of the last layer; or (actions,) or (actions, numbers) for values of actions, which may be dueling.
+    outputs: width of the last layer; (actions,) or (actions, numbers) for values of actions, which may be dueling; None
+        for features: there is no such layer, and hidden ones are the last.
     members: None, or how many networks of this kind are computed together in one matrix product, with outputs
         [members, B, outputs].
     gain: factor on the initial weights of the last layer.
+    prefix: what the names of the parameters begin with.
 
     noise: the parameters that are standard normal noise while a policy is explored or trained, and 0 otherwise.
     """
 
     def __init__(
         self,
-        spec: Spec,
+        spec: Mlp | Conv,
         space: Space,
-        outputs: int | tuple[int, ...],
+        outputs: int | tuple[int, ...] | None,
         members: int | None = None,
         gain: float = 1.0,
+        prefix: str = "",
     ):
-        self.spec, self.space, self.members = spec, space, members
-        self.shape = outputs if isinstance(outputs, tuple) else (outputs,)
+        self.spec, self.space, self.members, self._prefix = spec, space, members, prefix
         self.parameters: dict[str, Parameter] = {}
         self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = _ACTIVATIONS[spec.activation]
@@ -56,28 +58,37 @@ class Architecture:
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         self._images = [(path, self._add_convolutions(i, part)) for i, (path, part) in enumerate(images)]
         inputs = sum(width(part) for _, part in vectors) + sum(size for _, (_, size) in self._images)
-        if not spec.dueling:
-            layers = self._add_chain("", inputs, (*spec.widths, math.prod(self.shape)), 0, gain)
-            self._trunk, self._heads = layers[:-1], [layers[-1:]]
-        elif isinstance(outputs, tuple):
-            *shared, last = spec.widths
-            self._trunk = self._add_chain("", inputs, tuple(shared), 0)
-            inputs, of_state = (shared or [inputs])[-1], math.prod(self.shape[1:])
-            self._heads = [
-                self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)
-                for name, units in (("value", of_state), ("advantage", math.prod(self.shape)))
-            ]
-        else:
+        if spec.dueling:
+            self._add_dueling(inputs, outputs, gain)
+            return
+        self._trunk = self._add_chain("", inputs, spec.widths, 0)
+        inputs = (inputs, *spec.widths)[-1]
+        self.shape = outputs if isinstance(outputs, tuple) else (inputs if outputs is None else outputs,)
+        self.outputs, self._heads = math.prod(self.shape), []
+        if outputs is not None:
+            self._heads.append(self._add_chain("", inputs, (self.outputs,), len(spec.widths), gain))
+
+    def _add_dueling(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
+        if not isinstance(outputs, tuple):
             raise ConfigError(
-                f"{type(spec).__name__}: dueling=True splits values of actions, which dqn, c51, qr_dqn and rainbow "
-                "learn; this network has other outputs. Leave dueling off."
+                f"{type(self.spec).__name__}: dueling=True splits values of actions, which dqn, c51, qr_dqn and "
+                "rainbow learn; this network has other outputs. Leave dueling off."
             )
+        *shared, last = self.spec.widths
+        self.shape, self.outputs = outputs, math.prod(outputs)
+        self._trunk = self._add_chain("", inputs, tuple(shared), 0)
+        inputs = (inputs, *shared)[-1]
+        self._heads = [
+            self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)
+            for name, units in (("value", math.prod(outputs[1:])), ("advantage", self.outputs))
+        ]
 
     def _add(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float | None) -> str:
         bias = name.endswith("bias")
         orthogonal = self.spec.initializer == "orthogonal"
         initializer = ("zeros" if bias else "orthogonal") if orthogonal else "fan_in"
         scale = (2**0.5 if orthogonal else 1.0) if gain is None else gain
+        name = self._prefix + name
         self.parameters[name] = Parameter(shape, initializer, fan_in, scale)
         return name
 
@@ -134,6 +145,8 @@ class Architecture:
         x = self._features(values, observation)
         for layer in self._trunk:
             x = self._activation(affine(values, layer, x))
+        if not self._heads:
+            return x
         outputs = [self._head(values, head, x) for head in self._heads]
         if len(outputs) == 1:
             return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
@@ -157,4 +170,4 @@ class Architecture:
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""
-        return {name: draw(parameter, rng) for name, parameter in self.parameters.items()}
+        return draw_all(self.parameters, rng)

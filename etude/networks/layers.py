@@ -14,7 +14,8 @@ class Parameter(NamedTuple):
     """One array of a network and how it starts."""
 
     shape: tuple[int, ...]
-    initializer: str  # fan_in, orthogonal, zeros, or constant: gain / sqrt(fan_in)
+    initializer: str
+    # fan_in; orthogonal; zeros; constant: gain / sqrt(fan_in); forget: 1 in the second quarter (LSTM gates), else 0
     fan_in: int
     gain: float
 
@@ -52,10 +53,17 @@ def _rooted(noise: Any) -> Any:
     return ops.sign(noise) * ops.sqrt(ops.abs(noise))
 
 
+def draw_all(parameters: Mapping[str, Parameter], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Initial values by name, float32."""
+    return {name: draw(parameter, rng) for name, parameter in parameters.items()}
+
+
 def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
     shape, initializer, fan_in, gain = parameter
     if initializer == "zeros":
         return np.zeros(shape, np.float32)
+    if initializer == "forget":
+        return np.repeat(np.array([0.0, 1.0, 0.0, 0.0], np.float32), shape[0] // 4)
     if initializer == "constant":
         return np.full(shape, gain / np.sqrt(fan_in), np.float32)
     if initializer == "fan_in":

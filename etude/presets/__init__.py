@@ -6,6 +6,7 @@ from etude.presets.c51 import C51
 from etude.presets.ddpg import DDPG
 from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
+from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.qr_dqn import QR_DQN
@@ -23,6 +24,11 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "rainbow": RAINBOW,
     "sac": SAC,
     "td3": TD3,
+    "bc": BC,
+    "cql": CQL,
+    "iql": IQL,
+    "marwil": MARWIL,
+    "td3_bc": TD3_BC,
 }
 
 

@@ -9,8 +9,10 @@ from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.views import Advantages, NStep, OneStep
+from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
     "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
+    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "WholeReturns",
+    "bytes_needed",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, Case, random_batches, random_values
+from cases import BOX2, CASES, VECTOR, Case, acted, random_batches, random_values
 
 from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
@@ -13,6 +13,7 @@ from etude.data import Batch
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
+from etude.losses.distributions import Deterministic
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -32,13 +33,22 @@ def _made(name: str, engine_name: str, seed: int):
     return engine, engine.state()
 
 
+def exploring(output):
+    """An explorer that fits what an agent's `act` returned."""
+    if isinstance(output, np.ndarray):
+        return EpsilonGreedy(0.5)
+    return GaussianNoise(0.5) if isinstance(output, Deterministic) else Sample()
+
+
 @every_case
 def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = make(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
-    output = engine.act(observation)
-    exploring = {"values": EpsilonGreedy(0.5), "actions": GaussianNoise(0.5), "distribution": Sample()}
-    for explorer in (Greedy(), exploring[case.agent().acts_by]):
+    output = acted(engine, observation)
+    if engine.memory:
+        output, memory = output
+        assert memory.shape == (64, engine.memory) and memory.dtype == np.float32
+    for explorer in (Greedy(), exploring(output)):
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
         action = explorer(output, noise, 0, np.empty((64, 0))).action
         if isinstance(explorer, Greedy) and isinstance(case.spaces.action, Box):
@@ -58,11 +68,12 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     first = engine.learn(many, hyper)
     for _ in range(20):
         last = engine.learn(many, hyper)
-    name = {"ppo": "model"}.get(case.algorithm, "q" if case.agent().acts_by == "values" else "critic")
+    by_values = case.agent().acts_by == "values"
+    name = "q" if by_values else {"ppo": "model", "bc": "actor"}.get(case.algorithm, "critic")
     assert last.losses[name] < first.losses[name]
     assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
     assert last.steps == 2
-    if case.agent().learns_from == "transitions":
+    if case.agent().learns_from != "advantages" and case.algorithm != "bc":
         assert last.td_error.shape == (2, 16)
 
 
@@ -195,7 +206,7 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     actor = NumpyEngine(case.agent(), case.spaces)
     actor.load(engine.weights())
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
-    for mine, theirs in zip(_arrays(actor.act(observation)), _arrays(engine.act(observation)), strict=True):
+    for mine, theirs in zip(_arrays(acted(actor, observation)), _arrays(acted(engine, observation)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
     if case.agent().learns_from == "advantages":
         np.testing.assert_allclose(actor.value(observation), engine.value(observation), rtol=1e-4, atol=1e-5)

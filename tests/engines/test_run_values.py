@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import ApexDQNConfig, C51Config, DQNConfig, Mlp, PPOConfig, QRDQNConfig, RainbowConfig, Run, SACConfig
+from etude import (
+    ApexDQNConfig,
+    C51Config,
+    DQNConfig,
+    Mlp,
+    PPOConfig,
+    QRDQNConfig,
+    R2D2Config,
+    RainbowConfig,
+    Recurrent,
+    Run,
+    SACConfig,
+)
 from etude.events import Learned
 
 GAMMA = 0.8
@@ -25,6 +37,14 @@ PARTS = {
 CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
+    "r2d2": R2D2Config(
+        **OFF_POLICY | OFTEN | {"network": Recurrent(Mlp((8,)), 8), "updates": 40},
+        target_every=10,
+        epsilon=0.5,
+        n_step=3,
+        sequence_length=4,
+        burn_in=1,
+    ),
     "sac": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False),
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
     "c51": C51Config(**OFF_POLICY, **OFTEN, **SUPPORT, target_every=20, epsilon=0.5),

@@ -18,7 +18,7 @@ FLOORS = {
     3: "agent config engines algorithms presets",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
-    "exploration judging",
+    "exploration judging recording recorded",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -42,8 +42,10 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "cadence"),
     ("run", "collection"),
     ("run", "loop"),
+    ("run", "recorded"),
+    ("recorded", "assembly"),
+    ("recorded", "learner"),
     ("loop", "learner"),
-    ("loop", "collection"),
     ("loop", "cadence"),
     ("run", "audience"),
     ("run_directory", "checkpoint"),
