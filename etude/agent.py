@@ -16,8 +16,9 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "advantages"]
-"""Replayed transitions; or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
+LearnsFrom = Literal["transitions", "advantages", "episodes"]
+"""Replayed transitions; steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`; or all
+steps of whole episodes of it, with the extra `return`."""
 
 
 class Loss:
@@ -39,8 +40,8 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass, derived from `OffPolicyConfig` or `OnPolicyConfig`, which say when a run learns from how
-        much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
+    config: a frozen dataclass, derived from `OffPolicyConfig`, `OnPolicyConfig` or `EpisodesConfig`, which say when a
+        run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     """

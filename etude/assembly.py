@@ -13,7 +13,7 @@ import numpy as np
 from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
-from etude.config import OffPolicyConfig, OnPolicyConfig
+from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
@@ -22,14 +22,32 @@ from etude.errors import ConfigError
 from etude.explore import EpsilonGreedy, GaussianNoise, Sample
 from etude.networks import Conv
 from etude.networks.encoding import split
-from etude.protocols import Engine, Explorer, Rollout
-from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Prioritised, Ring, Selector, Uniform, View
+from etude.protocols import Engine, Explorer, Replay, Rollout
+from etude.replay import (
+    Advantages,
+    Buffer,
+    Epochs,
+    NStep,
+    OneStep,
+    Prioritised,
+    Returns,
+    Ring,
+    Rounds,
+    Selector,
+    Uniform,
+    View,
+)
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Spaces, zeros
 
 EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
 
+CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
+    "transitions": OffPolicyConfig,
+    "advantages": OnPolicyConfig,
+    "episodes": EpisodesConfig,
+}
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
 
@@ -42,7 +60,7 @@ class Setup:
     engine: str = "auto"  # auto, jax, torch, tensorflow
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
-    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 on-policy
+    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
     workers: int = 0  # processes that collect; 0: in this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
@@ -80,7 +98,7 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
 
 
 def _check_config(agent: Agent) -> None:
-    base = OffPolicyConfig if agent.learns_from == "transitions" else OnPolicyConfig
+    base = CONFIGS[agent.learns_from]
     if not isinstance(agent.config, base):
         raise ConfigError(
             f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
@@ -125,7 +143,7 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     if setup.environments is not None:
         return setup.environments
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    return max(preset.environments if preset else (8 if isinstance(agent.config, OnPolicyConfig) else 1), setup.workers)
+    return max(preset.environments if preset else (1 if agent.learns_from == "transitions" else 8), setup.workers)
 
 
 def explorer_for(agent: Agent, total: int) -> Explorer:
@@ -152,14 +170,21 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
             "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
             "act in this process, in step with the workers. Leave overlap off."
         )
+    if setup.overlap and isinstance(agent.config, EpisodesConfig):
+        raise ConfigError(
+            f"overlap=True collects with weights that are one phase old; {type(agent).__name__} learns from whole "
+            "episodes of its present policy. Leave overlap off."
+        )
     options = PoolOptions(overlap=setup.overlap)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
     return LockstepPool(make, engine, explorer, setup.seed, count, setup.workers, options)
 
 
-def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
-    """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
+def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Replay:
+    """The ring, selector and view that the agent's config describes, or rounds of episodes. folder: see `Ring`."""
+    if agent.learns_from == "episodes":
+        return Rounds(Returns(agent.config.gamma, engine.value))
     make = {"transitions": _transitions, "advantages": _advantages}[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 

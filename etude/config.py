@@ -55,10 +55,18 @@ class OnPolicyConfig(Config):
 
     lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
     rollout: int = 128  # time steps of every environment between two learning phases
-    minibatch: int = 256  # steps in a gradient step; the whole rollout where it is smaller
+    minibatch: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
     epochs: int = 1  # passes over the rollout in a learning phase
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "lambda_")
-        checks.counts(self, "rollout", "minibatch", "epochs")
+        checks.counts(self, "rollout", "epochs")
+        if self.minibatch is not None:
+            checks.counts(self, "minibatch")
+
+
+@dataclass(frozen=True)
+class EpisodesConfig(Config):
+    """Learning from rounds: every environment plays one whole episode, and then all of them are learned from at once
+    and forgotten. A round is never cut: a run ends with the round in which it has taken its steps."""

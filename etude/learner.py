@@ -36,14 +36,17 @@ class Learner:
         self._acting = assembly.acting_weights(agent, engine)
 
     def chunk(self, left: int, after: int = 0) -> Chunk:
-        """What to collect next: up to the next learning phase, and never more than `left` environment steps.
+        """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
+        whole episodes.
 
         after: time steps that are collected before.
         """
-        if left < self.count:
-            return Chunk(1, left)
         ahead = after * self.count
         wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
+        if wanted is None:
+            return Chunk(None)
+        if left < self.count:
+            return Chunk(1, left)
         return Chunk(min(wanted, left // self.count))
 
     def take(self, steps: Steps) -> None:

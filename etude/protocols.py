@@ -143,7 +143,9 @@ class Rollout(Protocol):
 
 
 class Replay(Protocol):
-    """Ring x selector x view: see `replay.Buffer`."""
+    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.Rounds`."""
+
+    view: Any  # makes batches: its `reward_scale` multiplies rewards
 
     def add(self, steps: Steps) -> None: ...
 

@@ -82,7 +82,8 @@ class Run:
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, steps: int, report: Iterable[Reporter] = (), **cadence: Any) -> Finished:
-        """Take exactly `steps` environment steps, telling each event to every reporter.
+        """Take exactly `steps` environment steps, telling each event to every reporter. (Algorithms that learn from
+        whole episodes end with the round in which they have taken so many.)
 
         cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
         """
@@ -98,7 +99,7 @@ class Run:
         self._loop.stop("interrupted")
 
     def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
-        """Take exactly `steps` environment steps; yields what happens. cadence: the fields of `Cadence`.
+        """Take `steps` environment steps, see `train`; yields what happens. cadence: the fields of `Cadence`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
+    "a2c": (A2C, A2CConfig),
     "dqn": (DQN, DQNConfig),
     "ppo": (PPO, PPOConfig),
+    "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
 }
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
 from etude.config import OnPolicyConfig
 from etude.data import Batch
-from etude.losses.distributions import Categorical, Gaussian, MultiCategorical
 from etude.losses.policy import ppo_clip, standardise
 from etude.networks import Maker, Mlp, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Spaces
+from etude.spaces import Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -49,28 +45,18 @@ class PPO(Agent):
     """A policy that is moved, at most by a clipped ratio, towards the actions that were better than expected."""
 
     learns_from = "advantages"
-    actions = (Discrete, MultiDiscrete, Box)
+    actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.spaces = spaces
+        self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
-            "actor": make(self.config.network, spaces.observation, outputs=_outputs(spaces), gain=0.01),
+            **self.policy.make(make, self.config.network, self.config.initial_log_std),
             "critic": make(self.config.network, spaces.observation, outputs=1),
         }
-        if isinstance(spaces.action, Box):
-            self.model["log_std"] = make.free(np.full(_outputs(spaces), self.config.initial_log_std))
 
     def act(self, observation: Tree) -> Any:
-        x = self.model["actor"](self.normaliser(observation))
-        if isinstance(self.spaces.action, Box):
-            return Gaussian(x, x * 0.0 + self.model["log_std"]())
-        if self.spaces.masked:
-            x = ops.where(observation[ACTION_MASK] > 0, x, NEVER)
-        if isinstance(self.spaces.action, Discrete):
-            return Categorical(x)
-        ends = np.cumsum(self.spaces.action.nvec).tolist()
-        return MultiCategorical(tuple(x[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+        return self.policy(self.model, observation, self.normaliser(observation))
 
     def value(self, observation: Tree) -> Any:
         return self.model["critic"](self.normaliser(observation))[:, 0]
@@ -96,10 +82,3 @@ class PPO(Agent):
             )
         )
 
-
-def _outputs(spaces: Spaces) -> int:
-    if isinstance(spaces.action, Discrete):
-        return int(spaces.action.n)
-    if isinstance(spaces.action, MultiDiscrete):
-        return int(spaces.action.nvec.sum())
-    return int(np.prod(spaces.action.shape))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from etude.presets.a2c import A2C
 from etude.presets.dqn import DQN
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
+from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
 
-PRESETS: dict[str, dict[str, Preset]] = {"dqn": DQN, "ppo": PPO, "sac": SAC}
+PRESETS: dict[str, dict[str, Preset]] = {"a2c": A2C, "dqn": DQN, "ppo": PPO, "reinforce": REINFORCE, "sac": SAC}
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:

@@ -4,6 +4,7 @@ from etude.replay.buffer import Buffer, Selector, View
 from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
+from etude.replay.rounds import Returns, Rounds
 from etude.replay.selectors import Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
@@ -12,5 +13,5 @@ from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
     "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
+    "Returns", "Ring", "Rounds", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
 ]  # fmt: skip

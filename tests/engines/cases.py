@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import Adam, Conv, DQNConfig, Mlp, PPOConfig, SACConfig, trees
+from etude import A2CConfig, Adam, Conv, DQNConfig, Mlp, PPOConfig, ReinforceConfig, SACConfig, trees
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
@@ -64,6 +64,10 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
+    Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
+    Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
 ]
 
 
@@ -97,17 +101,18 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     if spaces.masked:
         action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
     normal = lambda: rng.standard_normal((k, n)).astype(np.float32)  # noqa: E731
-    on_policy = case.agent().learns_from == "advantages"
+    learns_from = case.agent().learns_from
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
+    wanted = {"transitions": (), "advantages": tuple(extras), "episodes": ("return",)}[learns_from]
     return Batch(
         observation=observation,
         action=action,
         reward=normal(),
         discount=np.where(rng.random((k, n)) < 0.2, 0.0, 0.9).astype(np.float32),
-        next_observation=None if on_policy else following,
+        next_observation=following if learns_from == "transitions" else None,
         weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
-        extras=extras if on_policy else {},
+        extras={name: extras[name] for name in wanted},
     )
 
 

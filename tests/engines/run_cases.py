@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude import A2CConfig, DQNConfig, Linear, Mlp, PPOConfig, ReinforceConfig, Run, SACConfig
 from etude.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
@@ -17,6 +17,8 @@ FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "
 NORMALISED = {"normalize_observation": True, "normalize_reward": True}
 DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
+A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
+REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 SAC_TINY = SACConfig(**FAST, replay_size=200)
 
 
@@ -43,6 +45,8 @@ CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
+    Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),

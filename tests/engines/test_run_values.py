@@ -8,20 +8,24 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import DQNConfig, Mlp, PPOConfig, Run, SACConfig
+from etude import A2CConfig, DQNConfig, Mlp, PPOConfig, ReinforceConfig, Run, SACConfig
 from etude.events import Learned
 
 GAMMA = 0.8
 OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
 OFTEN = {"learn_every": 100, "updates": 100}
+ON_POLICY = {"network": Mlp((16,), "tanh"), "gamma": GAMMA, "learning_rate": 1e-2, "initial_log_std": -1.0}
 CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
     "sac": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False),
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
-    "ppo": PPOConfig(network=Mlp((16,), "tanh"), gamma=GAMMA, learning_rate=1e-2, rollout=50, minibatch=100, epochs=10),
+    "ppo": PPOConfig(**ON_POLICY, rollout=50, minibatch=100, epochs=10),
+    "a2c": A2CConfig(**ON_POLICY, entropy=0.0),
+    "reinforce": ReinforceConfig(**ON_POLICY),
 }
-ONE_STEP = ("dqn", "sac", "ppo")
+ONE_STEP = ("dqn", "sac", "ppo", "a2c", "reinforce")
+OFF_POLICY_NAMES = ("dqn", "sac")
 
 
 def trained(name, engine_name, env, steps, environments=4):
@@ -34,8 +38,9 @@ def trained(name, engine_name, env, steps, environments=4):
 def found_value(name, engine_name, mistaken=False):
     """What a trained agent takes the value of `Forever` to be."""
     env = partial(Forever, name.startswith("sac"), mistaken)
-    run, learned = trained(name, engine_name, env, 2_000 if name != "ppo" else 6_000)
-    if name == "ppo":
+    off_policy = name.split("-")[0] in OFF_POLICY_NAMES
+    run, learned = trained(name, engine_name, env, 2_000 if off_policy else 6_000)
+    if not off_policy:
         return float(run.engine.value(np.array([[1.0, 0.5]], np.float32))[0])
     return float(np.mean([event.metrics["q_value"] for event in learned[-3:]]))
 
@@ -51,13 +56,16 @@ def test_recorded_as_the_end_of_the_world_the_same_clock_gives_another_value(nam
     assert found_value(name, engine_name, mistaken=True) < 0.8 / (1 - GAMMA)
 
 
-@pytest.mark.parametrize(("name", "continuous"), [("dqn", False), ("ppo", False), ("ppo", True), ("sac", True)])
+@pytest.mark.parametrize(("name", "continuous"), [
+    ("dqn", False), ("ppo", False), ("ppo", True), ("sac", True), ("a2c", False), ("a2c", True), ("reinforce", False),
+    ("reinforce", True),
+])  # fmt: skip
 def test_delayed_rewards_for_what_the_observation_asks_for_are_found_and_valued(name, continuous, engine_name):
-    run, _ = trained(name, engine_name, partial(Sides, continuous), 3_000 if name != "ppo" else 8_000)
+    run, _ = trained(name, engine_name, partial(Sides, continuous), 3_000 if name in OFF_POLICY_NAMES else 8_000)
     assert run.evaluate(episodes=20).mean == pytest.approx(1.0, abs=0.03)
     observation = np.array([[side, time] for time in (0, 1) for side in (-1, 1)], np.float32)
     best = [GAMMA, GAMMA, 1, 1]
     if name == "dqn":
         np.testing.assert_allclose(run.engine.act(observation).max(1), best, atol=0.05)
-    elif name == "ppo":
+    elif name != "sac":
         np.testing.assert_allclose(run.engine.value(observation), best, atol=0.15)  # of a policy that still explores

@@ -1,0 +1,23 @@
+"""Presets of A2C."""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+from etude.schedules import Linear
+
+A2C = {
+    "CartPole-v1": Preset(
+        config={
+            "network": Mlp((64, 64), "tanh", "orthogonal"),
+            "learning_rate": Linear(2e-3, 0.0),
+            "gamma": 0.99,
+            "lambda_": 0.95,
+            "entropy": 0.0,
+            "rollout": 16,
+        },
+        steps=200_000,
+        environments=8,
+        source=ZOO.format("a2c", "CartPole-v1") + ".",
+    ),
+}
