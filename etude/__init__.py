@@ -3,12 +3,14 @@
 from etude import report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
-from etude.config import EpisodesConfig, OffPolicyConfig, OnPolicyConfig
+from etude.config import EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.networks import Conv, Mlp, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
@@ -18,7 +20,8 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "A2CConfig", "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "EpisodesConfig", "Linear",
-    "Loss", "Losses", "Mlp", "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Reinforce",
-    "ReinforceConfig", "Run", "SACConfig", "Setup", "lagged", "load", "report",
+    "A2C", "APPO", "DQN", "IMPALA", "PPO", "RL", "SAC", "A2CConfig", "APPOConfig", "Adam", "Agent", "Conv", "DQNConfig",
+    "EpisodesConfig", "IMPALAConfig", "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig", "OnPolicyConfig",
+    "PPOConfig", "RL_pytorch", "Reinforce", "ReinforceConfig", "Run", "SACConfig", "Setup", "UnrollsConfig", "lagged",
+    "load", "report",
 ]  # fmt: skip

@@ -5,10 +5,12 @@ An agent never saves, plots, steps an environment or holds replay.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 from etude.data import Batch
 from etude.networks import Maker
+from etude.protocols import Weights
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
 from etude.trees import Tree
 
@@ -16,9 +18,10 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "advantages", "episodes"]
-"""Replayed transitions; steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`; or all
-steps of whole episodes of it, with the extra `return`."""
+LearnsFrom = Literal["transitions", "advantages", "unrolls", "episodes"]
+"""Replayed transitions; steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`;
+unrolls [B, T] of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends); or all steps of
+whole episodes of the present policy, with the extra `return`."""
 
 
 class Loss:
@@ -40,8 +43,8 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass, derived from `OffPolicyConfig`, `OnPolicyConfig` or `EpisodesConfig`, which say when a
-        run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
+    config: a frozen dataclass, derived from `OffPolicyConfig`, `OnPolicyConfig`, `UnrollsConfig` or `EpisodesConfig`,
+        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     """
@@ -67,6 +70,13 @@ class Agent:
     def value(self, observation: Tree) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it."""
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
+        """Weights to put in the place of others once a learning phase is over, for numbers that no loss trains.
+
+        read: gives weights by name (`attribute.variable`). metrics: what the losses told, means over the phase.
+        """
+        return {}
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""

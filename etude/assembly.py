@@ -13,7 +13,7 @@ import numpy as np
 from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
-from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig
+from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
@@ -26,6 +26,7 @@ from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
     Advantages,
     Buffer,
+    Columns,
     Epochs,
     NStep,
     OneStep,
@@ -35,6 +36,7 @@ from etude.replay import (
     Rounds,
     Selector,
     Uniform,
+    Unrolls,
     View,
 )
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
@@ -46,6 +48,7 @@ EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distributio
 CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
     "transitions": OffPolicyConfig,
     "advantages": OnPolicyConfig,
+    "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
 }
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
@@ -152,7 +155,7 @@ def explorer_for(agent: Agent, total: int) -> Explorer:
         return EpsilonGreedy(agent.config.epsilon, total=total)
     if agent.acts_by == "actions":
         return GaussianNoise(agent.config.exploration_noise, total=total)
-    return Sample(log_prob=agent.learns_from == "advantages")
+    return Sample(log_prob=agent.learns_from in ("advantages", "unrolls"))
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
@@ -185,7 +188,7 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
     """The ring, selector and view that the agent's config describes, or rounds of episodes. folder: see `Ring`."""
     if agent.learns_from == "episodes":
         return Rounds(Returns(agent.config.gamma, engine.value))
-    make = {"transitions": _transitions, "advantages": _advantages}[agent.learns_from]
+    make = {"transitions": _transitions, "advantages": _advantages, "unrolls": _unrolls}[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
@@ -200,9 +203,17 @@ def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    config = agent.config
-    ring = Ring(engine.spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
-    return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
+    view = Advantages(agent.config.gamma, agent.config.lambda_, engine.value)
+    return _one_rollout(agent.config, engine, count, folder), Epochs(), view
+
+
+def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    return _one_rollout(agent.config, engine, count, folder), Columns(), Unrolls(agent.config.gamma)
+
+
+def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
+    log_prob = {"log_prob": ((), np.dtype(np.float32))}
+    return Ring(engine.spaces, config.rollout * count, count, log_prob, folder=folder)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -67,6 +67,22 @@ class OnPolicyConfig(Config):
 
 
 @dataclass(frozen=True)
+class UnrollsConfig(OnPolicyConfig):
+    """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
+    V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
+
+    lambda_: float = 1.0
+    rollout: int = 20
+    minibatch: int | None = None
+    rho_bar: float = 1.0  # bound on the importance ratios of errors
+    c_bar: float = 1.0  # bound on those of traces
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "rho_bar", "c_bar")
+
+
+@dataclass(frozen=True)
 class EpisodesConfig(Config):
     """Learning from rounds: every environment plays one whole episode, and then all of them are learned from at once
     and forgotten. A round is never cut: a run ends with the round in which it has taken its steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig
+from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.errors import ConfigError
 from etude.progress import Progress
 from etude.protocols import Replay
@@ -18,6 +18,7 @@ class Due(NamedTuple):
 
     gradient_steps: int
     size: int
+    length: int = 1  # time steps of an example
 
 
 class Cycle(Protocol):
@@ -54,18 +55,21 @@ class OffPolicyCycle:
 
 
 class OnPolicyCycle:
-    """A phase after `rollout` time steps of every environment, all of which it forgets."""
+    """A phase after `rollout` time steps of every environment, all of which it forgets. Examples are steps, or the
+    whole rollouts of environments."""
 
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
+        self._length = config.rollout if isinstance(config, UnrollsConfig) else 1
 
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout - stored // self.count % self.config.rollout
 
     def due(self, progress: Progress, replay: Replay) -> Due:
         rows = self.config.rollout * self.count
-        size = min(self.config.minibatch or rows, rows)
-        return Due(self.config.epochs * (rows // size) if len(replay) == rows else 0, size)
+        examples = rows // self._length
+        size = max(1, min(self.config.minibatch or rows, rows) // self._length)
+        return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size, self._length)
 
     def learned(self, replay: Replay) -> None:
         replay.clear()

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude import assembly, trees
 from etude.agent import Agent
-from etude.cycles import cycle_for
+from etude.cycles import Due, cycle_for
 from etude.data import Chunk, Steps
 from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
@@ -61,28 +61,30 @@ class Learner:
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
         began = time.perf_counter()
-        gradient_steps, size = self.cycle.due(self.progress, self.replay)
-        if not gradient_steps:
+        due = self.cycle.due(self.progress, self.replay)
+        if not due.gradient_steps:
             return None
-        losses, metrics = self._learn(gradient_steps, size)
+        losses, metrics = self._learn(due)
         self.cycle.learned(self.replay)
-        self.progress.updates += gradient_steps
+        self.engine.load(self.engine.structure.agent.after_phase(self.engine.weights, metrics))
+        self.progress.updates += due.gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 
-    def _learn(self, gradient_steps: int, size: int) -> tuple[dict[str, float], dict[str, float]]:
+    def _learn(self, due: Due) -> tuple[dict[str, float], dict[str, float]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        for k in _portions(gradient_steps, max(1, BATCH_BYTES // (size * _row_bytes(self.engine.spaces)))):
-            batches = self.replay.sample(k, size)
+        size = due.size * due.length * _row_bytes(self.engine.spaces)
+        for k in _portions(due.gradient_steps, max(1, BATCH_BYTES // size)):
+            batches = self.replay.sample(k, due.size)
             update = self.engine.learn(batches, hyper)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 for name, value in values.items():
-                    means[name] = means.get(name, 0.0) + value * k / gradient_steps
+                    means[name] = means.get(name, 0.0) + value * k / due.gradient_steps
         return losses, metrics
 
     def hyper(self) -> dict[str, float]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
@@ -13,7 +15,9 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
+    "appo": (APPO, APPOConfig),
     "dqn": (DQN, DQNConfig),
+    "impala": (IMPALA, IMPALAConfig),
     "ppo": (PPO, PPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),

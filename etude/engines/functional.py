@@ -84,7 +84,7 @@ class FunctionalEngine:
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape
+        k, n = batches.weight.shape[:2]
         arrays = {name: getattr(batches, name) for name in READ_BY_LOSSES}
         noise = self.structure.draw_noise(self._noise, k, n)
         scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
@@ -129,6 +129,7 @@ class FunctionalEngine:
             if "max_gradient_norm" in structure.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 metrics[f"{group}_gradient_norm"] = norm
+                metrics[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
             rate, time = hyper[structure.rates[group]], ops.cast(step, "float32")
             change, (first[group], second[group]) = adam(settings, rate, time, gradient, (first[group], second[group]))
             for name, part in structure.split(group, change).items():

@@ -80,7 +80,7 @@ class TorchEngine:
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape
+        k, n = batches.weight.shape[:2]
         noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
@@ -115,7 +115,9 @@ class TorchEngine:
                 # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
                 value.grad = None if gradient is None else gradient.contiguous()
             if "max_gradient_norm" in self.structure.hyper:
-                metrics[f"{group}_gradient_norm"] = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
+                norm = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
+                metrics[f"{group}_gradient_norm"] = norm
+                metrics[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
         for optimizer in self._optimizers.values():
             optimizer.step()
         self._step += 1

@@ -86,11 +86,11 @@ class Ensemble(Part):
 
 
 class Free(Part):
-    """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no
-    argument."""
+    """Numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
-    def __init__(self, values: np.ndarray):
+    def __init__(self, values: np.ndarray, trained: bool = True):
         self.variables = {"value": np.asarray(values, np.float32)}
+        self.frozen = frozenset() if trained else frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.variables["value"]
@@ -144,9 +144,9 @@ class Maker:
             )
         return self._wrap_module(spec, joined, outputs)
 
-    def free(self, values: np.ndarray | float) -> Free:
-        """Trained numbers that depend on nothing."""
-        return Free(np.asarray(values))
+    def free(self, values: np.ndarray | float, trained: bool = True) -> Free:
+        """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""
+        return Free(np.asarray(values), trained)
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from etude.presets.a2c import A2C
+from etude.presets.appo import APPO
 from etude.presets.dqn import DQN
+from etude.presets.impala import IMPALA
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
 
-PRESETS: dict[str, dict[str, Preset]] = {"a2c": A2C, "dqn": DQN, "ppo": PPO, "reinforce": REINFORCE, "sac": SAC}
+PRESETS: dict[str, dict[str, Preset]] = {
+    "a2c": A2C,
+    "appo": APPO,
+    "dqn": DQN,
+    "impala": IMPALA,
+    "ppo": PPO,
+    "reinforce": REINFORCE,
+    "sac": SAC,
+}
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:

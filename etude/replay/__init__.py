@@ -5,13 +5,14 @@ from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
 from etude.replay.rounds import Returns, Rounds
-from etude.replay.selectors import Epochs, Passes, Recent, Uniform
+from etude.replay.selectors import Columns, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
+from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
-    "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Returns", "Ring", "Rounds", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
+    "Advantages", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
+    "Returns", "Ring", "Rounds", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "bytes_needed",
 ]  # fmt: skip

@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from etude import A2CConfig, Adam, Conv, DQNConfig, Mlp, PPOConfig, ReinforceConfig, SACConfig, trees
+from etude import (
+    A2CConfig,
+    Adam,
+    APPOConfig,
+    Conv,
+    DQNConfig,
+    IMPALAConfig,
+    Mlp,
+    PPOConfig,
+    ReinforceConfig,
+    SACConfig,
+    trees,
+)
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
@@ -66,6 +78,16 @@ CASES = [
     ),
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case(
+        "ppo with a penalty",
+        "ppo",
+        Spaces(VECTOR, Discrete(3)),
+        PPOConfig(network=NARROW, objective="penalty", value_clip=0.2, normalize_value=True),
+    ),
+    Case("impala discrete", "impala", Spaces(MASKED, Discrete(3)), IMPALAConfig(network=NARROW)),
+    Case("impala multidiscrete", "impala", Spaces(NESTED, MultiDiscrete([2, 3])), IMPALAConfig(network=NARROW)),
+    Case("appo discrete", "appo", Spaces(VECTOR, Discrete(3)), APPOConfig(network=NARROW, kl_coefficient=0.5)),
+    Case("appo box", "appo", Spaces(VECTOR, BOX2), APPOConfig(network=NARROW, normalize_observation=True)),
     Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
     Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
 ]
@@ -92,27 +114,30 @@ def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
 
 
 def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
-    """k random batches of n transitions that fit the case."""
+    """k random batches of n transitions, or unrolls, that fit the case."""
     rng = np.random.default_rng(seed)
-    spaces = case.spaces
-    observation = random_values(spaces.observation, rng, k, n)
-    following = random_values(spaces.observation, rng, k, n)
-    action = random_values(spaces.action, rng, k, n)
+    spaces, learns_from = case.spaces, case.agent().learns_from
+    shape = (k, n, 4) if learns_from == "unrolls" else (k, n)
+    observation = random_values(spaces.observation, rng, *shape)
+    following = random_values(spaces.observation, rng, *shape)
+    action = random_values(spaces.action, rng, *shape)
     if spaces.masked:
         action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
-    normal = lambda: rng.standard_normal((k, n)).astype(np.float32)  # noqa: E731
-    learns_from = case.agent().learns_from
+    normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    wanted = {"transitions": (), "advantages": tuple(extras), "episodes": ("return",)}[learns_from]
+    wanted = {"transitions": (), "advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}
+    extras = {name: extras[name] for name in wanted[learns_from]}
+    if learns_from == "unrolls":
+        extras["goes_on"] = np.tile(np.array([1, 0, 1, 1], np.float32), (k, n, 1))
     return Batch(
         observation=observation,
         action=action,
         reward=normal(),
-        discount=np.where(rng.random((k, n)) < 0.2, 0.0, 0.9).astype(np.float32),
-        next_observation=following if learns_from == "transitions" else None,
-        weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
-        index=np.zeros((k, n), np.int64),
-        extras={name: extras[name] for name in wanted},
+        discount=np.where(rng.random(shape) < 0.2, 0.0, 0.9).astype(np.float32),
+        next_observation=following if learns_from in ("transitions", "unrolls") else None,
+        weight=rng.uniform(0.5, 1.0, shape).astype(np.float32),
+        index=np.zeros(shape, np.int64),
+        extras=extras,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import A2CConfig, DQNConfig, Mlp, PPOConfig, ReinforceConfig, Run, SACConfig
+from etude import A2CConfig, APPOConfig, DQNConfig, IMPALAConfig, Mlp, PPOConfig, ReinforceConfig, Run, SACConfig
 from etude.events import Learned
 
 GAMMA = 0.8
@@ -22,9 +22,14 @@ CONFIGS = {
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
     "ppo": PPOConfig(**ON_POLICY, rollout=50, minibatch=100, epochs=10),
     "a2c": A2CConfig(**ON_POLICY, entropy=0.0),
+    "appo": APPOConfig(**ON_POLICY, entropy=0.0, rollout=25, minibatch=50, epochs=4),
+    "impala": IMPALAConfig(**ON_POLICY, entropy=0.0, rollout=5),
+    "ppo-penalty": PPOConfig(
+        **ON_POLICY, rollout=50, minibatch=100, epochs=10, objective="penalty", normalize_value=True, value_clip=0.5
+    ),
     "reinforce": ReinforceConfig(**ON_POLICY),
 }
-ONE_STEP = ("dqn", "sac", "ppo", "a2c", "reinforce")
+ONE_STEP = ("dqn", "sac", "ppo", "ppo-penalty", "a2c", "appo", "impala", "reinforce")
 OFF_POLICY_NAMES = ("dqn", "sac")
 
 
@@ -56,10 +61,13 @@ def test_recorded_as_the_end_of_the_world_the_same_clock_gives_another_value(nam
     assert found_value(name, engine_name, mistaken=True) < 0.8 / (1 - GAMMA)
 
 
-@pytest.mark.parametrize(("name", "continuous"), [
-    ("dqn", False), ("ppo", False), ("ppo", True), ("sac", True), ("a2c", False), ("a2c", True), ("reinforce", False),
-    ("reinforce", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "continuous"),
+    [
+        *(("dqn", False), ("ppo", False), ("ppo", True), ("sac", True), ("a2c", False), ("a2c", True)),
+        *(("ppo-penalty", False), ("appo", True), ("impala", False), ("reinforce", False), ("reinforce", True)),
+    ],
+)
 def test_delayed_rewards_for_what_the_observation_asks_for_are_found_and_valued(name, continuous, engine_name):
     run, _ = trained(name, engine_name, partial(Sides, continuous), 3_000 if name in OFF_POLICY_NAMES else 8_000)
     assert run.evaluate(episodes=20).mean == pytest.approx(1.0, abs=0.03)
