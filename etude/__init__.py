@@ -5,6 +5,7 @@ from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
@@ -20,8 +21,8 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "APPO", "DQN", "IMPALA", "PPO", "RL", "SAC", "A2CConfig", "APPOConfig", "Adam", "Agent", "Conv", "DQNConfig",
-    "EpisodesConfig", "IMPALAConfig", "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig", "OnPolicyConfig",
-    "PPOConfig", "RL_pytorch", "Reinforce", "ReinforceConfig", "Run", "SACConfig", "Setup", "UnrollsConfig", "lagged",
-    "load", "report",
+    "A2C", "APPO", "DQN", "ES", "IMPALA", "PPO", "RL", "SAC", "A2CConfig", "APPOConfig", "Adam", "Agent", "Conv",
+    "DQNConfig", "ESConfig", "EpisodesConfig", "IMPALAConfig", "Linear", "Loss", "Losses", "Mlp", "OffPolicyConfig",
+    "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Reinforce", "ReinforceConfig", "Run", "SACConfig", "Setup",
+    "UnrollsConfig", "lagged", "load", "report",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from etude.data import Batch
 from etude.networks import Maker
 from etude.protocols import Weights
@@ -18,10 +20,11 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "advantages", "unrolls", "episodes"]
+LearnsFrom = Literal["transitions", "advantages", "unrolls", "episodes", "returns"]
 """Replayed transitions; steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`;
-unrolls [B, T] of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends); or all steps of
-whole episodes of the present policy, with the extra `return`."""
+unrolls [B, T] of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends); all steps of
+whole episodes of the present policy, with the extra `return`; or the returns alone of episodes that were each played
+with weights of its own, for agents that write `estimate` in the place of `loss`."""
 
 
 class Loss:
@@ -44,8 +47,8 @@ class Agent:
     critic).
 
     config: a frozen dataclass, derived from `OffPolicyConfig`, `OnPolicyConfig`, `UnrollsConfig` or `EpisodesConfig`,
-        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
-        `loss` they are scalars of the engine's framework.
+        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a
+        run goes on: inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     """
 
@@ -70,6 +73,11 @@ class Agent:
     def value(self, observation: Tree) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it."""
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """A gradient to descend [P] for the trained weights [P], from the returns [2, n] of episodes that were played
+        with the weights plus, and minus, the config's `deviation` times noise [n, P]."""
+        raise NotImplementedError
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         """Weights to put in the place of others once a learning phase is over, for numbers that no loss trains.

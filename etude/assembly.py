@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,13 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
 from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.config_json import from_json, to_json
+from etude.engines.evolution import FromReturns, PerturbedActor
+from etude.engines.gradients import FromLosses
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
-from etude.explore import EpsilonGreedy, GaussianNoise, Sample
+from etude.explore import ByColumn, EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.networks import Conv
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Replay, Rollout
@@ -34,6 +37,7 @@ from etude.replay import (
     Returns,
     Ring,
     Rounds,
+    Scores,
     Selector,
     Uniform,
     Unrolls,
@@ -50,6 +54,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "advantages": OnPolicyConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
+    "returns": EpisodesConfig,
 }
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
@@ -155,6 +160,8 @@ def explorer_for(agent: Agent, total: int) -> Explorer:
         return EpsilonGreedy(agent.config.epsilon, total=total)
     if agent.acts_by == "actions":
         return GaussianNoise(agent.config.exploration_noise, total=total)
+    if agent.learns_from == "returns":
+        return ByColumn(Greedy())  # what is explored are the weights
     return Sample(log_prob=agent.learns_from in ("advantages", "unrolls"))
 
 
@@ -163,9 +170,13 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     count = setup.environments
     assert count is not None
     # Decided here, for all of them: a worker would decide for its own part.
-    vectorization = choose_vectorization(environment, count, setup.vectorization)
+    waits = agent.learns_from == "returns" and setup.vectorization == "auto"
+    vectorization = choose_vectorization(environment, count, "loop" if waits else setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
-    make_actor = functools.partial(NumpyEngine, agent, engine.spaces)
+    make_actor: Callable[[], Any] = functools.partial(NumpyEngine, agent, engine.spaces)
+    if agent.learns_from == "returns":
+        _check_perturbed(agent, engine, vectorization)
+        make_actor = functools.partial(PerturbedActor, agent, engine.spaces, setup.seed)
     if setup.workers == 0:
         return InProcess(make(np.arange(count)), make_actor() if engine.exportable else engine, explorer, setup.seed)
     if setup.overlap and not engine.exportable:
@@ -184,10 +195,31 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     return LockstepPool(make, engine, explorer, setup.seed, count, setup.workers, options)
 
 
+def _check_perturbed(agent: Agent, engine: Engine, vectorization: str) -> None:
+    name = type(agent).__name__
+    if not engine.exportable:
+        raise ConfigError(
+            f"{name} acts with weights of its own in each environment, which NumPy computes; it cannot for "
+            "convolutions and modules of your own. Use an Mlp."
+        )
+    if vectorization == "native":
+        raise ConfigError(
+            f"{name} needs environments that wait for each other's episodes to end; those of a native simulator do "
+            "not. Leave vectorization on auto, or use loop."
+        )
+
+
+def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLosses | FromReturns:
+    """Where the gradients of a learning phase come from."""
+    return FromReturns(engine, seed, count) if agent.learns_from == "returns" else FromLosses(engine)
+
+
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Replay:
     """The ring, selector and view that the agent's config describes, or rounds of episodes. folder: see `Ring`."""
     if agent.learns_from == "episodes":
         return Rounds(Returns(agent.config.gamma, engine.value))
+    if agent.learns_from == "returns":
+        return Scores(count)
     make = {"transitions": _transitions, "advantages": _advantages, "unrolls": _unrolls}[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 

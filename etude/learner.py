@@ -33,6 +33,7 @@ class Learner:
         self.replay = assembly.replay_for(agent, engine, seed, count, folder)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
+        self.gradients = assembly.gradients_for(agent, engine, seed, count)
         self._acting = assembly.acting_weights(agent, engine)
 
     def chunk(self, left: int, after: int = 0) -> Chunk:
@@ -79,7 +80,7 @@ class Learner:
         size = due.size * due.length * _row_bytes(self.engine.spaces)
         for k in _portions(due.gradient_steps, max(1, BATCH_BYTES // size)):
             batches = self.replay.sample(k, due.size)
-            update = self.engine.learn(batches, hyper)
+            update = self.gradients.learn(batches, hyper, self.progress.updates)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
@@ -110,7 +111,7 @@ class Learner:
 
     def exploring_weights(self) -> Weights:
         """What rollouts act with."""
-        return self.acting_weights()
+        return self.acting_weights() | self.gradients.marks(self.progress.updates)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""

@@ -36,6 +36,9 @@ class Engine(Protocol):
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name, wherever they come from."""
+
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them."""
 

@@ -6,6 +6,7 @@ from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
@@ -17,6 +18,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
     "appo": (APPO, APPOConfig),
     "dqn": (DQN, DQNConfig),
+    "es": (ES, ESConfig),
     "impala": (IMPALA, IMPALAConfig),
     "ppo": (PPO, PPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),

@@ -70,7 +70,7 @@ class FunctionalEngine:
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, observation: self.structure.bind(values).act(observation))
         self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
-        self._learn = backend.compile(self._steps)
+        self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self.traces = 0
         self._names: tuple[list[str], list[str]] = ([], [])
 
@@ -101,6 +101,13 @@ class FunctionalEngine:
         check_finite(update)
         return update
 
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name."""
+        self.structure.check_gradients(gradients)
+        scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
+        self._state, told = self._apply(self._state, *self.backend.put((dict(gradients), scalars)))
+        return Update({}, {name: float(value) for name, value in self.backend.numpy(told).items()}, None, 1)
+
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
         return state, ops.mean(summaries, 0), td_error
@@ -118,31 +125,41 @@ class FunctionalEngine:
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)
 
+        (scalars, metrics, td_error, moved), gradients = self.backend.gradients(
+            losses, state["values"], self.structure.groups
+        )
+        state, told = self._descend({**state, "values": dict(state["values"]) | moved}, gradients, hyper)
+        metrics |= told
+        self._names = (list(scalars), list(metrics))
+        return state, (ops.stack([*scalars.values(), *metrics.values()], 0), td_error)
+
+    def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
+        self.traces += 1
+        hyper = {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
+        return self._descend(state, gradients, hyper)
+
+    def _descend(self, state: Any, gradients: Arrays, hyper: Arrays) -> tuple[Any, Arrays]:
+        """The state after one gradient step, and metrics of it."""
         structure, settings = self.structure, self.structure.agent.config.optimizer
-        values = state["values"]
-        (scalars, metrics, td_error, moved), gradients = self.backend.gradients(losses, values, structure.groups)
-        step = state["step"] + 1
-        new = dict(values) | moved
-        first, second = dict(state["first"]), dict(state["second"])
+        step, told = state["step"] + 1, {}
+        new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
         for group, names in structure.groups.items():
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                metrics[f"{group}_gradient_norm"] = norm
-                metrics[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
+                told[f"{group}_gradient_norm"] = norm
+                told[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
             rate, time = hyper[structure.rates[group]], ops.cast(step, "float32")
             change, (first[group], second[group]) = adam(settings, rate, time, gradient, (first[group], second[group]))
             for name, part in structure.split(group, change).items():
-                new[name] = values[name] + part
+                new[name] = new[name] + part
         for target, source, field, averaged in structure.following:
             if averaged:
                 new[target] = new[target] + hyper[field] * (new[source] - new[target])
             else:
                 due = step % ops.cast(hyper[field], "int32") == 0
                 new[target] = ops.where(due, new[source], new[target])
-        self._names = (list(scalars), list(metrics))
-        summary = ops.stack([*scalars.values(), *metrics.values()], 0)
-        return {"values": new, "first": first, "second": second, "step": step}, (summary, td_error)
+        return {"values": new, "first": first, "second": second, "step": step}, told
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""

@@ -84,8 +84,7 @@ class TorchEngine:
         noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
-        for group, optimizer in self._optimizers.items():
-            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
+        self._set_rates(hyper)
         found = []
         with threads_beside(self._busy.learning):
             for i in range(k):
@@ -114,16 +113,36 @@ class TorchEngine:
             for value, gradient in zip(own, gradients, strict=True):
                 # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
                 value.grad = None if gradient is None else gradient.contiguous()
-            if "max_gradient_norm" in self.structure.hyper:
+        metrics |= self._descend(hyper)
+        numbers = [x.detach() for x in (*scalars.values(), *metrics.values())]
+        return list(scalars), list(metrics), numbers, None if td_error is None else td_error.detach()
+
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name."""
+        self.structure.check_gradients(gradients)
+        self._set_rates(hyper)
+        for name, gradient in gradients.items():
+            self._values[name].grad = torch.tensor(gradient, dtype=torch.float32, device=self.device)
+        return Update({}, {name: float(value) for name, value in self._descend(hyper).items()}, None, 1)
+
+    def _set_rates(self, hyper: dict[str, float]) -> None:
+        for group, optimizer in self._optimizers.items():
+            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
+
+    def _descend(self, hyper: dict[str, float]) -> dict[str, torch.Tensor]:
+        """One step with the gradients that the variables hold; metrics of it."""
+        told = {}
+        if "max_gradient_norm" in self.structure.hyper:
+            for group, names in self.structure.groups.items():
+                own = [self._values[name] for name in names]
                 norm = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
-                metrics[f"{group}_gradient_norm"] = norm
-                metrics[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
+                told[f"{group}_gradient_norm"] = norm
+                told[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
         for optimizer in self._optimizers.values():
             optimizer.step()
         self._step += 1
         self._follow(hyper)
-        numbers = [x.detach() for x in (*scalars.values(), *metrics.values())]
-        return list(scalars), list(metrics), numbers, None if td_error is None else td_error.detach()
+        return told
 
     @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:

@@ -65,6 +65,16 @@ class Network(Part):
         return self.architecture(self.variables, observation)
 
 
+class NetworkForEach(Part):
+    """A network as a function of as many sets of variables as there are observations: one for each."""
+
+    def __init__(self, network: Network):
+        self.architecture, self.variables = network.architecture, network.variables
+
+    def __call__(self, observation: Tree = None) -> Any:
+        return self.architecture.for_each(self.variables, observation)
+
+
 class Ensemble(Part):
     """Several networks of one kind that one matrix product cannot compute, with outputs [members, B, outputs]."""
 

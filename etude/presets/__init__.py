@@ -5,6 +5,7 @@ from __future__ import annotations
 from etude.presets.a2c import A2C
 from etude.presets.appo import APPO
 from etude.presets.dqn import DQN
+from etude.presets.es import ES
 from etude.presets.impala import IMPALA
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
@@ -15,6 +16,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "a2c": A2C,
     "appo": APPO,
     "dqn": DQN,
+    "es": ES,
     "impala": IMPALA,
     "ppo": PPO,
     "reinforce": REINFORCE,

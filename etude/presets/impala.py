@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from etude.networks import Mlp
-from etude.presets.preset import Preset
+from etude.presets.preset import ZOO, Preset
 from etude.schedules import Linear
 
 IMPALA = {
     "CartPole-v1": Preset(
         config={
             "network": Mlp((64, 64), "tanh", "orthogonal"),
-            "learning_rate": Linear(1e-3, 0.0),
+            "learning_rate": Linear(7e-4, 0.0),
             "gamma": 0.99,
+            "lambda_": 1.0,
+            "entropy": 0.0,
+            "rollout": 5,
         },
-        steps=200_000,
+        steps=500_000,
         environments=8,
-        source="etude: found for CartPole-v1 on seeds from 101 up.",
+        source=ZOO.format("a2c", "CartPole-v1") + ", as of A2C here. Found to do on seeds from 101 up.",
     ),
 }

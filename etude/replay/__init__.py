@@ -5,6 +5,7 @@ from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
 from etude.replay.rounds import Returns, Rounds
+from etude.replay.scores import Scores
 from etude.replay.selectors import Columns, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
@@ -14,5 +15,6 @@ from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
     "Advantages", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Returns", "Ring", "Rounds", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "bytes_needed",
+    "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View",
+    "bytes_needed",
 ]  # fmt: skip
