@@ -91,7 +91,8 @@ Images are uint8 with three dimensions and need a `Conv` network, or one of your
 | | `torch.nn.Module` | `keras.Model` |
 |---|---|---|
 | engine | torch | jax, tensorflow |
-| DQN, PPO | yes | yes |
+| DQN and those with policies, but for ES | yes | yes |
+| ES | no | no |
 | SAC | the parts that are one network; its critics are computed together and need a spec | the same |
 
 ## What the contract tests run through

@@ -12,7 +12,7 @@ ES = {
             "learning_rate": 0.02,
             "deviation": 0.1,
         },
-        steps=500_000,
+        steps=300_000,
         environments=32,
         source="etude: found for CartPole-v1 on seeds from 101 up.",
     ),

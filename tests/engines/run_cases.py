@@ -12,6 +12,7 @@ from etude import (
     A2CConfig,
     APPOConfig,
     DQNConfig,
+    ESConfig,
     IMPALAConfig,
     Linear,
     Mlp,
@@ -30,6 +31,7 @@ DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
 ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip": 0.2}
 APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout=8, minibatch=16, target_every=3)
+ES_TINY = ESConfig(network=TINY, learning_rate=RATE, deviation=0.1, normalize_observation=True)
 IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout=8)
 A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
@@ -61,6 +63,7 @@ CASES = [
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
+    Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
     Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),
     Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import A2CConfig, APPOConfig, DQNConfig, IMPALAConfig, Mlp, PPOConfig, ReinforceConfig, Run, SACConfig
+from etude import (
+    A2CConfig,
+    APPOConfig,
+    DQNConfig,
+    ESConfig,
+    IMPALAConfig,
+    Mlp,
+    PPOConfig,
+    ReinforceConfig,
+    Run,
+    SACConfig,
+)
 from etude.events import Learned
 
 GAMMA = 0.8
@@ -77,3 +88,15 @@ def test_delayed_rewards_for_what_the_observation_asks_for_are_found_and_valued(
         np.testing.assert_allclose(run.engine.act(observation).max(1), best, atol=0.05)
     elif name != "sac":
         np.testing.assert_allclose(run.engine.value(observation), best, atol=0.15)  # of a policy that still explores
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_evolution_finds_what_the_observation_asks_for_from_returns_alone(continuous, engine_name):
+    config = ESConfig(network=Mlp((8,), "tanh"), learning_rate=0.1, deviation=0.3)
+    run = Run("es", partial(Sides, continuous), config=config, engine=engine_name, environments=16, seed=1)
+    with run:
+        before = run.evaluate(episodes=20).mean
+        run.train(6_000)
+        after = run.evaluate(episodes=20).mean
+    assert before < 0.9
+    assert after == pytest.approx(1.0, abs=0.03)

@@ -7,6 +7,7 @@ import pytest
 
 from etude import presets
 from etude.algorithms import find
+from etude.config import OffPolicyConfig, OnPolicyConfig
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
 IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]
@@ -34,9 +35,9 @@ def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algo
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
 def test_cadences_divide_the_run_and_the_rollout(algorithm, env, preset):
     config = find(algorithm)[1](**preset.config)
-    if algorithm == "ppo":
-        assert config.rollout * preset.environments % config.minibatch == 0
-    else:
+    if isinstance(config, OnPolicyConfig):
+        assert config.rollout * preset.environments % (config.minibatch or 1) == 0
+    elif isinstance(config, OffPolicyConfig):
         assert config.learn_every % preset.environments == 0
         assert config.warmup < preset.steps
 
