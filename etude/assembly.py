@@ -216,6 +216,11 @@ def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLo
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Replay:
     """The ring, selector and view that the agent's config describes, or rounds of episodes. folder: see `Ring`."""
+    if folder is not None and isinstance(agent.config, EpisodesConfig):
+        raise ConfigError(
+            f"replay_folder = {folder!r}: {type(agent).__name__} keeps a round of episodes in memory, no replay. Leave "
+            "it out."
+        )
     if agent.learns_from == "episodes":
         return Rounds(Returns(agent.config.gamma, engine.value))
     if agent.learns_from == "returns":
