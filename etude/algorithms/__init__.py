@@ -5,24 +5,30 @@ from __future__ import annotations
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.appo import APPO, APPOConfig
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
     "appo": (APPO, APPOConfig),
+    "ddpg": (DDPG, DDPGConfig),
+    "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "es": (ES, ESConfig),
     "impala": (IMPALA, IMPALAConfig),
     "ppo": (PPO, PPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
+    "td3": (TD3, TD3Config),
 }
 
 
