@@ -96,12 +96,8 @@ class Rounds:
         self._parts.append(steps)
 
     def sample(self, k: int, n: int) -> Batch:
-        """The same batch of all rows, filled up to n, k times."""
-        batch = self.view(self._parts, n)
-        if k == 1:
-            return batch
-        repeated = {name: trees.map(lambda leaf: np.repeat(leaf, k, 0), getattr(batch, name)) for name in _STACKED}
-        return Batch(**repeated, next_observation=None)
+        """All rows, filled up to n, as one batch [1, n]: a round is learned from once, so that k is 1."""
+        return self.view(self._parts, n)
 
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
         """There are no priorities."""
@@ -121,9 +117,6 @@ class Rounds:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.clear()
-
-
-_STACKED = ("observation", "action", "reward", "discount", "weight", "index", "extras")
 
 
 def known_returns(part: Steps) -> np.ndarray:
