@@ -13,7 +13,7 @@ import numpy as np
 
 from etude import presets
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS, check_spaces, find
+from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, find
 from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.config_json import from_json, to_json
 from etude.engines.evolution import FromReturns, PerturbedActor
@@ -97,7 +97,8 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         kind, config_kind = find(algorithm)
         if config is not None and not isinstance(config, config_kind):
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
-        name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
+        name = OTHER_NAMES.get(algorithm, algorithm)
+        agent = kind(config_for(name, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             agent = kind(dataclasses.replace(agent.config, network=Conv()))
     check_spaces(agent, spaces)

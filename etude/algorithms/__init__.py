@@ -32,8 +32,12 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
 }
 
 
+OTHER_NAMES = {"pg": "reinforce"}  # that algorithms go by elsewhere
+
+
 def find(name: str) -> tuple[type[Agent], type]:
     """The agent class and the config class of an algorithm; raises ConfigError with the names that there are."""
+    name = OTHER_NAMES.get(name, name)
     if name not in ALGORITHMS:
         raise ConfigError(f"There is no algorithm named {name!r}; there are {', '.join(sorted(ALGORITHMS))}.")
     return ALGORITHMS[name]
@@ -63,4 +67,4 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting"]
+__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "find", "fitting"]

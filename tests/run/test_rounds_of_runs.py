@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from run_worlds import Counted, Failing, Labelled
 
-from etude import ESConfig, IMPALAConfig, Mlp, ReinforceConfig, Run, checkpoint
+from etude import ESConfig, IMPALAConfig, Mlp, ReinforceConfig, Run, checkpoint, presets
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError
 from etude.events import Collected, Evaluated, Finished, Learned, Saved, Started
@@ -79,6 +79,12 @@ def test_every_step_of_a_round_is_learned_from_once():
         run.train(60)
     assert sum(int(np.count_nonzero(batches.weight)) for batches in seen) == run.step
     assert {batches.weight.shape for batches in seen} == {(1, 256)}
+
+
+def test_reinforce_goes_by_the_name_of_pg_too_and_takes_its_preset():
+    with Run("pg", "CartPole-v1", engine="torch") as run:
+        assert run.algorithm == run.description()["algorithm"] == "reinforce"
+        assert run.agent.config == ReinforceConfig(**presets.lookup("reinforce", "CartPole-v1").config)
 
 
 def test_evolution_evaluates_the_weights_themselves_and_explores_around_them():
