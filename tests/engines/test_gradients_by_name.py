@@ -33,6 +33,8 @@ def test_the_first_step_of_adam_moves_every_weight_by_the_learning_rate_and_the_
         np.testing.assert_allclose(before[name] - value, 0.1, rtol=1e-3, err_msg=name)
     size = sum(value.size for value in gradients.values())
     assert update.metrics == pytest.approx({"model_gradient_norm": size**0.5, "model_gradient_clipped": 1.0})
+    small = engine.apply({name: value * np.float32(1e-3) for name, value in gradients.items()}, HYPER)
+    assert small.metrics["model_gradient_clipped"] == 0.0
 
 
 def test_steps_by_name_go_on_from_a_restored_state(engine_name):
