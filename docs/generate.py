@@ -24,7 +24,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "engines"))
 import cases  # noqa: E402
 import numpy as np  # noqa: E402
 
-from etude import Conv, Mlp  # noqa: E402
+from etude import Conv, Mlp, Recurrent  # noqa: E402
 from etude.algorithms import ALGORITHMS, check_spaces  # noqa: E402
 from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
@@ -112,12 +112,16 @@ def _kind(space: Space) -> str:
 
 
 def _network(case: Any) -> str:
-    return type(case.config.network).__name__
+    network = case.config.network
+    before = f" after {type(network.before).__name__}" if isinstance(network, Recurrent) else ""
+    return type(network).__name__ + before
 
 
 def _builds(name: str, spaces: Spaces) -> bool:
     kind, config = ALGORITHMS[name]
     network = cases.SMALL_CONV if split(spaces.observation)[1] else Mlp((8,))
+    if isinstance(config().network, Recurrent):
+        network = Recurrent(network, 8)
     agent = kind(config(network=network))
     try:
         check_spaces(agent, spaces)
@@ -205,7 +209,7 @@ def _literal(value: Any) -> str:
 def presets(algorithm: str) -> str:
     """The presets of an algorithm, each with its source."""
     text = ""
-    for environment, preset in PRESETS[algorithm].items():
+    for environment, preset in PRESETS.get(algorithm, {}).items():
         fields = ", ".join(f"`{name}` {_value(value)}" for name, value in preset.config.items())
         parallel = "1 environment" if preset.environments == 1 else f"{preset.environments} environments"
         text += f"**{environment}**: {preset.steps:,} steps, {parallel}; {fields}. "

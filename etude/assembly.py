@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from etude import presets
+from etude import presets, trees
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, find
-from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
+from etude.config import Config, EpisodesConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig, UnrollsConfig
 from etude.config_json import from_json, to_json
+from etude.data import MEMORY
 from etude.engines.evolution import FromReturns, PerturbedActor
 from etude.engines.gradients import FromLosses
 from etude.engines.numpy import NumpyEngine
@@ -23,7 +24,7 @@ from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
 from etude.explore import ByColumn, EpsilonGreedy, GaussianNoise, Greedy, Sample
-from etude.networks import Conv
+from etude.networks import Conv, with_layers
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
@@ -39,6 +40,7 @@ from etude.replay import (
     Rounds,
     Scores,
     Selector,
+    Sequences,
     Uniform,
     Unrolls,
     View,
@@ -51,6 +53,7 @@ EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_s
 
 CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
     "transitions": OffPolicyConfig,
+    "sequences": SequenceConfig,
     "advantages": OnPolicyConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
@@ -100,7 +103,7 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         name = OTHER_NAMES.get(algorithm, algorithm)
         agent = kind(config_for(name, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            agent = kind(dataclasses.replace(agent.config, network=Conv()))
+            agent = kind(dataclasses.replace(agent.config, network=with_layers(agent.config.network, Conv())))
     check_spaces(agent, spaces)
     _check_config(agent)
     return name, agent
@@ -152,7 +155,8 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     if setup.environments is not None:
         return setup.environments
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    return max(preset.environments if preset else (1 if agent.learns_from == "transitions" else 8), setup.workers)
+    usual = 1 if isinstance(agent.config, OffPolicyConfig) else 8
+    return max(preset.environments if preset else usual, setup.workers)
 
 
 def explorer_for(agent: Agent, total: int) -> Explorer:
@@ -226,7 +230,12 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
         return Rounds(Returns(agent.config.gamma, engine.value))
     if agent.learns_from == "returns":
         return Scores(count)
-    make = {"transitions": _transitions, "advantages": _advantages, "unrolls": _unrolls}[agent.learns_from]
+    make = {
+        "transitions": _transitions,
+        "sequences": _sequences,
+        "advantages": _advantages,
+        "unrolls": _unrolls,
+    }[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
@@ -236,8 +245,19 @@ Parts = tuple[Ring, Selector, View]
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
     ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
-    selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
-    return ring, selector, OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+    view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+    return ring, _off_policy_selector(config, ring), view
+
+
+def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    config = agent.config
+    extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_memory else {}
+    ring = Ring(engine.spaces, config.replay_size, count, extras, folder=folder)
+    return ring, _off_policy_selector(config, ring), Sequences(config.gamma, config.sequence_length, config.burn_in)
+
+
+def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
+    return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
@@ -252,6 +272,13 @@ def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Pa
 def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
     log_prob = {"log_prob": ((), np.dtype(np.float32))}
     return Ring(engine.spaces, config.rollout * count, count, log_prob, folder=folder)
+
+
+def example_bytes(agent: Agent, spaces: Spaces) -> int:
+    """Bytes of one example in a batch."""
+    transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    length = {"sequences": "sequence_length", "unrolls": "rollout"}.get(agent.learns_from)
+    return transition * (1 if length is None else getattr(agent.config, length))
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude import checks
+from etude.errors import ConfigError
 from etude.networks import Mlp, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
@@ -47,6 +48,26 @@ class OffPolicyConfig(Config):
         super().__post_init__()
         checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent")
         checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+
+
+@dataclass(frozen=True)
+class SequenceConfig(OffPolicyConfig):
+    """Learning from replayed sequences, with networks that keep a memory."""
+
+    batch_size: int = 64  # sequences in a gradient step
+    sequence_length: int = 40  # environment steps of a sequence; fewer where the episode ends
+    burn_in: int = 10  # up to so many of them only warm the memory up: those before the sampled step
+    stored_memory: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "sequence_length")
+        checks.not_negative(self, "burn_in")
+        if self.burn_in >= self.sequence_length:
+            raise ConfigError(
+                f"{type(self).__name__}: burn_in = {self.burn_in} of sequence_length = {self.sequence_length} steps; "
+                "expected fewer than all, so that some are left to learn from."
+            )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ class Due(NamedTuple):
 
     gradient_steps: int
     size: int
-    length: int = 1  # time steps of an example
 
 
 class Cycle(Protocol):
@@ -69,7 +68,7 @@ class OnPolicyCycle:
         rows = self.config.rollout * self.count
         examples = rows // self._length
         size = max(1, min(self.config.minibatch or rows, rows) // self._length)
-        return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size, self._length)
+        return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
 
     def learned(self, replay: Replay) -> None:
         replay.clear()

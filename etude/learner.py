@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from etude import assembly, trees
+from etude import assembly
 from etude.agent import Agent
 from etude.cycles import Due, cycle_for
 from etude.data import Chunk, Steps
@@ -15,7 +15,6 @@ from etude.networks import RunningMoments, RunningScale
 from etude.progress import Progress
 from etude.protocols import Engine, Weights
 from etude.schedules import at
-from etude.spaces import Spaces, zeros
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
@@ -77,8 +76,8 @@ class Learner:
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        size = due.size * due.length * _row_bytes(self.engine.spaces)
-        for k in _portions(due.gradient_steps, max(1, BATCH_BYTES // size)):
+        most = max(1, BATCH_BYTES // (due.size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
             update = self.gradients.learn(batches, hyper, self.progress.updates)
             if update.td_error is not None:
@@ -138,8 +137,3 @@ class Learner:
 def _portions(total: int, most: int) -> list[int]:
     """`total` in portions of `most` and one remainder, so that few sizes are compiled."""
     return [most] * (total // most) + ([total % most] if total % most else [])
-
-
-def _row_bytes(spaces: Spaces) -> int:
-    """Bytes of one transition in a batch."""
-    return 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24

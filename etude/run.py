@@ -124,12 +124,13 @@ class Run:
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
         environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
         try:
-            return evaluate(environments, self.actor().act, Greedy(), episodes, seed)
+            return evaluate(environments, self.actor(), Greedy(), episodes, seed)
         finally:
             environments.close()
 
     def actor(self) -> Any:
-        """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine."""
+        """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
+        `rollout.recall.Actor` for agents with a memory."""
         if not self.engine.exportable:
             return self.engine
         actor = NumpyEngine(self.agent, self.engine.spaces)

@@ -11,6 +11,7 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
@@ -26,6 +27,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "es": (ES, ESConfig),
     "impala": (IMPALA, IMPALAConfig),
     "ppo": (PPO, PPOConfig),
+    "r2d2": (R2D2, R2D2Config),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
     "td3": (TD3, TD3Config),

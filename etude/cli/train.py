@@ -11,7 +11,7 @@ from typing import Any, Literal
 from etude.algorithms import ALGORITHMS, OTHER_NAMES, find
 from etude.cli.options import parse, split_positionals
 from etude.errors import ConfigError
-from etude.networks import Conv, Mlp
+from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
 NETWORKS = {"mlp": Mlp, "conv": Conv}
@@ -67,8 +67,8 @@ def with_hyperparameters(algorithm: str, env: str | None = None, network: str = 
     from etude.assembly import config_for
 
     config: Any = config_for(algorithm, env) if env else find(algorithm)[1]()
-    if network != "auto" and not isinstance(config.network, NETWORKS[network]):
-        config = dataclasses.replace(config, network=NETWORKS[network]())
+    if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
+        config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network]()))
     preset = presets.lookup(algorithm, env) if env else None
     fields = [
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),

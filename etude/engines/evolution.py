@@ -35,6 +35,8 @@ def noise_of(structure: Structure, run_seed: int, generation: int, pair: int) ->
 class PerturbedActor:
     """The NumPy engine with weights of its own for each environment."""
 
+    memory = 0  # of an agent that remembers nothing
+
     def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
         self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed
         structure = self._engine.structure

@@ -19,6 +19,8 @@ from etude import (
     IMPALAConfig,
     Mlp,
     PPOConfig,
+    R2D2Config,
+    Recurrent,
     ReinforceConfig,
     SACConfig,
     TD3Config,
@@ -27,6 +29,7 @@ from etude import (
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
+from etude.engines.numpy import NumpyEngine
 from etude.schedules import Linear, at
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 
@@ -61,6 +64,7 @@ class Case:
 
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
 NARROW = Mlp((16, 16))
+REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
@@ -93,6 +97,19 @@ CASES = [
         Spaces(MASKED, Discrete(3)),
         DiscreteSACConfig(network=NARROW, learn_temperature=False),
     ),
+    Case("r2d2, masked", "r2d2", Spaces(MASKED, Discrete(3)), R2D2Config(network=REMEMBERING, n_step=3)),
+    Case(
+        "r2d2 on images, from zeros",
+        "r2d2",
+        Spaces(IMAGE, Discrete(3)),
+        R2D2Config(network=Recurrent(SMALL_CONV, 8), stored_memory=False, max_gradient_norm=None),
+    ),
+    Case(
+        "r2d2 on nested, rescaled",
+        "r2d2",
+        Spaces(NESTED, Discrete(3)),
+        R2D2Config(network=Recurrent(NARROW, 8, "lstm"), rescale_values=True, normalize_observation=True),
+    ),
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
     Case(
@@ -108,6 +125,7 @@ CASES = [
     Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
     Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
 ]
+LENGTH = 6  # of sequences
 
 
 def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
@@ -131,31 +149,55 @@ def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
 
 
 def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
-    """k random batches of n transitions, or unrolls, that fit the case."""
+    """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
-    spaces, learns_from = case.spaces, case.agent().learns_from
-    shape = (k, n, 4) if learns_from == "unrolls" else (k, n)
+    spaces, agent = case.spaces, case.agent()
+    shape = (k, n, LENGTH) if agent.learns_from in ("sequences", "unrolls") else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
     following = random_values(spaces.observation, rng, *shape)
     action = random_values(spaces.action, rng, *shape)
     if spaces.masked:
-        action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
+        allowed = np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1
+        action = np.where(allowed, action, 0)
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    wanted = {"transitions": (), "advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}
-    extras = {name: extras[name] for name in wanted[learns_from]}
-    if learns_from == "unrolls":
-        extras["goes_on"] = np.tile(np.array([1, 0, 1, 1], np.float32), (k, n, 1))
-    return Batch(
+    wanted = {"advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}
+    bootstraps = agent.learns_from not in ("advantages", "episodes")
+    batch = Batch(
         observation=observation,
         action=action,
         reward=normal(),
         discount=np.where(rng.random(shape) < 0.2, 0.0, 0.9).astype(np.float32),
-        next_observation=following if learns_from in ("transitions", "unrolls") else None,
-        weight=rng.uniform(0.5, 1.0, shape).astype(np.float32),
-        index=np.zeros(shape, np.int64),
-        extras=extras,
+        next_observation=following if bootstraps else None,
+        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from == "unrolls" else (k, n)).astype(np.float32),
+        index=np.zeros((k, n), np.int64),
+        extras={name: extras[name] for name in wanted.get(agent.learns_from, ())},
     )
+    if agent.learns_from == "unrolls":
+        batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
+    if agent.learns_from == "sequences":
+        batch.extras.update(random_extras_of_sequences(case, rng, k, n))
+    return batch
+
+
+def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
+    """Sequences of which up to 2 steps burn in, and up to 3 of the others are filled up."""
+    time = np.arange(LENGTH)
+    before, stop = rng.integers(0, 3, (k, n, 1)), rng.integers(LENGTH - 3, LENGTH + 1, (k, n, 1))
+    extras = {"mask": np.float32((time >= before) & (time < stop)), "first": np.zeros((k, n, LENGTH), np.float32)}
+    extras["first"][..., 0] = before[..., 0] == 0
+    if case.config.stored_memory:
+        size = NumpyEngine(case.agent(), case.spaces).memory
+        extras["memory"] = rng.uniform(-0.5, 0.5, (k, n, size)).astype(np.float32)
+    return extras
+
+
+def acted(actor: Any, observation: Any) -> Any:
+    """What an engine's `act` returns; with random memories where it keeps them."""
+    if not actor.memory:
+        return actor.act(observation)
+    n = len(trees.leaves(observation)[0])
+    return actor.act(observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.memory)).astype(np.float32))
 
 
 def pick(batches: Batch, i: int) -> Batch:

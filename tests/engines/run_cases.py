@@ -17,6 +17,8 @@ from etude import (
     Linear,
     Mlp,
     PPOConfig,
+    R2D2Config,
+    Recurrent,
     ReinforceConfig,
     Run,
     SACConfig,
@@ -28,6 +30,8 @@ TINY = Mlp((8,))
 FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "learn_every": 8, "updates": 2}
 NORMALISED = {"normalize_observation": True, "normalize_reward": True}
 DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
+SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
+R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_every=7, replay_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
 ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip": 0.2}
 APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout=8, minibatch=16, target_every=3)
@@ -61,6 +65,7 @@ CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),

@@ -16,6 +16,8 @@ from etude import (
     IMPALAConfig,
     Mlp,
     PPOConfig,
+    R2D2Config,
+    Recurrent,
     ReinforceConfig,
     Run,
     SACConfig,
@@ -29,6 +31,14 @@ ON_POLICY = {"network": Mlp((16,), "tanh"), "gamma": GAMMA, "learning_rate": 1e-
 CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
+    "r2d2": R2D2Config(
+        **OFF_POLICY | OFTEN | {"network": Recurrent(Mlp((8,)), 8), "updates": 40},
+        target_every=10,
+        epsilon=0.5,
+        n_step=3,
+        sequence_length=4,
+        burn_in=1,
+    ),
     "sac": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False),
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
     "ppo": PPOConfig(**ON_POLICY, rollout=50, minibatch=100, epochs=10),
@@ -41,7 +51,7 @@ CONFIGS = {
     "reinforce": ReinforceConfig(**ON_POLICY),
 }
 ONE_STEP = ("dqn", "sac", "ppo", "ppo-penalty", "a2c", "appo", "impala", "reinforce")
-OFF_POLICY_NAMES = ("dqn", "sac")
+OFF_POLICY_NAMES = ("dqn", "r2d2", "sac")
 
 
 def trained(name, engine_name, env, steps, environments=4):
