@@ -14,6 +14,7 @@ from etude import (
     DQNConfig,
     ESConfig,
     IMPALAConfig,
+    Linear,
     Mlp,
     PPOConfig,
     R2D2Config,
@@ -102,8 +103,8 @@ def test_delayed_rewards_for_what_the_observation_asks_for_are_found_and_valued(
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_evolution_finds_what_the_observation_asks_for_from_returns_alone(continuous, engine_name):
-    config = ESConfig(network=Mlp((8,), "tanh"), learning_rate=0.1, deviation=0.3)
-    run = Run("es", partial(Sides, continuous), config=config, engine=engine_name, environments=16, seed=1)
+    config = ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), deviation=0.2)
+    run = Run("es", partial(Sides, continuous), config=config, engine=engine_name, environments=16, seed=2)
     with run:
         before = run.evaluate(episodes=20).mean
         run.train(6_000)
