@@ -42,6 +42,11 @@ class Row:
 TABLE = (
     Row("dqn", "CartPole-v1", 475, ENGINES),
     Row("ppo", "CartPole-v1", 475, ENGINES),
+    Row("a2c", "CartPole-v1", 475),
+    Row("appo", "CartPole-v1", 475),
+    Row("es", "CartPole-v1", 475),
+    Row("impala", "CartPole-v1", 475),
+    Row("reinforce", "CartPole-v1", 475),
     Row("sac", "Pendulum-v1", -200),
     Row("ddpg", "Pendulum-v1", -200),
     Row("td3", "Pendulum-v1", -200),

@@ -94,7 +94,9 @@ Images are uint8 with three dimensions and need a `Conv` network, or one of your
 | | `torch.nn.Module` | `keras.Model` |
 |---|---|---|
 | engine | torch | jax, tensorflow |
-| DQN, PPO | yes | yes |
+| DQN, REINFORCE without a baseline | yes | yes |
+| those with a policy and a critic of states | where both have as many outputs: one function makes them | the same |
+| ES | no | no |
 | SAC | the parts that are one network; its critics are computed together and need a spec | the same |
 
 ## What the contract tests run through

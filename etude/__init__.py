@@ -2,24 +2,29 @@
 
 from etude import offline, report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.es import ES, ESConfig
+from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
+from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
-from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
+from etude.config import EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig, UnrollsConfig
 from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.recording import record, replayed
@@ -30,10 +35,11 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "BC", "C51", "CQL", "DDPG", "DQN", "IQL", "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "Adam",
-    "Agent", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
-    "DiscreteSACConfig", "IQLConfig", "Linear", "Loss", "Losses", "MARWILConfig", "Mlp", "OffPolicyConfig",
+    "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MARWIL", "PPO", "QRDQN", "R2D2", "RL",
+    "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig", "BCConfig", "C51Config",
+    "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig",
+    "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MARWILConfig", "Mlp", "OffPolicyConfig",
     "OfflineConfig", "OnPolicyConfig", "PPOConfig", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
-    "Recurrent", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "lagged", "load", "offline",
-    "record", "replayed", "report",
+    "Recurrent", "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig",
+    "TD3Config", "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

@@ -5,10 +5,14 @@ An agent never saves, plots, steps an environment or holds replay.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from etude.data import Batch
 from etude.networks import Maker
+from etude.protocols import Weights
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
 from etude.trees import Tree
 
@@ -16,9 +20,16 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "returns", "sequences", "advantages"]
-"""Replayed transitions; transitions up to the end of the episode (`replay.WholeReturns`); replayed sequences (see
-`replay.Sequences`); or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
+LearnsFrom = Literal["transitions", "returns", "sequences", "advantages", "unrolls", "episodes", "scores"]
+"""What a batch holds:
+
+transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
+sequences: replayed runs of them (`replay.Sequences`).
+advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
+unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
+episodes: all steps of whole episodes of the present policy, with the extra `return`.
+scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
+    place of `loss`."""
 
 
 class Loss:
@@ -40,9 +51,9 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass, derived from `OffPolicyConfig`, `SequenceConfig`, `OnPolicyConfig` or `OfflineConfig`,
-        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a
-        run goes on: inside `loss` they are scalars of the engine's framework.
+    config: a frozen dataclass, derived from one of `etude.config` (`OffPolicyConfig`, `OnPolicyConfig`, ...), which say
+        when a run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes
+        on: inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     batch_noise: the same for arrays that a whole batch shares, [*shape].
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
@@ -79,6 +90,18 @@ class Agent:
     def value(self, observation: Tree) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it."""
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """A gradient to descend [P] for the trained weights [P], from the returns [2, n] of episodes that were played
+        with the weights plus, and minus, the config's `deviation` times noise [n, P]."""
+        raise NotImplementedError
+
+    def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
+        """Weights to put in the place of others once a learning phase is over, for numbers that no loss trains.
+
+        read: gives weights by name (`attribute.variable`). metrics: what the losses told, means over the phase.
+        """
+        return {}
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""

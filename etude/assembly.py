@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,20 @@ import numpy as np
 
 from etude import presets, trees
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS, check_spaces, find
-from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
+from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, find
+from etude.config import (
+    Config,
+    EpisodesConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    SequenceConfig,
+    UnrollsConfig,
+)
 from etude.config_json import from_json, to_json
 from etude.data import MEMORY
+from etude.engines.evolution import FromReturns, PerturbedActor
+from etude.engines.gradients import FromLosses
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments, name_of
@@ -24,17 +35,22 @@ from etude.errors import ConfigError
 from etude.judging import JudgingActor, transitions
 from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import split
-from etude.protocols import Engine, Explorer, Rollout
+from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
     Advantages,
     Buffer,
+    Columns,
     Epochs,
     OneStep,
     Prioritised,
+    Returns,
     Ring,
+    Rounds,
+    Scores,
     Selector,
     Sequences,
     Uniform,
+    Unrolls,
     View,
     WholeReturns,
 )
@@ -42,8 +58,14 @@ from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.spaces import Spaces, zeros
 
-CONFIGS = {"transitions": OffPolicyConfig, "sequences": SequenceConfig, "advantages": OnPolicyConfig}
-
+CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
+    "transitions": OffPolicyConfig,
+    "sequences": SequenceConfig,
+    "advantages": OnPolicyConfig,
+    "unrolls": UnrollsConfig,
+    "episodes": EpisodesConfig,
+    "scores": EpisodesConfig,
+}
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
 
@@ -56,7 +78,7 @@ class Setup:
     engine: str = "auto"  # auto, jax, torch, tensorflow
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
-    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 on-policy
+    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
     workers: int = 0  # processes that collect; 0: in this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
@@ -85,7 +107,8 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         kind, config_kind = find(algorithm)
         if config is not None and not isinstance(config, config_kind):
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
-        name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
+        name = OTHER_NAMES.get(algorithm, algorithm)
+        agent = kind(config_for(name, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             network = agent.config.network
             images = Conv(dueling=layers_of(network).dueling, noisy=layers_of(network).noisy)
@@ -137,7 +160,8 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     if setup.environments is not None:
         return setup.environments
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    return max(preset.environments if preset else (8 if isinstance(agent.config, OnPolicyConfig) else 1), setup.workers)
+    usual = 1 if isinstance(agent.config, OffPolicyConfig) else 8
+    return max(preset.environments if preset else usual, setup.workers)
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
@@ -145,11 +169,15 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     count = setup.environments
     assert count is not None
     # Decided here, for all of them: a worker would decide for its own part.
-    vectorization = choose_vectorization(environment, count, setup.vectorization)
+    waits = agent.learns_from == "scores" and setup.vectorization == "auto"
+    vectorization = choose_vectorization(environment, count, "loop" if waits else setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
     judged = judges(agent, engine)
-    make_actor = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
+    make_actor: Callable[[], Any] = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
     acting_here = Perturbed(engine) if engine.structure.noisy else engine
+    if agent.learns_from == "scores":
+        _check_perturbed(agent, engine, vectorization)
+        make_actor = functools.partial(PerturbedActor, agent, engine.spaces, setup.seed)
     if setup.workers == 0:
         actor = make_actor() if engine.exportable else acting_here
         return InProcess(make(np.arange(count)), actor, explorer, setup.seed, judged)
@@ -158,15 +186,53 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
             "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
             "act in this process, in step with the workers. Leave overlap off."
         )
+    if setup.overlap and isinstance(agent.config, EpisodesConfig):
+        raise ConfigError(
+            f"overlap=True collects with weights that are one phase old; {type(agent).__name__} learns from whole "
+            "episodes of its present policy. Leave overlap off."
+        )
     options = PoolOptions(overlap=setup.overlap, judged=judged)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
     return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
 
 
-def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
-    """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
-    make = {"transitions": _transitions, "sequences": _sequences, "advantages": _advantages}[agent.learns_from]
+def _check_perturbed(agent: Agent, engine: Engine, vectorization: str) -> None:
+    name = type(agent).__name__
+    if not engine.exportable:
+        raise ConfigError(
+            f"{name} acts with weights of its own in each environment, which NumPy computes; it cannot for "
+            "convolutions and modules of your own. Use an Mlp."
+        )
+    if vectorization == "native":
+        raise ConfigError(
+            f"{name} needs environments that wait for each other's episodes to end; those of a native simulator do "
+            "not. Leave vectorization on auto, or use loop."
+        )
+
+
+def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLosses | FromReturns:
+    """Where the gradients of a learning phase come from."""
+    return FromReturns(engine, seed, count) if agent.learns_from == "scores" else FromLosses(engine)
+
+
+def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Replay:
+    """The ring, selector and view that the agent's config describes, or rounds of episodes. folder: see `Ring`."""
+    if folder is not None and isinstance(agent.config, EpisodesConfig):
+        raise ConfigError(
+            f"replay_folder = {folder!r}: {type(agent).__name__} keeps a round of episodes in memory, no replay. Leave "
+            "it out."
+        )
+    if agent.learns_from == "episodes":
+        return Rounds(Returns(agent.config.gamma, engine.value))
+    if agent.learns_from == "scores":
+        return Scores(count)
+    make = {
+        "transitions": _transitions,
+        "sequences": _sequences,
+        "advantages": _advantages,
+        "unrolls": _unrolls,
+    }[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
@@ -191,9 +257,17 @@ def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    config = agent.config
-    ring = Ring(engine.spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
-    return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
+    view = Advantages(agent.config.gamma, agent.config.lambda_, engine.value)
+    return _one_rollout(agent.config, engine, count, folder), Epochs(), view
+
+
+def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    return _one_rollout(agent.config, engine, count, folder), Columns(), Unrolls(agent.config.gamma)
+
+
+def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
+    log_prob = {"log_prob": ((), np.dtype(np.float32))}
+    return Ring(engine.spaces, config.rollout * count, count, log_prob, folder=folder)
 
 
 def judges(agent: Agent, engine: Engine) -> bool:
@@ -214,7 +288,8 @@ def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: in
 def example_bytes(agent: Agent, spaces: Spaces) -> int:
     """Bytes of one example in a batch."""
     transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
-    return transition * (agent.config.sequence_length if agent.learns_from == "sequences" else 1)
+    length = {"sequences": "sequence_length", "unrolls": "rollout"}.get(agent.learns_from)
+    return transition * (1 if length is None else getattr(agent.config, length))
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

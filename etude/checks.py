@@ -44,3 +44,9 @@ def positive(config: Any, *fields: str) -> None:
     for field in fields:
         if not all(end > 0 for end in _ends(getattr(config, field))):
             _refuse(config, field, "a number above 0")
+
+
+def one_of(config: Any, field: str, choices: tuple[str, ...]) -> None:
+    """One of some words."""
+    if getattr(config, field) not in choices:
+        _refuse(config, field, " or ".join(map(repr, choices)))

@@ -92,13 +92,37 @@ class OnPolicyConfig(Config):
 
     lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
     rollout: int = 128  # time steps of every environment between two learning phases
-    minibatch: int = 256  # steps in a gradient step; the whole rollout where it is smaller
+    minibatch: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
     epochs: int = 1  # passes over the rollout in a learning phase
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "lambda_")
-        checks.counts(self, "rollout", "minibatch", "epochs")
+        checks.counts(self, "rollout", "epochs")
+        if self.minibatch is not None:
+            checks.counts(self, "minibatch")
+
+
+@dataclass(frozen=True)
+class UnrollsConfig(OnPolicyConfig):
+    """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
+    V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
+
+    lambda_: float = 1.0
+    rollout: int = 20
+    minibatch: int | None = None
+    rho_bar: float = 1.0  # bound on the importance ratios of errors
+    c_bar: float = 1.0  # bound on those of traces
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "rho_bar", "c_bar")
+
+
+@dataclass(frozen=True)
+class EpisodesConfig(Config):
+    """Learning from rounds: every environment plays one whole episode, and then all of them are learned from at once
+    and forgotten. A round is never cut: a run ends with the round in which it has taken its steps."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from etude.config import Config, OfflineConfig, OffPolicyConfig, OnPolicyConfig
+from etude.config import Config, EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
 from etude.errors import ConfigError
 from etude.progress import Progress
 from etude.protocols import Replay
+from etude.replay.rounds import power_of_two
+
+SMALLEST_ROUND = 256  # rows that a batch of whole episodes is filled up to, at least
 
 
 class Due(NamedTuple):
@@ -20,9 +23,9 @@ class Due(NamedTuple):
 class Cycle(Protocol):
     """Asked by the learner. N is the number of environments."""
 
-    def wanted(self, step: int, stored: int) -> int:
+    def wanted(self, step: int, stored: int) -> int | None:
         """Time steps of all environments until the next learning phase, at environment step `step` with so many rows
-        in the replay."""
+        in the replay; None: one whole episode of each."""
 
     def due(self, progress: Progress, replay: Replay) -> Due:
         """What is to be learned now; counted in `progress` where it matters."""
@@ -51,18 +54,35 @@ class OffPolicyCycle:
 
 
 class OnPolicyCycle:
-    """A phase after `rollout` time steps of every environment, all of which it forgets."""
+    """A phase after `rollout` time steps of every environment, all of which it forgets. Examples are steps, or the
+    whole rollouts of environments."""
 
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
+        self._length = config.rollout if isinstance(config, UnrollsConfig) else 1
 
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout - stored // self.count % self.config.rollout
 
     def due(self, progress: Progress, replay: Replay) -> Due:
         rows = self.config.rollout * self.count
-        size = min(self.config.minibatch, rows)
-        return Due(self.config.epochs * (rows // size) if len(replay) == rows else 0, size)
+        examples = rows // self._length
+        size = max(1, min(self.config.minibatch or rows, rows) // self._length)
+        return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
+
+    def learned(self, replay: Replay) -> None:
+        replay.clear()
+
+
+class EpisodesCycle:
+    """A phase of one gradient step after every round of whole episodes, all of which it forgets."""
+
+    def wanted(self, step: int, stored: int) -> None:
+        return None
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        rows = len(replay)
+        return Due(1 if rows else 0, power_of_two(rows, SMALLEST_ROUND))
 
     def learned(self, replay: Replay) -> None:
         replay.clear()
@@ -90,9 +110,11 @@ def cycle_for(config: Config, count: int) -> Cycle:
         return OffPolicyCycle(config, count)
     if isinstance(config, OnPolicyConfig):
         return OnPolicyCycle(config, count)
+    if isinstance(config, EpisodesConfig):
+        return EpisodesCycle()
     if isinstance(config, OfflineConfig):
         return OfflineCycle(config)
     raise ConfigError(
-        f"{type(config).__name__} does not say when a run learns. Derive it from etude.OffPolicyConfig, "
-        "etude.OnPolicyConfig or etude.OfflineConfig, or from the config of an algorithm."
+        f"{type(config).__name__} does not say when a run learns. Derive it from a config of etude, such as "
+        "etude.OffPolicyConfig, etude.OnPolicyConfig, etude.EpisodesConfig or etude.OfflineConfig."
     )

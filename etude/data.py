@@ -65,7 +65,8 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a loss reads: B transitions, or k batches of B stacked along a first axis for `Engine.learn`.
+    """What a loss reads: B transitions, or k batches of B stacked along a first axis for `Engine.learn`. Of unrolls,
+    each of the B is T time steps in a row: [B, T, ...].
 
     `discount` replaces gamma, n and done: gamma**n, or 0 where the episode terminated. `next_observation` is the
     observation that the discount applies to; None for views whose losses do not bootstrap (advantages).

@@ -12,6 +12,7 @@ from etude.errors import ConfigError
 from etude.explore import (
     Boltzmann,
     BoltzmannGumbel,
+    ByColumn,
     Each,
     EpsilonGreedy,
     GaussianNoise,
@@ -45,7 +46,9 @@ def explorer_for(agent: Agent, given: Explorer | None, total: int, count: int) -
         return EpsilonGreedy(config.epsilon, total=total)
     if agent.acts_by == "actions":
         return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
-    return Sample(log_prob=agent.learns_from == "advantages")
+    if agent.learns_from == "scores":
+        return ByColumn(Greedy())  # what is explored are the weights
+    return Sample(log_prob=agent.learns_from in ("advantages", "unrolls"))
 
 
 def stretched(explorer: Any, total: int) -> Any:

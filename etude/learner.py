@@ -8,7 +8,7 @@ from typing import Any
 
 from etude import assembly
 from etude.agent import Agent
-from etude.cycles import cycle_for
+from etude.cycles import Due, cycle_for
 from etude.data import Chunk, Steps
 from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
@@ -33,19 +33,23 @@ class Learner:
         self.cycle = cycle_for(agent.config, count)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
+        self.gradients = assembly.gradients_for(agent, engine, seed, count)
         self._acting = assembly.acting_weights(agent, engine)
         self._generator = generator(seed, "noisy layers")
         self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
 
     def chunk(self, left: int, after: int = 0) -> Chunk:
-        """What to collect next: up to the next learning phase, and never more than `left` environment steps.
+        """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
+        whole episodes.
 
         after: time steps that are collected before.
         """
-        if left < self.count:
-            return Chunk(1, left)
         ahead = after * self.count
         wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
+        if wanted is None:
+            return Chunk(None)
+        if left < self.count:
+            return Chunk(1, left)
         return Chunk(min(wanted, left // self.count))
 
     def take(self, steps: Steps) -> None:
@@ -66,33 +70,34 @@ class Learner:
         due = self.cycle.due(self.progress, self.replay)
         if not due.gradient_steps:
             return None
-        learned = self.learn(*due)
+        learned = self.learn(due)
         self.cycle.learned(self.replay)
         self._perturbation = self.engine.structure.draw_perturbation(self._generator)
         return learned
 
-    def learn(self, gradient_steps: int, size: int) -> Learned:
+    def learn(self, due: Due) -> Learned:
         """So many gradient steps on batches of so many examples."""
         began = time.perf_counter()
-        losses, metrics = self._learn(gradient_steps, size)
-        self.progress.updates += gradient_steps
+        losses, metrics = self._learn(due)
+        self.engine.load(self.engine.structure.agent.after_phase(self.engine.weights, metrics))
+        self.progress.updates += due.gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 
-    def _learn(self, gradient_steps: int, size: int) -> tuple[dict[str, float], dict[str, float]]:
+    def _learn(self, due: Due) -> tuple[dict[str, float], dict[str, float]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        most = max(1, BATCH_BYTES // (size * assembly.example_bytes(self.agent, self.engine.spaces)))
-        for k in _portions(gradient_steps, most):
-            batches = self.replay.sample(k, size)
-            update = self.engine.learn(batches, hyper)
+        most = max(1, BATCH_BYTES // (due.size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        for k in _portions(due.gradient_steps, most):
+            batches = self.replay.sample(k, due.size)
+            update = self.gradients.learn(batches, hyper, self.progress.updates)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 for name, value in values.items():
-                    means[name] = means.get(name, 0.0) + value * k / gradient_steps
+                    means[name] = means.get(name, 0.0) + value * k / due.gradient_steps
         return losses, metrics
 
     def hyper(self) -> dict[str, float]:
@@ -117,8 +122,9 @@ class Learner:
         return self.engine.weights(self._acting)
 
     def exploring_weights(self) -> Weights:
-        """What rollouts act with: noise in noisy layers, the same until the next learning phase."""
-        return self.acting_weights() | self._perturbation
+        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and the marks by which
+        they perturb weights."""
+        return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""

@@ -37,6 +37,9 @@ class Engine(Protocol):
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name, wherever they come from."""
+
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them."""
 
@@ -144,7 +147,9 @@ class Rollout(Protocol):
 
 
 class Replay(Protocol):
-    """Ring x selector x view: see `replay.Buffer`."""
+    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.Rounds`."""
+
+    view: Any  # makes batches: its `reward_scale` multiplies rewards
 
     def add(self, steps: Steps) -> None: ...
 

@@ -11,6 +11,7 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.assembly import Setup
 from etude.config import OfflineConfig
+from etude.cycles import Due
 from etude.data import Chunk, Episode, Steps
 from etude.envs import action_space_of
 from etude.errors import ConfigError, DataError
@@ -130,7 +131,7 @@ class OfflineLearner:
     def learn_if_due(self) -> Learned:
         """The phase that was asked for last."""
         self.progress.step += self._asked
-        return self._learner.learn(self._asked, self._learner.agent.config.batch_size)
+        return self._learner.learn(Due(self._asked, self._learner.agent.config.batch_size))
 
     def follow_moments(self, steps: Steps) -> bool:
         """The moments are those of the data, and stay."""

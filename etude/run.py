@@ -107,7 +107,7 @@ class Run:
 
     def train(self, steps: int, report: Iterable[Reporter] = (), **cadence: Any) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
-        reporter.
+        reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
         cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
         """

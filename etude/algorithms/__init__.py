@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
+from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.es import ES, ESConfig
+from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
+from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
@@ -26,13 +31,18 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "apex_dqn": (DQN, ApexDQNConfig),
     "c51": (C51, C51Config),
+    "a2c": (A2C, A2CConfig),
+    "appo": (APPO, APPOConfig),
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
+    "es": (ES, ESConfig),
+    "impala": (IMPALA, IMPALAConfig),
     "ppo": (PPO, PPOConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "rainbow": (C51, RainbowConfig),
     "r2d2": (R2D2, R2D2Config),
+    "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
     "bc": (BC, BCConfig),
     "cql": (CQL, CQLConfig),
@@ -43,8 +53,12 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
 }
 
 
+OTHER_NAMES = {"pg": "reinforce"}  # that algorithms go by elsewhere
+
+
 def find(name: str) -> tuple[type[Agent], type]:
     """The agent class and the config class of an algorithm; raises ConfigError with the names that there are."""
+    name = OTHER_NAMES.get(name, name)
     if name not in ALGORITHMS:
         raise ConfigError(f"There is no algorithm named {name!r}; there are {', '.join(sorted(ALGORITHMS))}.")
     return ALGORITHMS[name]
@@ -78,4 +92,4 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting"]
+__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "find", "fitting"]

@@ -1,29 +1,31 @@
-"""Proximal policy optimisation with a clipped ratio.
+"""Proximal policy optimisation with a clipped ratio, or with an adaptive penalty.
 
-Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 and 9; advantages by
+Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 to 9; advantages by
 Schulman et al. 2016, arXiv:1506.02438. Details as in Huang et al. 2022, "The 37 implementation details of PPO".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
 from etude.config import OnPolicyConfig
 from etude.data import Batch
-from etude.losses.distributions import Categorical, Gaussian, MultiCategorical
-from etude.losses.policy import ppo_clip, standardise
+from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, standardise, value_clip
 from etude.networks import Maker, Mlp, Spec
 from etude.optimizers import Adam
+from etude.protocols import Weights
 from etude.schedules import Linear
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Spaces
+from etude.spaces import Spaces
 from etude.trees import Tree
 
-NEVER = -1e9  # the logit of an action that the mask forbids
+REMEMBERED = 100  # learning phases that the moments of returns are averaged over
 
 
 @dataclass(frozen=True)
@@ -34,46 +36,50 @@ class PPOConfig(OnPolicyConfig):
     epochs: int = 4
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
+    objective: Literal["clip", "penalty"] = "clip"  # what keeps the policy near the one that acted
     clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    kl_target: float = 0.01  # the divergence, in nats, that the penalty adapts itself to
+    kl_coefficient: float = 1.0  # of the penalty, where it starts
     entropy: float | Linear = 0.0  # what entropy is worth in the loss
     value_cost: float = 0.5  # weight of the critic's loss
+    value_clip: float | None = None  # bound on how far values move from those of the rollout; None: no bound
+    normalize_value: bool = False  # the critic learns returns by their running mean and deviation
     normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "clip", "value_cost")
+        checks.one_of(self, "objective", ("clip", "penalty"))
+        checks.not_negative(self, "clip", "value_cost", "kl_coefficient")
+        checks.positive(self, "kl_target")
+        if self.value_clip is not None:
+            checks.not_negative(self, "value_clip")
 
 
 class PPO(Agent):
     """A policy that is moved, at most by a clipped ratio, towards the actions that were better than expected."""
 
     learns_from = "advantages"
-    actions = (Discrete, MultiDiscrete, Box)
+    actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.spaces = spaces
+        self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
-            "actor": make(self.config.network, spaces.observation, outputs=_outputs(spaces), gain=0.01),
+            **self.policy.make(make, self.config.network, self.config.initial_log_std),
             "critic": make(self.config.network, spaces.observation, outputs=1),
         }
-        if isinstance(spaces.action, Box):
-            self.model["log_std"] = make.free(np.full(_outputs(spaces), self.config.initial_log_std))
+        if self.config.objective == "penalty":
+            self.penalty = make.free(self.config.kl_coefficient, trained=False)
+        if self.config.normalize_value:
+            self.returns = make.free(np.array([0.0, 1.0, 0.0]), trained=False)  # mean, deviation, phases so far
 
     def act(self, observation: Tree) -> Any:
-        x = self.model["actor"](self.normaliser(observation))
-        if isinstance(self.spaces.action, Box):
-            return Gaussian(x, x * 0.0 + self.model["log_std"]())
-        if self.spaces.masked:
-            x = ops.where(observation[ACTION_MASK] > 0, x, NEVER)
-        if isinstance(self.spaces.action, Discrete):
-            return Categorical(x)
-        ends = np.cumsum(self.spaces.action.nvec).tolist()
-        return MultiCategorical(tuple(x[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+        return self.policy(self.model, observation, self.normaliser(observation))
 
     def value(self, observation: Tree) -> Any:
-        return self.model["critic"](self.normaliser(observation))[:, 0]
+        value = self.model["critic"](self.normaliser(observation))[:, 0]
+        return value * self.returns()[1] + self.returns()[0] if self.config.normalize_value else value
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, policy = self.config, self.act(batch.observation)
@@ -81,25 +87,45 @@ class PPO(Agent):
         if config.normalize_advantage:
             advantage = standardise(advantage)
         log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
-        policy_loss = ops.mean(batch.weight * ppo_clip(log_ratio, advantage, config.clip))
-        value_loss = ops.mean(batch.weight * ops.square(self.value(batch.observation) - batch.extras["return"]))
-        entropy = ops.mean(batch.weight * policy.entropy())
         ratio = ops.exp(log_ratio)
-        return Losses(
-            model=Loss(
-                policy_loss + config.value_cost * value_loss - config.entropy * entropy,
-                policy_loss=policy_loss,
-                value_loss=value_loss,
-                entropy=entropy,
-                approx_kl=ops.mean(ratio - 1.0 - log_ratio),
-                clip_fraction=ops.mean(ops.cast(ops.abs(ratio - 1.0) > config.clip, "float32")),
-            )
-        )
+        divergence = ratio - 1.0 - log_ratio  # its mean, and that of its gradient, are those of KL(acted || now)
+        if config.objective == "clip":
+            surrogate = ppo_clip(log_ratio, advantage, config.clip)
+        else:
+            surrogate = ppo_penalty(log_ratio, advantage, divergence, self.penalty())
+        policy_loss = ops.mean(batch.weight * surrogate)
+        value_loss = ops.mean(batch.weight * self._value_error(batch))
+        entropy = ops.mean(batch.weight * policy.entropy())
+        told = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        told["approx_kl"] = ops.mean(divergence)
+        if config.objective == "clip":
+            told["clip_fraction"] = ops.mean(ops.cast(ops.abs(ratio - 1.0) > config.clip, "float32"))
+        else:
+            told["kl_coefficient"] = self.penalty()
+        if config.normalize_value:
+            told["return_mean"] = ops.mean(batch.extras["return"])
+            told["return_deviation"] = ops.std(batch.extras["return"])
+        return Losses(model=Loss(policy_loss + config.value_cost * value_loss - config.entropy * entropy, **told))
 
+    def _value_error(self, batch: Batch) -> Any:
+        """The squared error of values [B], in deviations of returns where these are normalised."""
+        unit = self.returns()[1] if self.config.normalize_value else 1.0
+        value, target = self.value(batch.observation) / unit, batch.extras["return"] / unit
+        if self.config.value_clip is None:
+            return ops.square(value - target)
+        return 2.0 * value_clip(value, batch.extras["value"] / unit, target, self.config.value_clip)
 
-def _outputs(spaces: Spaces) -> int:
-    if isinstance(spaces.action, Discrete):
-        return int(spaces.action.n)
-    if isinstance(spaces.action, MultiDiscrete):
-        return int(spaces.action.nvec.sum())
-    return int(np.prod(spaces.action.shape))
+    def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
+        """The penalty's coefficient by the rule of section 4, and the moments of returns."""
+        moved = {}
+        if self.config.objective == "penalty":
+            before = float(read(["penalty.value"])["penalty.value"])
+            moved["penalty.value"] = next_kl_coefficient(before, metrics["approx_kl"], self.config.kl_target)
+        if self.config.normalize_value:
+            mean, deviation, phases = read(["returns.value"])["returns.value"].tolist()
+            rate = 1.0 / min(phases + 1.0, REMEMBERED)
+            square = mean**2 + deviation**2
+            square += rate * (metrics["return_mean"] ** 2 + metrics["return_deviation"] ** 2 - square)
+            mean += rate * (metrics["return_mean"] - mean)
+            moved["returns.value"] = np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])
+        return {name: np.asarray(value, np.float32) for name, value in moved.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from etude.algorithms import ALGORITHMS, find
+from etude.algorithms import ALGORITHMS, OTHER_NAMES, find
 from etude.cli.options import explorer, parse, split_positionals
 from etude.errors import ConfigError
 from etude.networks import Conv, Mlp, layers_of, with_layers
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             f"train takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
-    algorithm, env = names
+    algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
     offered = with_hyperparameters(algorithm, env, _network_named(rest))
     options = parse(offered, rest, f"train {algorithm} {env}")
     untouched = options.network == "auto" and options.set == offered().set

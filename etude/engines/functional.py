@@ -73,7 +73,7 @@ class FunctionalEngine:
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
-        self._learn = backend.compile(self._steps)
+        self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self.traces = 0
         self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])
@@ -90,7 +90,7 @@ class FunctionalEngine:
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape
+        k, n = batches.weight.shape[:2]
         arrays = {name: getattr(batches, name) for name in READ_BY_LOSSES}
         noise = self.structure.draw_noise(self._noise, k, n)
         scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
@@ -113,6 +113,14 @@ class FunctionalEngine:
         )
         check_finite(update)
         return update
+
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name."""
+        self.structure.check_gradients(gradients)
+        scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
+        self._state, told = self._apply(self._state, *self.backend.put((dict(gradients), scalars)))
+        self._done += 1
+        return Update({}, {name: float(value) for name, value in self.backend.numpy(told).items()}, None, 1)
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
@@ -146,36 +154,49 @@ class FunctionalEngine:
             return scalars, (scalars, metrics, td_error, moved)
 
         (scalars, metrics, td_error, moved), gradients = self.backend.gradients(losses, values, groups)
-        step = state["step"] + 1
-        new = dict(values) | moved
-        first, second, norms = dict(state["first"]), dict(state["second"]), {}
+        state, found = self._descend({**state, "values": dict(values) | moved}, gradients, hyper, groups)
+        told = self._told(scalars, metrics, found, set() if structure.delayed <= groups.keys() else self._rare)
+        return state, (told, td_error)
+
+    def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
+        hyper = {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
+        return self._descend(state, gradients, hyper, self.structure.groups)
+
+    def _descend(
+        self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]]
+    ) -> tuple[Any, Arrays]:
+        """The state after one gradient step that trains these groups, and metrics of it."""
+        structure, step, told = self.structure, state["step"] + 1, {}
+        new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
         for group, names in groups.items():
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
-                gradient, norms[group] = clip_by_norm(gradient, hyper["max_gradient_norm"])
+                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
+                told[f"{group}_gradient_norm"] = norm
+                told[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
             rate, time = hyper[structure.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
             settings, moments = structure.agent.config.optimizer, (first[group], second[group])
             change, (first[group], second[group]) = adam(settings, rate, time, gradient, moments)
             for name, part in structure.split(group, change).items():
-                new[name] = values[name] + part
+                new[name] = new[name] + part
         for target, source, tau, every in structure.following:
             followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
             due = None if every is None else step % ops.cast(hyper[every], "int32") == 0
             new[target] = followed if due is None else ops.where(due, followed, new[target])
-        told = self._told(scalars, metrics, norms, set() if structure.delayed <= groups.keys() else self._rare)
-        return {"values": new, "first": first, "second": second, "step": step}, (told, td_error)
+        return {"values": new, "first": first, "second": second, "step": step}, told
 
     def _times(self, group: str, step: Any, hyper: Arrays) -> Any:
         """How often a group was trained, this time included."""
         delay = self.structure.delay
         return step // ops.cast(hyper[delay], "int32") if delay and group in self.structure.delayed else step
 
-    def _told(self, scalars: Arrays, metrics: Arrays, norms: Arrays, absent: set[str]) -> Any:
+    def _told(self, scalars: Arrays, metrics: Arrays, found: Arrays, absent: set[str]) -> Any:
         """All that is told, in one vector, always in the same order; 0 where its loss is not due."""
         zero = ops.zeros_like(next(iter(scalars.values())))
         told = scalars | metrics
         if "max_gradient_norm" in self.structure.hyper:
-            told |= {f"{group}_gradient_norm": norms.get(group, zero) for group in self.structure.groups}
+            names = [f"{group}_gradient_{what}" for group in self.structure.groups for what in ("norm", "clipped")]
+            told |= {name: found.get(name, zero) for name in names}
         self._names = (list(scalars), [name for name in told if name not in scalars])
         return ops.stack([zero if name in absent else x for name, x in told.items()], 0)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from etude import ops, seeding
 from etude.agent import Agent, Losses
-from etude.errors import ConfigError, NetworkError
+from etude.errors import ConfigError, NetworkError, NumericalError
 from etude.networks.network import Maker, Normaliser, Part
 from etude.protocols import Weights
 from etude.schedules import Linear
@@ -96,6 +96,19 @@ class Structure:
             for group, names in self.groups.items()
         }
 
+    def as_vector(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The trained ones of these weights, one after the other: [P]."""
+        return np.concatenate([np.reshape(weights[name], -1) for name in self.trainable])
+
+    def from_vector(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
+        """Trained weights by name, [..., *shape], from vectors [..., P]."""
+        ends = np.cumsum([self.initial[name].size for name in self.trainable])
+        parts = np.split(vectors, ends[:-1], axis=-1)
+        return {
+            name: part.reshape(*vectors.shape[:-1], *self.initial[name].shape)
+            for name, part in zip(self.trainable, parts, strict=True)
+        }
+
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where losses and trained parts do not go by the same names."""
         if set(losses) != set(self.groups):
@@ -114,6 +127,17 @@ class Structure:
                 )
             if np.shape(value) != own.shape:
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the agent's has {own.shape}.")
+
+    def check_gradients(self, gradients: Weights) -> None:
+        """Raise NetworkError where these are not gradients of all trained weights, NumericalError where one is NaN."""
+        if set(gradients) != set(self.trainable):
+            raise NetworkError(
+                f"Gradients of {sorted(gradients)}; expected one of each trained weight: {sorted(self.trainable)}."
+            )
+        self.check_weights(gradients)
+        bad = [name for name, gradient in gradients.items() if not np.isfinite(gradient).all()]
+        if bad:
+            raise NumericalError(f"The gradient of {', '.join(bad)} is not finite. Lower the learning rate.")
 
     def draw_noise(self, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
         """The standard normal arrays [k, n, ...], or [k, ...] for whole batches, that the losses of k batches of n

@@ -23,8 +23,9 @@ def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
 
 
 def told_by(losses: Losses, names: Iterable[str]) -> set[str]:
-    """The names of the metrics of these losses, the norms of their gradients included."""
-    return {m for name in names for m in (*losses[name].metrics, f"{name}_gradient_norm")}
+    """The names of the metrics of these losses, those of their gradients included."""
+    gradient = ("gradient_norm", "gradient_clipped")
+    return {m for name in names for m in (*losses[name].metrics, *(f"{name}_{what}" for what in gradient))}
 
 
 def check_finite(update: Update) -> None:

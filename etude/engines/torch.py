@@ -81,12 +81,11 @@ class TorchEngine:
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape
+        k, n = batches.weight.shape[:2]
         noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
-        for group, optimizer in self._optimizers.items():
-            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
+        self._set_rates(hyper)
         found = []
         with threads_beside(self._busy.learning):
             for i in range(k):
@@ -117,14 +116,37 @@ class TorchEngine:
             for value, gradient in zip(own, gradients, strict=True):
                 # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
                 value.grad = None if gradient is None else gradient.contiguous()
-            if "max_gradient_norm" in structure.hyper:
-                metrics[f"{group}_gradient_norm"] = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
-        for group in groups:
-            self._optimizers[group].step()
-        self._follow(hyper)
+        metrics |= self._descend(hyper, groups)
         rare = {*absent, *told_by(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
+
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name."""
+        self.structure.check_gradients(gradients)
+        self._set_rates(hyper)
+        self._step += 1
+        for name, gradient in gradients.items():
+            self._values[name].grad = torch.tensor(gradient, dtype=torch.float32, device=self.device)
+        told = self._descend(hyper, self.structure.groups)
+        return Update({}, {name: float(value) for name, value in told.items()}, None, 1)
+
+    def _set_rates(self, hyper: dict[str, float]) -> None:
+        for group, optimizer in self._optimizers.items():
+            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
+
+    def _descend(self, hyper: dict[str, float], groups: dict[str, tuple[str, ...]]) -> dict[str, torch.Tensor]:
+        """Train these groups with the gradients that their variables hold; metrics of it."""
+        told = {}
+        if "max_gradient_norm" in self.structure.hyper:
+            for group, names in groups.items():
+                own = [self._values[name] for name in names]
+                told[f"{group}_gradient_norm"] = norm = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
+                told[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
+        for group in groups:
+            self._optimizers[group].step()
+        self._follow(hyper)
+        return told
 
     @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:

@@ -4,6 +4,7 @@ episode and the random numbers, drawn ahead by `draw` for each environment, come
 Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
+from etude.explore.by_column import ByColumn
 from etude.explore.combined import ByAgent, Each
 from etude.explore.noise import GaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
@@ -22,7 +23,7 @@ from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy",
-    "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
+    "ByAgent", "ByColumn", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess",
+    "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
     "SoftmaxPolicy", "SpreadEpsilonGreedy",
 ]  # fmt: skip

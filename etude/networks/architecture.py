@@ -142,7 +142,14 @@ class Architecture:
 
     def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
         """[B, *outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
-        x = self._features(values, observation)
+        return self._dense(values, self._features(values, observation))
+
+    def for_each(self, values: Mapping[str, Any], observation: Tree) -> Any:
+        """[B, outputs] for observations [B, ...] each with parameters of its own, [B, ...] by name. Of vectors only."""
+        stacked = {name: value if value.ndim == 3 else value[:, None] for name, value in values.items()}
+        return self._dense(stacked, self._features(values, observation)[:, None])[:, 0]
+
+    def _dense(self, values: Mapping[str, Any], x: Any) -> Any:
         for layer in self._trunk:
             x = self._activation(affine(values, layer, x))
         if not self._heads:

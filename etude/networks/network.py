@@ -84,6 +84,16 @@ class Network(Part):
         return self.architecture(self.variables, observation)
 
 
+class NetworkForEach(Part):
+    """A network as a function of as many sets of variables as there are observations: one for each."""
+
+    def __init__(self, network: Network):
+        self.architecture, self.variables = network.architecture, network.variables
+
+    def __call__(self, observation: Tree = None) -> Any:
+        return self.architecture.for_each(self.variables, observation)
+
+
 class RecurrentNetwork(Part):
     """A recurrent architecture and its variables.
 
@@ -126,11 +136,11 @@ class Ensemble(Part):
 
 
 class Free(Part):
-    """Trained numbers that depend on nothing, such as the log standard deviations of a policy; called with no
-    argument."""
+    """Numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
-    def __init__(self, values: np.ndarray):
+    def __init__(self, values: np.ndarray, trained: bool = True):
         self.variables = {"value": np.asarray(values, np.float32)}
+        self.frozen = frozenset() if trained else frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.variables["value"]
@@ -218,9 +228,9 @@ class Maker:
             )
         return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)
 
-    def free(self, values: np.ndarray | float) -> Free:
-        """Trained numbers that depend on nothing."""
-        return Free(np.asarray(values))
+    def free(self, values: np.ndarray | float, trained: bool = True) -> Free:
+        """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""
+        return Free(np.asarray(values), trained)
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from etude.presets.a2c import A2C
+from etude.presets.appo import APPO
 from etude.presets.c51 import C51
 from etude.presets.ddpg import DDPG
 from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
+from etude.presets.es import ES
+from etude.presets.impala import IMPALA
 from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
+from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
 from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "c51": C51,
+    "a2c": A2C,
+    "appo": APPO,
     "ddpg": DDPG,
     "discrete_sac": DISCRETE_SAC,
     "dqn": DQN,
+    "es": ES,
+    "impala": IMPALA,
     "ppo": PPO,
     "qr_dqn": QR_DQN,
     "rainbow": RAINBOW,
+    "reinforce": REINFORCE,
     "sac": SAC,
     "td3": TD3,
     "bc": BC,

@@ -4,15 +4,19 @@ from etude.replay.buffer import Buffer, Selector, View
 from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
-from etude.replay.selectors import Epochs, Passes, Recent, Uniform
+from etude.replay.rounds import Returns, Rounds
+from etude.replay.scores import Scores
+from etude.replay.selectors import Columns, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
+from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "WholeReturns",
+    "Advantages", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
+    "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View",
+    "WholeReturns",
     "bytes_needed",
 ]  # fmt: skip

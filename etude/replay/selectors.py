@@ -94,12 +94,30 @@ class Epochs(Unprioritised):
     batches; the few rows that would make a smaller last one sit out that pass. ConfigError if there are fewer."""
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
-        per_pass = len(ring) // n
-        if per_pass == 0:
+        if len(ring) < n:
             raise ConfigError(
                 f"A batch of {n} was asked for, but the rollout holds {len(ring)} steps; expected a batch that is "
                 "no larger. Lower the minibatch size or collect more steps."
             )
-        passes = [rng.permutation(len(ring))[: per_pass * n] for _ in range(-(-k // per_pass))]
-        positions = np.concatenate(passes)[: k * n].reshape(k, n)
-        return ring.locate(positions), np.ones((k, n), np.float32)
+        return ring.locate(_shuffled_passes(len(ring), k, n, rng)), np.ones((k, n), np.float32)
+
+
+class Columns(Unprioritised):
+    """Shuffled passes over the columns, each by its oldest row; as `Epochs` over rows."""
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        if ring.environments < n:
+            raise ConfigError(
+                f"A batch of {n} unrolls was asked for, but there are {ring.environments} environments; expected a "
+                "batch that is no larger. Lower the minibatch size."
+            )
+        column = _shuffled_passes(ring.environments, k, n, rng)
+        slot = (ring.head - ring.filled)[column] % ring.slots
+        return slot * ring.environments + column, np.ones((k, n), np.float32)
+
+
+def _shuffled_passes(total: int, k: int, n: int, rng: np.random.Generator) -> np.ndarray:
+    """k batches of n out of 0 to total - 1, [k, n]: permutations, less what would make a smaller last batch."""
+    per_pass = total // n
+    passes = [rng.permutation(total)[: per_pass * n] for _ in range(-(-k // per_pass))]
+    return np.concatenate(passes)[: k * n].reshape(k, n)

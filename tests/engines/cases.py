@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from etude import (
+    A2CConfig,
     Adam,
     ApexDQNConfig,
+    APPOConfig,
     BCConfig,
     C51Config,
     Conv,
@@ -18,6 +20,7 @@ from etude import (
     DDPGConfig,
     DiscreteSACConfig,
     DQNConfig,
+    IMPALAConfig,
     IQLConfig,
     MARWILConfig,
     Mlp,
@@ -26,6 +29,7 @@ from etude import (
     R2D2Config,
     RainbowConfig,
     Recurrent,
+    ReinforceConfig,
     SACConfig,
     TD3BCConfig,
     TD3Config,
@@ -158,6 +162,20 @@ CASES = [
         RainbowConfig(network=Mlp((16, 16), dueling=True, noisy=0.5), atoms=11, lowest=-2.0, highest=2.0),
     ),
     Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
+    Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
+    Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case(
+        "ppo with a penalty",
+        "ppo",
+        Spaces(VECTOR, Discrete(3)),
+        PPOConfig(network=NARROW, objective="penalty", value_clip=0.2, normalize_value=True),
+    ),
+    Case("impala discrete", "impala", Spaces(MASKED, Discrete(3)), IMPALAConfig(network=NARROW)),
+    Case("impala multidiscrete", "impala", Spaces(NESTED, MultiDiscrete([2, 3])), IMPALAConfig(network=NARROW)),
+    Case("appo discrete", "appo", Spaces(VECTOR, Discrete(3)), APPOConfig(network=NARROW, kl_coefficient=0.5)),
+    Case("appo box", "appo", Spaces(VECTOR, BOX2), APPOConfig(network=NARROW, normalize_observation=True)),
+    Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
+    Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
 ]
 LENGTH = 6  # of sequences
 
@@ -183,10 +201,10 @@ def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
 
 
 def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
-    """k random batches of n transitions, or sequences of them, that fit the case."""
+    """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
     spaces, agent = case.spaces, case.agent()
-    shape = (k, n, LENGTH) if agent.learns_from == "sequences" else (k, n)
+    shape = (k, n, LENGTH) if agent.learns_from in ("sequences", "unrolls") else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
     following = random_values(spaces.observation, rng, *shape)
     action = random_values(spaces.action, rng, *shape)
@@ -194,19 +212,22 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         allowed = np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1
         action = np.where(allowed, action, 0)
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
-    on_policy = agent.learns_from == "advantages"
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
+    wanted = {"advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}
+    bootstraps = agent.learns_from not in ("advantages", "episodes")
     batch = Batch(
         observation=observation,
         action=action,
         reward=normal(),
         discount=np.where(rng.random(shape) < ends, 0.0, 0.9).astype(np.float32),
-        next_observation=None if on_policy else following,
-        weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
+        next_observation=following if bootstraps else None,
+        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from == "unrolls" else (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
-        extras=extras if on_policy else {},
+        extras={name: extras[name] for name in wanted.get(agent.learns_from, ())},
     )
+    if agent.learns_from == "unrolls":
+        batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch

@@ -8,7 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from etude import DQNConfig, Linear, Mlp, PPOConfig, R2D2Config, RainbowConfig, Recurrent, Run, SACConfig
+from etude import (
+    A2CConfig,
+    APPOConfig,
+    DQNConfig,
+    ESConfig,
+    IMPALAConfig,
+    Linear,
+    Mlp,
+    PPOConfig,
+    R2D2Config,
+    RainbowConfig,
+    Recurrent,
+    ReinforceConfig,
+    Run,
+    SACConfig,
+)
 from etude.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
@@ -22,6 +37,12 @@ PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16,
 RAINBOW_TINY = RainbowConfig(
     **{**FAST, "network": Mlp((8,), dueling=True, noisy=0.5)}, target_every=7, replay_size=200, atoms=11
 )
+ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip": 0.2}
+APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout=8, minibatch=16, target_every=3)
+ES_TINY = ESConfig(network=TINY, learning_rate=RATE, deviation=0.1, normalize_observation=True)
+IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout=8)
+A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
+REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 SAC_TINY = SACConfig(**FAST, replay_size=200)
 
 
@@ -46,10 +67,15 @@ class Case:
 
 CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
-    Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
+    Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
+    Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
+    Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),

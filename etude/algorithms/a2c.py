@@ -1,0 +1,81 @@
+"""Advantage actor-critic, synchronous.
+
+Mnih et al. 2016, Asynchronous methods for deep reinforcement learning, arXiv:1602.01783, section 4 and Algorithm S3:
+with one process that learns from all environments at once in the place of processes that update shared weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
+from etude.config import OnPolicyConfig
+from etude.data import Batch
+from etude.losses.policy import policy_gradient, standardise
+from etude.networks import Maker, Mlp, Spec
+from etude.optimizers import Adam
+from etude.schedules import Linear
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class A2CConfig(OnPolicyConfig):
+    """Hyperparameters of A2C, besides those of every on-policy algorithm."""
+
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    learning_rate: float | Linear = 7e-4
+    lambda_: float = 1.0
+    rollout: int = 5
+    minibatch: int | None = None
+    max_gradient_norm: float | None = 0.5
+    optimizer: Adam = Adam(epsilon=1e-5)
+    entropy: float | Linear = 0.01  # what entropy is worth in the loss
+    value_cost: float = 0.5  # weight of the critic's loss
+    normalize_advantage: bool = False  # to mean 0 and deviation 1 in every rollout
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "value_cost")
+
+
+class A2C(Agent):
+    """A policy that is moved towards the actions that were better than its critic expected, once for each rollout."""
+
+    learns_from = "advantages"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.policy = Policy(spaces)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.model = {
+            **self.policy.make(make, self.config.network, self.config.initial_log_std),
+            "critic": make(self.config.network, spaces.observation, outputs=1),
+        }
+
+    def act(self, observation: Tree) -> Any:
+        return self.policy(self.model, observation, self.normaliser(observation))
+
+    def value(self, observation: Tree) -> Any:
+        return self.model["critic"](self.normaliser(observation))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, policy = self.config, self.act(batch.observation)
+        advantage = batch.extras["advantage"]
+        if config.normalize_advantage:
+            advantage = standardise(advantage)
+        policy_loss = ops.mean(batch.weight * policy_gradient(policy.log_prob(batch.action), advantage))
+        value_loss = ops.mean(batch.weight * ops.square(self.value(batch.observation) - batch.extras["return"]))
+        entropy = ops.mean(batch.weight * policy.entropy())
+        return Losses(
+            model=Loss(
+                policy_loss + config.value_cost * value_loss - config.entropy * entropy,
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+            )
+        )

@@ -1,0 +1,97 @@
+"""APPO: the clipped surrogate of PPO on V-trace advantages, with a policy that lags behind.
+
+As RLlib describes it, https://docs.ray.io/en/latest/rllib/rllib-algorithms.html, after Schulman et al. 2017,
+arXiv:1707.06347, and Espeholt et al. 2018, arXiv:1802.01561; the lagged policy as in Luo et al. 2020, IMPACT,
+arXiv:1912.00167.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
+from etude.algorithms.unrolls import corrected, flat
+from etude.config import UnrollsConfig
+from etude.data import Batch
+from etude.losses.policy import ppo_clip, standardise
+from etude.networks import Maker, Mlp, Spec, lagged
+from etude.optimizers import Adam
+from etude.schedules import Linear
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+LARGEST_RATIO = 2.0  # of the policy that acted to the lagged one, in the surrogate
+
+
+@dataclass(frozen=True)
+class APPOConfig(UnrollsConfig):
+    """Hyperparameters of APPO, besides those of every algorithm that learns from unrolls."""
+
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    rollout: int = 50
+    minibatch: int | None = 200
+    epochs: int = 2
+    max_gradient_norm: float | None = 0.5
+    optimizer: Adam = Adam(epsilon=1e-5)
+    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    target_every: int = 8  # gradient steps between two copies to the lagged policy
+    kl_coefficient: float | Linear = 0.0  # weight of the divergence from the lagged policy
+    entropy: float | Linear = 0.01  # what entropy is worth in the loss
+    value_cost: float = 0.5  # weight of the critic's loss
+    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "clip", "kl_coefficient", "value_cost")
+        checks.counts(self, "target_every")
+
+
+class APPO(Agent):
+    """A policy that is moved, at most by a clipped ratio, towards what V-trace found better than expected."""
+
+    learns_from = "unrolls"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.policy = Policy(spaces)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        acting = self.policy.make(make, self.config.network, self.config.initial_log_std)
+        self.model = {**acting, "critic": make(self.config.network, spaces.observation, outputs=1)}
+        self.before = {name: lagged(part, every="target_every") for name, part in acting.items()}
+
+    def act(self, observation: Tree) -> Any:
+        return self.policy(self.model, observation, self.normaliser(observation))
+
+    def value(self, observation: Tree) -> Any:
+        return self.model["critic"](self.normaliser(observation))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, observation, weight = self.config, flat(batch.observation), flat(batch.weight)
+        action, acted = flat(batch.action), flat(batch.extras["log_prob"])
+        policy, value = self.act(observation), self.value(observation)
+        before = self.policy(self.before, observation, self.normaliser(observation))
+        log_prob, log_prob_before = policy.log_prob(action), ops.stop_gradient(before.log_prob(action))
+        next_value = self.value(flat(batch.next_observation))
+        vtrace = corrected(batch, value, next_value, log_prob_before - acted, config)
+        advantage = standardise(vtrace.advantage) if config.normalize_advantage else vtrace.advantage
+        log_ratio = log_prob - acted + ops.minimum(acted - log_prob_before, math.log(LARGEST_RATIO))
+        policy_loss = ops.mean(weight * ppo_clip(log_ratio, advantage, config.clip))
+        value_loss = ops.mean(weight * ops.square(value - vtrace.target))
+        entropy, kl = ops.mean(weight * policy.entropy()), ops.mean(weight * before.kl(policy))
+        loss = policy_loss + config.value_cost * value_loss - config.entropy * entropy + config.kl_coefficient * kl
+        clipped = ops.abs(ops.exp(log_ratio) - 1.0) > config.clip
+        return Losses(
+            model=Loss(
+                loss,
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                kl=kl,
+                clip_fraction=ops.mean(ops.cast(clipped, "float32")),
+            )
+        )

@@ -1,0 +1,61 @@
+"""Evolution strategies: weights perturbed at random, moved towards those that earned more.
+
+Salimans et al. 2017, Evolution strategies as a scalable alternative to reinforcement learning, arXiv:1703.03864.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks, ops
+from etude.agent import Agent
+from etude.algorithms.policies import Policy
+from etude.config import EpisodesConfig
+from etude.losses.distributions import Deterministic
+from etude.losses.evolution import antithetic_gradient, centred_ranks
+from etude.networks import Maker, Mlp, Spec
+from etude.schedules import Linear
+from etude.spaces import Box, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class ESConfig(EpisodesConfig):
+    """Hyperparameters of ES, besides those of every algorithm that learns from rounds of whole episodes. A generation
+    is as many episodes as there are environments, an even number."""
+
+    network: Spec = Mlp((32, 32), "tanh", "orthogonal")  # of the policy
+    learning_rate: float | Linear = 0.01
+    deviation: float = 0.02  # of the noise on every weight
+    weight_decay: float = 0.005  # times the weights is added to the gradient
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "deviation")
+        checks.not_negative(self, "weight_decay")
+
+
+class ES(Agent):
+    """A policy whose weights follow those of its perturbed copies that did best. Nothing is differentiated."""
+
+    learns_from = "scores"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.spaces, self.policy = spaces, Policy(spaces)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.model = {"actor": make(self.config.network, spaces.observation, outputs=self.policy.outputs, gain=0.01)}
+
+    def act(self, observation: Tree) -> Any:
+        """Of which the best actions are taken, in training too."""
+        seen = self.normaliser(observation)
+        if isinstance(self.spaces.action, Box):
+            return Deterministic(ops.tanh(self.model["actor"](seen)))
+        return self.policy(self.model, observation, seen)
+
+    def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        ascent = antithetic_gradient(centred_ranks(returns), noise, self.config.deviation)
+        return self.config.weight_decay * weights - ascent

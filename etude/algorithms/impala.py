@@ -1,0 +1,82 @@
+"""IMPALA: an actor-critic that corrects for policies that are a few updates old, by V-trace.
+
+Espeholt et al. 2018, IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures,
+arXiv:1802.01561.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
+from etude.algorithms.unrolls import corrected, flat
+from etude.config import UnrollsConfig
+from etude.data import Batch
+from etude.losses.policy import policy_gradient
+from etude.networks import Maker, Mlp, Spec
+from etude.optimizers import Adam
+from etude.schedules import Linear
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class IMPALAConfig(UnrollsConfig):
+    """Hyperparameters of IMPALA, besides those of every algorithm that learns from unrolls."""
+
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    learning_rate: float | Linear = 6e-4
+    max_gradient_norm: float | None = 0.5
+    optimizer: Adam = Adam(epsilon=1e-5)
+    entropy: float | Linear = 0.01  # what entropy is worth in the loss
+    value_cost: float = 0.5  # weight of the critic's loss
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "value_cost")
+
+
+class IMPALA(Agent):
+    """A policy that is moved towards the actions that were better than its critic expected, by V-trace."""
+
+    learns_from = "unrolls"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.policy = Policy(spaces)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.model = {
+            **self.policy.make(make, self.config.network, self.config.initial_log_std),
+            "critic": make(self.config.network, spaces.observation, outputs=1),
+        }
+
+    def act(self, observation: Tree) -> Any:
+        return self.policy(self.model, observation, self.normaliser(observation))
+
+    def value(self, observation: Tree) -> Any:
+        return self.model["critic"](self.normaliser(observation))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, observation, weight = self.config, flat(batch.observation), flat(batch.weight)
+        policy, value = self.act(observation), self.value(observation)
+        log_prob = policy.log_prob(flat(batch.action))
+        log_ratio = log_prob - flat(batch.extras["log_prob"])
+        vtrace = corrected(batch, value, self.value(flat(batch.next_observation)), log_ratio, config)
+        policy_loss = ops.mean(weight * policy_gradient(log_prob, vtrace.advantage))
+        value_loss = ops.mean(weight * ops.square(value - vtrace.target))
+        entropy = ops.mean(weight * policy.entropy())
+        ratio = ops.exp(log_ratio)
+        return Losses(
+            model=Loss(
+                policy_loss + config.value_cost * value_loss - config.entropy * entropy,
+                policy_loss=policy_loss,
+                value_loss=value_loss,
+                entropy=entropy,
+                approx_kl=ops.mean(ratio - 1.0 - log_ratio),
+                rho_clipped=ops.mean(ops.cast(ratio > config.rho_bar, "float32")),
+            )
+        )

@@ -1,0 +1,76 @@
+"""REINFORCE, also called PG (policy gradient): the return of whole episodes, with or without a baseline.
+
+Williams 1992, Simple statistical gradient-following algorithms, doi:10.1007/BF00992696; the baseline of states as in
+Sutton & Barto 2018, section 13.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.policies import Policy
+from etude.config import EpisodesConfig
+from etude.data import Batch
+from etude.losses.policy import policy_gradient, standardise
+from etude.networks import Maker, Mlp, Spec
+from etude.schedules import Linear
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class ReinforceConfig(EpisodesConfig):
+    """Hyperparameters of REINFORCE, besides those of every algorithm that learns from rounds of whole episodes."""
+
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the policy, and of the baseline: two of this kind
+    learning_rate: float | Linear = 3e-3
+    max_gradient_norm: float | None = 0.5
+    baseline: bool = True  # learn the value of states, and subtract it from returns
+    value_cost: float = 0.5  # weight of the baseline's loss
+    entropy: float | Linear = 0.0  # what entropy is worth in the loss
+    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every round
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "value_cost")
+
+
+class Reinforce(Agent):
+    """A policy that makes the actions of whole episodes likelier the more was earned from them on."""
+
+    learns_from = "episodes"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.policy = Policy(spaces)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.model = self.policy.make(make, self.config.network, self.config.initial_log_std)
+        if self.config.baseline:
+            self.model["critic"] = make(self.config.network, spaces.observation, outputs=1)
+
+    def act(self, observation: Tree) -> Any:
+        return self.policy(self.model, observation, self.normaliser(observation))
+
+    def value(self, observation: Tree) -> Any:
+        """The baseline; without one, 0."""
+        seen = self.normaliser(observation)
+        return self.model["critic"](seen)[:, 0] if self.config.baseline else 0.0 * self.model["actor"](seen)[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, policy, weight = self.config, self.act(batch.observation), batch.weight
+        value = self.value(batch.observation)
+        advantage = batch.extras["return"] - ops.stop_gradient(value)
+        if config.normalize_advantage:
+            advantage = standardise(advantage, weight)
+        policy_loss = ops.mean(weight * policy_gradient(policy.log_prob(batch.action), advantage))
+        value_loss = ops.mean(weight * ops.square(value - batch.extras["return"]))
+        entropy = ops.mean(weight * policy.entropy())
+        loss = policy_loss - config.entropy * entropy
+        told = {"policy_loss": policy_loss, "entropy": entropy}
+        if config.baseline:
+            loss, told = loss + config.value_cost * value_loss, {**told, "value_loss": value_loss}
+        return Losses(model=Loss(loss, **told))

@@ -1,0 +1,120 @@
+"""Both sides of learning from returns alone: each environment acts with weights of its own, drawn around those that
+are learned, and a gradient is estimated from what they earned.
+
+Environments 2i and 2i + 1 are pair i: they act with `weights + deviation * noise` and `weights - deviation * noise`.
+The noise comes from (run seed, generation, pair) on either side: no vector of it is ever sent.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from etude.agent import Agent
+from etude.data import Batch, Update
+from etude.engines.numpy import NumpyEngine
+from etude.engines.structure import Structure, parts_of
+from etude.errors import ConfigError, NetworkError
+from etude.networks.network import Network, NetworkForEach
+from etude.protocols import Engine, Weights
+from etude.seeding import generator
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+GENERATION = "generation"  # sent to rollouts beside the weights: gradient steps so far
+
+
+def noise_of(structure: Structure, run_seed: int, generation: int, pair: int) -> np.ndarray:
+    """Standard normal numbers for all trained weights [P], float32."""
+    size = sum(structure.initial[name].size for name in structure.trainable)
+    return generator(run_seed, "evolution", generation, pair).standard_normal(size, np.float32)
+
+
+class PerturbedActor:
+    """The NumPy engine with weights of its own for each environment."""
+
+    memory = 0  # of an agent that remembers nothing
+
+    def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
+        self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed
+        structure = self._engine.structure
+        networks = {name: part for name, part in structure.parts.items() if isinstance(part, Network)}
+        own = {f"{name}.{variable}" for name, part in networks.items() for variable in part.variables}
+        if others := [name for name in structure.trainable if name not in own]:
+            raise NetworkError(
+                f"{type(agent).__name__} is to act with weights of its own in each environment, and trains "
+                f"{', '.join(others)}; expected networks made from specs alone."
+            )
+        self._generation = np.zeros((), np.int64)
+        self._vectors: dict[int, np.ndarray] = {}  # the weights [P] of each environment, of this generation
+        self._bound: dict[tuple[int, ...], Agent] = {}
+
+    def act(self, observation: Tree) -> Any:
+        """A function of the environments' numbers, a tuple: what `agent.act` returns for observations [N, ...], each
+        with the weights of its environment. See `explore.ByColumn`."""
+        return functools.partial(self._act, observation)
+
+    def _act(self, observation: Tree, columns: tuple[int, ...]) -> Any:
+        if columns not in self._bound:
+            self._bound[columns] = self._agent_of(columns)
+        return self._bound[columns].act(observation)
+
+    def _agent_of(self, columns: tuple[int, ...]) -> Agent:
+        structure, values = self._engine.structure, self._engine.weights()
+        own = structure.from_vector(np.stack([self._vector(column) for column in columns]))
+        agent = structure.bind({**values, **own})
+        for name, part in parts_of(agent).items():
+            if isinstance(part, Network):
+                attribute, _, key = name.partition(".")
+                if key:
+                    getattr(agent, attribute)[key] = NetworkForEach(part)
+                else:
+                    setattr(agent, attribute, NetworkForEach(part))
+        return agent
+
+    def _vector(self, column: int) -> np.ndarray:
+        if column not in self._vectors:
+            structure = self._engine.structure
+            noise = noise_of(structure, self._run_seed, int(self._generation), column // 2)
+            sign = np.float32((1 if column % 2 == 0 else -1) * structure.agent.config.deviation)
+            self._vectors[column] = structure.as_vector(self._engine.weights()) + sign * noise
+        return self._vectors[column]
+
+    def load(self, weights: Weights) -> None:
+        """Take over weights and the generation; raises NetworkError where a name or a shape does not fit."""
+        weights = dict(weights)
+        self._generation = weights.pop(GENERATION, self._generation)
+        self._engine.load(weights)
+        self._vectors, self._bound = {}, {}
+
+    def weights(self) -> Weights:
+        """The weights by name, and the generation."""
+        return {**self._engine.weights(), GENERATION: self._generation}
+
+
+class FromReturns:
+    """Gradient steps by what an agent estimates from the returns of perturbed weights. See `gradients.FromLosses`."""
+
+    def __init__(self, engine: Engine, run_seed: int, environments: int):
+        if environments % 2:
+            raise ConfigError(
+                f"environments = {environments}; weights are perturbed in pairs, both ways: expected an even number."
+            )
+        self._engine, self._run_seed, self._pairs = engine, run_seed, environments // 2
+
+    def learn(self, batches: Batch, hyper: dict[str, float], updates: int) -> Update:
+        """One gradient step by the returns [1, N] in `reward`."""
+        structure, returns = self._engine.structure, batches.reward[0]
+        noise = np.stack([noise_of(structure, self._run_seed, updates, pair) for pair in range(self._pairs)])
+        weights = structure.as_vector(self._engine.weights(structure.trainable))
+        gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
+        update = self._engine.apply(structure.from_vector(gradient), hyper)
+        told = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
+        told["gradient_norm"], told["weight_norm"] = np.linalg.norm(gradient), np.linalg.norm(weights)
+        return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
+
+    def marks(self, updates: int) -> Weights:
+        """The generation."""
+        return {GENERATION: np.array(updates, np.int64)}

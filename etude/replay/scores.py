@@ -1,0 +1,54 @@
+"""What each environment earned in a round, and nothing of how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from etude.data import Batch, Steps
+
+
+class Scores:
+    """A `protocols.Replay` that holds the return of one episode of each of N environments, in the environments' own
+    rewards, undiscounted."""
+
+    def __init__(self, environments: int):
+        self.view = self
+        self.reward_scale = 1.0  # returns are told as they are: what is learned from them is their order
+        self._returns = np.full(environments, np.nan, np.float32)
+
+    def __len__(self) -> int:
+        """How many environments have ended an episode."""
+        return int(np.isfinite(self._returns).sum())
+
+    def add(self, steps: Steps) -> None:
+        for end in steps.episodes:
+            self._returns[end.environment] = end.total
+
+    def sample(self, k: int, n: int) -> Batch:
+        """The returns as rewards [1, N]; k and n say nothing new."""
+        shape = (1, len(self._returns))
+        ones = np.ones(shape, np.float32)
+        index = np.arange(shape[1])[None]
+        return Batch(None, np.zeros(shape, np.float32), self._returns[None].copy(), ones, None, ones, index)
+
+    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+        """There are no priorities."""
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Nothing depends on hyperparameters."""
+
+    def trim(self, keep: int) -> None:
+        """A round is learned from as a whole."""
+
+    def clear(self) -> None:
+        self._returns[:] = np.nan
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: between two rounds there is nothing in it."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.clear()
