@@ -8,6 +8,7 @@ from etude.envs.make import choose_vectorization, make_environment, make_environ
 from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
+from etude.envs.several import SeveralEnvironment
 from etude.envs.vector import LoopEnvironments
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LoopEnvironments",
     "NativeEnvironments",
     "OwnUnits",
+    "SeveralEnvironment",
     "Team",
     "check_environment",
     "choose_vectorization",

@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {
     0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json progress",
-    1: "ops losses",
+    1: "ops losses joint",
     2: "networks explore replay adapt offline",
-    3: "agent config engines algorithms presets",
+    3: "agent config engines algorithms presets several policies",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles",
     6: "report solo tuning serving language",
@@ -24,9 +24,12 @@ FLOORS = {
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
 ON_ONE_FLOOR = {  # what may import what beside it
     ("losses", "ops"),
+    ("joint", "ops"),
     ("engines", "agent"),
     ("algorithms", "agent"),
     ("algorithms", "config"),
+    ("several", "agent"),
+    ("algorithms", "several"),
     ("rollout", "envs"),
     ("run", "assembly"),
     ("run", "learner"),
