@@ -67,6 +67,10 @@ class Agent:
         """State values [N] for [N, ...] observations; agents with a critic of states write it."""
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
 
+    def trained_by(self, part: str) -> str:
+        """The name of the loss that trains the part of this name, `attribute` or `attribute.key`."""
+        return part.split(".")[0]
+
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""
         raise NotImplementedError

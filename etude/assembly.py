@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from etude import presets
-from etude.agent import Agent
+from etude.agent import ActsBy, Agent
 from etude.algorithms import ALGORITHMS, check_spaces, find
 from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.config_json import from_json, to_json
@@ -19,13 +19,28 @@ from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
-from etude.explore import EpsilonGreedy, GaussianNoise, Sample
+from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample
+from etude.independent import Independent
 from etude.networks import Conv
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Rollout
-from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Prioritised, Ring, Selector, Uniform, View
+from etude.replay import (
+    Advantages,
+    AgentAdvantages,
+    AgentSteps,
+    Buffer,
+    Epochs,
+    NStep,
+    OneStep,
+    Prioritised,
+    Ring,
+    Selector,
+    Uniform,
+    View,
+)
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
+from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces, zeros
 
 EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
@@ -60,9 +75,11 @@ class Setup:
             raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
 
 
-def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces) -> tuple[str, Agent]:
+def agent_for(
+    algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces, policies: Any = None
+) -> tuple[str, Agent]:
     """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv` network
-    in the place of the default one."""
+    in the place of the default one. policies: see `several_for`."""
     if isinstance(algorithm, Agent):
         if config is not None:
             raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
@@ -74,9 +91,25 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
             agent = kind(dataclasses.replace(agent.config, network=Conv()))
-    check_spaces(agent, spaces)
+    agent = several_for(agent, spaces, policies)
     _check_config(agent)
     return name, agent
+
+
+def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
+    """The agent itself for one agent, or what acts for several: itself where it can, else one of its kind for each
+    policy. policies: see `Policies`."""
+    if spaces.agents is None:
+        if policies is not None:
+            raise ConfigError("policies= says which policy drives which agent; this environment has one agent.")
+        check_spaces(agent, spaces)
+        return agent
+    team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
+    team.check(spaces)
+    if isinstance(team, Independent):
+        for policy in team.policies.driven(spaces.agents):
+            check_spaces(agent, team.policy_spaces(spaces, policy))
+    return team
 
 
 def _check_config(agent: Agent) -> None:
@@ -120,6 +153,19 @@ def config_from(described: dict[str, Any]) -> Any:
     return from_json(find(algorithm)[1], described["config"])
 
 
+def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
+    """Which policy drives which agent, as plain data; None where there is one agent."""
+    if not isinstance(agent, TeamAgent) or spaces.agents is None:
+        return None
+    return agent.policies.plain(spaces.agents)
+
+
+def policies_from(described: dict[str, Any]) -> Policies | None:
+    """The policies in a run's description."""
+    plain = described.get("policies")
+    return None if plain is None else Policies(**plain)
+
+
 def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:
     """How many environments are stepped in parallel."""
     if setup.environments is not None:
@@ -128,13 +174,25 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     return max(preset.environments if preset else (8 if isinstance(agent.config, OnPolicyConfig) else 1), setup.workers)
 
 
-def explorer_for(agent: Agent, total: int) -> Explorer:
+def explorer_for(agent: Agent, spaces: Spaces, total: int) -> Explorer:
     """What explores where nothing else is asked for."""
-    if agent.acts_by == "values":
+    if isinstance(agent, TeamAgent) and spaces.agents is not None:
+        actions = [own.action for own in spaces.agents.values()]
+        return ByAgent([_explorer(agent, agent.acts_for(action), total) for action in actions], actions)
+    return _explorer(agent, agent.acts_by, total)
+
+
+def _explorer(agent: Agent, acts_by: ActsBy, total: int) -> Explorer:
+    if acts_by == "values":
         return EpsilonGreedy(agent.config.epsilon, total=total)
-    if agent.acts_by == "actions":
+    if acts_by == "actions":
         return GaussianNoise(agent.config.exploration_noise, total=total)
     return Sample(log_prob=agent.learns_from == "advantages")
+
+
+def best_for(spaces: Spaces) -> Explorer:
+    """What takes the best actions."""
+    return Greedy() if spaces.agents is None else ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
@@ -169,15 +227,25 @@ Parts = tuple[Ring, Selector, View]
 
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
-    ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
+    ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=_each(engine.spaces), folder=folder)
     selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
+    if engine.spaces.agents is not None:
+        return ring, selector, AgentSteps(config.gamma, config.n_step)
     return ring, selector, OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
-    ring = Ring(engine.spaces, config.rollout * count, count, {"log_prob": ((), np.dtype(np.float32))}, folder=folder)
-    return ring, Epochs(), Advantages(config.gamma, config.lambda_, engine.value)
+    each = _each(engine.spaces)
+    extras = {"log_prob": (each, np.dtype(np.float32))}
+    ring = Ring(engine.spaces, config.rollout * count, count, extras, reward_shape=each, folder=folder)
+    estimate = Advantages if engine.spaces.agents is None else AgentAdvantages
+    return ring, Epochs(), estimate(config.gamma, config.lambda_, engine.value)
+
+
+def _each(spaces: Spaces) -> tuple[int, ...]:
+    """The shape of what there is once for each agent."""
+    return () if spaces.agents is None else (len(spaces.agents),)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ which whole ones are exact.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def joined_spaces(agents: dict[str, Spaces], turns: bool = False) -> Spaces:
     agents = {name: agents[name] for name in sorted(agents)}
     seen = Dict({name: own.observation for name, own in agents.items()})
     observation = Dict({AGENTS: seen, STATUS: status_space(len(agents))})
-    return Spaces(observation, joined_actions(agents), agents, turns)
+    return Spaces(observation, joined_actions([own.action for own in agents.values()]), agents, turns)
 
 
 def status_space(agents: int) -> MultiDiscrete:
@@ -36,11 +37,10 @@ def status_space(agents: int) -> MultiDiscrete:
     return MultiDiscrete([4] * agents, dtype=np.int8)
 
 
-def joined_actions(agents: dict[str, Spaces]) -> Space:
-    """The space of one array with the actions of all agents."""
-    spaces = [own.action for own in agents.values()]
-    for name, own in agents.items():
-        _check(name, own.action)
+def joined_actions(spaces: Sequence[Space]) -> Any:
+    """The space of one array with the actions of agents that have these."""
+    for i, space in enumerate(spaces):
+        _check(i, space)
     if all(_choices(space) for space in spaces):
         return MultiDiscrete([n for space in spaces for n in _choices(space)])
     bounds = [(np.full(w, -np.inf), np.full(w, np.inf)) if _choices(s) else (s.low.ravel(), s.high.ravel())
@@ -60,7 +60,7 @@ def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:
     return found
 
 
-def join_actions(actions: list[np.ndarray], spaces: list[Space]) -> np.ndarray:
+def join_actions(actions: Sequence[np.ndarray], spaces: Sequence[Space]) -> np.ndarray:
     """The agents' actions [N, ...] as one array [N, all places]."""
     flat = [np.reshape(action, (len(action), -1)) for action in actions]
     kind = np.int64 if all(_choices(space) for space in spaces) else np.float32
@@ -86,9 +86,9 @@ def _choices(space: Any) -> list[int]:
     return [2] * width(space) if isinstance(space, MultiBinary) else []
 
 
-def _check(name: str, space: Space) -> None:
+def _check(i: int, space: Space) -> None:
     if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
         raise SpaceError(
-            f"etude cannot use the actions {describe(space)} of agent {name!r}; expected Box, Discrete, MultiDiscrete "
+            f"etude cannot use the actions {describe(space)} of agent number {i}; expected Box, Discrete, MultiDiscrete "
             "or MultiBinary."
         )

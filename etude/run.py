@@ -22,7 +22,6 @@ from etude.envs import make_environments
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
-from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
 from etude.loop import Loop
@@ -39,6 +38,8 @@ class Run:
     algorithm: a name from `etude list`, or an `Agent`.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
+    policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
+        default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
     run_dir: where checkpoints go; None keeps everything in memory.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
         replay_folder.
@@ -50,12 +51,13 @@ class Run:
         env: Any,
         *,
         config: Any = None,
+        policies: Any = None,
         run_dir: RunDirectory | None = None,
         **setup: Any,
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
         spaces = _spaces(env)
-        self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces)
+        self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         count = assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
@@ -68,7 +70,7 @@ class Run:
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
         self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
-        make_explorer = functools.partial(assembly.explorer_for, self.agent)
+        make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
         make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
         self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
         self._loop = Loop(self.learner, self._collection, self.setup.overlap, self._save, self._evaluated)
@@ -123,7 +125,7 @@ class Run:
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
         environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
         try:
-            return evaluate(environments, self.actor().act, Greedy(), episodes, seed)
+            return evaluate(environments, self.actor().act, assembly.best_for(self.engine.spaces), episodes, seed)
         finally:
             environments.close()
 
@@ -153,6 +155,7 @@ class Run:
             "environment_is_named": named,
             "config": config,
             "functions": functions,
+            "policies": assembly.plain_policies(self.agent, self.engine.spaces),
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
             "device": self.engine.device,
@@ -240,6 +243,7 @@ def from_state(
         described["algorithm"] if agent is None else agent,
         described["environment"] if env is None else env,
         config=config,
+        policies=assembly.policies_from(described),
         run_dir=run_dir,
         **settings,
     )
@@ -252,7 +256,7 @@ def _setup(given: dict[str, Any]) -> Setup:
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ConfigError(
-            f"Run takes no argument {', '.join(unknown)}; besides config and run_dir it takes {', '.join(names)}."
+            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes {', '.join(names)}."
         )
     return Setup(**given)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from etude.agent import Agent
-from etude.engines.structure import Structure, parts_of
+from etude.engines.structure import Structure
 from etude.errors import NetworkError
-from etude.networks.network import Maker, Part
+from etude.networks.network import Maker, Part, parts_of
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces
 from etude.trees import Tree

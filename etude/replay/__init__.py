@@ -6,11 +6,12 @@ from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
 from etude.replay.selectors import Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
+from etude.replay.several import AgentAdvantages, AgentSteps
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
-    "Advantages", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
+    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
     "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
 ]  # fmt: skip
