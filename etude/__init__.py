@@ -3,6 +3,7 @@
 from etude import report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.assembly import Setup
@@ -11,12 +12,13 @@ from etude.networks import Conv, Mlp, lagged
 from etude.optimizers import Adam
 from etude.run import Run, load
 from etude.schedules import Linear
+from etude.several import Policies
 from etude.solo.agent import RL, RL_pytorch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses", "Mlp",
-    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "RL_pytorch", "Run", "SACConfig", "Setup", "lagged", "load",
-    "report",
+    "DQN", "MADDPG", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses",
+    "MADDPGConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "Policies", "RL_pytorch",
+    "Run", "SACConfig", "Setup", "lagged", "load", "report",
 ]  # fmt: skip

@@ -13,7 +13,6 @@ from typing import Any
 from etude import ops
 from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.data import Batch
-from etude.errors import ConfigError
 from etude.joint import ACTIVE, AGENTS, split_actions
 from etude.networks import Maker
 from etude.networks.network import parts_of, put_part
@@ -42,13 +41,11 @@ class Independent(TeamAgent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.built: dict[str, Agent] = {}
         for policy in self.driven:
-            if policy in dir(self):
-                raise ConfigError(f"A policy cannot be called {policy!r}; choose another name.")
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
             own.noise = {}
             own.build(make, self.policy_spaces(spaces, policy))
-            setattr(self, policy, parts_of(own))
+            self.give(policy, parts_of(own))
             many = len(self.driven[policy])
             self.noise |= {f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()}
 

@@ -72,9 +72,10 @@ def width(action: Space) -> int:
     return math.prod(action.shape or ())
 
 
-def acting(observation: Tree) -> Any:
-    """Which agents are to act, 1 or 0: [..., agents] float32."""
-    return ops.cast(observation[STATUS] == ACTING, "float32")
+def present(observation: Tree) -> Any:
+    """Which agents act, or would go on if their time had not run out, 1 or 0: [..., agents] float32."""
+    status = observation[STATUS]
+    return ops.cast((status == ACTING) | (status == TRUNCATED), "float32")
 
 
 def _choices(space: Any) -> list[int]:

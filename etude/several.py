@@ -10,6 +10,7 @@ from typing import Any, Self
 from etude import ops, trees
 from etude.agent import ActsBy, Agent
 from etude.errors import ConfigError, SpaceError
+from etude.networks import Part
 from etude.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.trees import Tree
 
@@ -83,6 +84,13 @@ class TeamAgent(Agent):
     """
 
     policies: Policies = Policies()
+    agents: dict[str, Spaces]  # set in `build`
+
+    def give(self, policy: str, parts: Mapping[str, Part]) -> None:
+        """Let the parts of a policy be parts of this agent: `policy.part`."""
+        if policy in dir(self):
+            raise ConfigError(f"A policy, or an agent, cannot be called {policy!r} here; choose another name.")
+        setattr(self, policy, dict(parts))
 
     def with_policies(self, policies: Any) -> Self:
         """This agent with other policies; see `Policies`."""

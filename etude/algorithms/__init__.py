@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.errors import ConfigError, SpaceError
+from etude.several import TeamAgent
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "dqn": (DQN, DQNConfig),
+    "maddpg": (MADDPG, MADDPGConfig),
+    "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "sac": (SAC, SACConfig),
 }
@@ -24,13 +28,22 @@ def find(name: str) -> tuple[type[Agent], type]:
 
 
 def fitting(action: Space) -> list[str]:
-    """The names of the algorithms that can use an action space."""
-    return [name for name, (agent, _) in ALGORITHMS.items() if isinstance(action, agent.actions)]
+    """The names of the algorithms for one agent that can use an action space."""
+    return [name for name, (agent, _) in ALGORITHMS.items() if not for_several(agent) and isinstance(action, agent.actions)]
+
+
+def for_several(agent: type[Agent]) -> bool:
+    """Whether an algorithm is for several agents and no other."""
+    return issubclass(agent, TeamAgent)
 
 
 def check_spaces(agent: Agent, spaces: Spaces) -> None:
     """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
     kind = type(agent)
+    if for_several(kind):
+        raise SpaceError(
+            f"{kind.__name__} is for several agents; this environment has one. Use {' or '.join(fitting(spaces.action))}."
+        )
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
         others = fitting(spaces.action)
@@ -47,4 +60,4 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting"]
+__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting", "for_several"]

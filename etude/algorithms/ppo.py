@@ -79,7 +79,7 @@ class PPO(Agent):
         config, policy = self.config, self.act(batch.observation)
         advantage = batch.extras["advantage"]
         if config.normalize_advantage:
-            advantage = standardise(advantage)
+            advantage = standardise(advantage, batch.weight)
         log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
         policy_loss = ops.mean(batch.weight * ppo_clip(log_ratio, advantage, config.clip))
         value_loss = ops.mean(batch.weight * ops.square(self.value(batch.observation) - batch.extras["return"]))

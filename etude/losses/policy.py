@@ -30,6 +30,11 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
     return 0.5 * ops.maximum(ops.square(value - target), ops.square(near - target))
 
 
-def standardise(x: Array) -> Array:
-    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal."""
-    return (x - ops.mean(x)) / (ops.std(x) + 1e-8)
+def standardise(x: Array, weight: Array | float = 1.0) -> Array:
+    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal.
+
+    weight: how far each number counts in mean and deviation, of the shape of x.
+    """
+    share = ops.mean(weight)
+    centred = x - ops.mean(weight * x) / share
+    return centred / (ops.sqrt(ops.mean(weight * ops.square(centred)) / share) + 1e-8)
