@@ -62,7 +62,8 @@ class AtOnce:
         return Scene(tuple(observations), observations, infos, {}, {})
 
     def step(self, actions: Named) -> Scene:
-        result = self._env.step({self._own[name]: action for name, action in actions.items()})
+        # In the order of possible_agents: environments may count on it.
+        result = self._env.step({own: actions[name] for name, own in self._own.items() if name in actions})
         if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
             expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
             raise TypeError(f"step returned {_kind(result)}; expected {expected}")
@@ -136,13 +137,13 @@ class SeveralEnvironment(gym.Env):
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
         own = {str(name): name for name in env.possible_agents}
+        raw = {name: env.observation_space(own[name]) for name in names}
+        self._actions = {name: Actions(env.action_space(own[name])) for name in names}
         # Spaces do not tell whether there is an action mask in infos: a reset does.
         infos = self._play.reset(None, None).infos
-        seen = {name: _with_mask(env.observation_space(own[name]), infos.get(name, {})) for name in names}
-        self._masked = {name: _mask_of(space) is not None for name, space in seen.items()}
-        self._wrapped = {name: seen[name] is not env.observation_space(own[name]) for name in names}
-        self._bare = {name: not isinstance(env.observation_space(own[name]), Dict) for name in names}
-        self._actions = {name: Actions(env.action_space(own[name])) for name in names}
+        seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
+        self._masks = {name: _mask_of(space) for name, space in seen.items()}
+        self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
         each = {name: Spaces(Observations(seen[name], {}).space, self._actions[name].space) for name in names}
         self.spaces = joint.joined_spaces(each, self._play.turns)
         self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
@@ -193,14 +194,13 @@ class SeveralEnvironment(gym.Env):
         return {joint.AGENTS: dict(self._seen), joint.STATUS: self._status.copy()}
 
     def _present(self, name: str, value: Any, scene: Scene) -> Any:
-        """An observation with its mask: where it is in the infos, and where nothing is to be chosen."""
-        if not self._masked[name]:
+        """An observation with its mask: also where that is in the infos, and where nothing is to be chosen."""
+        mask = self._masks[name]
+        if mask is None:
             return value
-        if self._wrapped[name]:
-            value = {"observation": value} if self._bare[name] else dict(value)
+        if name in self._in_infos:
+            value = dict(value) if self._in_infos[name] else {"observation": value}
             value[ACTION_MASK] = scene.infos.get(name, {}).get(ACTION_MASK)
-        mask = _mask_of(self._seen_spaces[name])
-        assert mask is not None
         if name not in scene.acting:
             return {**value, ACTION_MASK: np.ones(mask.shape, mask.dtype)}
         allowed = flat_mask(value[ACTION_MASK])
