@@ -2,10 +2,13 @@
 
 from etude import report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.assembly import Setup
 from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.networks import Conv, Mlp, lagged
@@ -18,7 +21,8 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DQN", "MADDPG", "PPO", "RL", "SAC", "Adam", "Agent", "Conv", "DQNConfig", "Linear", "Loss", "Losses",
-    "MADDPGConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "Policies", "RL_pytorch",
-    "Run", "SACConfig", "Setup", "lagged", "load", "report",
+    "DDPG", "DQN", "MADDPG", "PPO", "RL", "SAC", "TD3", "Adam", "Agent", "Conv", "DDPGConfig", "DQNConfig",
+    "DiscreteSAC", "DiscreteSACConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MATD3Config", "Mlp",
+    "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "Policies", "RL_pytorch", "Run", "SACConfig", "Setup",
+    "TD3Config", "lagged", "load", "report",
 ]  # fmt: skip

@@ -43,16 +43,19 @@ class Agent:
         much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
         `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
+    trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
+        number of gradient steps from one time to the next.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
     learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
+    trained_every: dict[str, str]
 
     def __init__(self, config: Any):
         self.config = config
-        self.noise = {}
+        self.noise, self.trained_every = {}, {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

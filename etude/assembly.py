@@ -43,7 +43,7 @@ from etude.seeding import generator
 from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces, zeros
 
-EXPLORED_BY = {"values": "epsilon", "actions": "exploration_noise", "distribution": None}  # fields of configs
+EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
@@ -119,11 +119,11 @@ def _check_config(agent: Agent) -> None:
             f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
             f"{base.__name__}. Derive its config from etude.{base.__name__}, or from that of an algorithm."
         )
-    field = EXPLORED_BY[agent.acts_by]
-    if field is not None and field not in {each.name for each in dataclasses.fields(agent.config)}:
+    missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
+    if missing:
         raise ConfigError(
-            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored by the config's {field}; "
-            f"{type(agent.config).__name__} lacks it. Add the field {field}: float | Linear."
+            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
+            f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field."
         )
 
 
@@ -186,7 +186,7 @@ def _explorer(agent: Agent, acts_by: ActsBy, total: int) -> Explorer:
     if acts_by == "values":
         return EpsilonGreedy(agent.config.epsilon, total=total)
     if acts_by == "actions":
-        return GaussianNoise(agent.config.exploration_noise, total=total)
+        return GaussianNoise(agent.config.exploration_noise, total=total, random_steps=agent.config.random_steps)
     return Sample(log_prob=agent.learns_from == "advantages")
 
 

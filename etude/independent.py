@@ -43,11 +43,12 @@ class Independent(TeamAgent):
         for policy in self.driven:
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
-            own.noise = {}
+            own.noise, own.trained_every = {}, {}
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
             many = len(self.driven[policy])
             self.noise |= {f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()}
+            self.trained_every |= {f"{policy}.{name}": field for name, field in own.trained_every.items()}
 
     def policy_spaces(self, spaces: Spaces, policy: str) -> Spaces:
         """What the agents of a policy have in common."""

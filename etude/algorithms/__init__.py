@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
 from etude.errors import ConfigError, SpaceError
 from etude.several import TeamAgent
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
+    "ddpg": (DDPG, DDPGConfig),
+    "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "maddpg": (MADDPG, MADDPGConfig),
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "sac": (SAC, SACConfig),
+    "td3": (TD3, TD3Config),
 }
 
 

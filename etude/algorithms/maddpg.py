@@ -18,6 +18,7 @@ from etude.data import Batch
 from etude.errors import ConfigError, SpaceError
 from etude.joint import ACTIVE, AGENTS, present, split_actions, width
 from etude.losses.distributions import Categorical, Deterministic
+from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
@@ -42,17 +43,20 @@ class MADDPGConfig(OffPolicyConfig):
     replay_size: int = 1_000_000
     tau: float = 0.01  # after every gradient step the lagged networks move this part of the way
     critics: int = 1  # of each agent; the lowest of their values is the target
-    target_noise: float = 0.0  # deviation of the noise on Box actions in the target
-    target_clip: float = 0.5  # bound on that noise
+    target_noise: float = 0.0  # deviation of the noise on Box actions of the target policies
+    target_noise_reach: float = 0.5  # where that noise is clipped
+    policy_delay: int = 1  # gradient steps of the critics for one of the actors, and of what lags
     relaxation: float = 1.0  # temperature of the Gumbel-softmax through which Discrete actions are learned
     policy_cost: float = 1e-3  # weight of the mean square of what actors put out, before it becomes actions
+    random_steps: int = 0  # environment steps at the start whose Box actions are uniformly random
     exploration_noise: float | Linear = 0.1  # deviation of the noise on Box actions; Discrete ones are sampled
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.counts(self, "critics")
-        checks.not_negative(self, "target_noise", "target_clip", "policy_cost", "exploration_noise")
+        checks.counts(self, "critics", "policy_delay")
+        checks.not_negative(self, "target_noise", "target_noise_reach", "policy_cost")
+        checks.not_negative(self, "random_steps", "exploration_noise")
         checks.positive(self, "relaxation")
 
 
@@ -61,7 +65,8 @@ class MATD3Config(MADDPGConfig):
     """Hyperparameters of MATD3: those of MADDPG with other defaults."""
 
     critics: int = 2  # of each agent; the lowest of their values is the target
-    target_noise: float = 0.2  # deviation of the noise on Box actions in the target
+    target_noise: float = 0.2  # deviation of the noise on Box actions of the target policies
+    policy_delay: int = 2  # gradient steps of the critics for one of the actors, and of what lags
 
 
 class MADDPG(TeamAgent):
@@ -98,8 +103,10 @@ class MADDPG(TeamAgent):
         for name, own in self.agents.items():
             actor = make(config.network, own.observation, outputs=self.sizes[name])
             critic = make(config.network, everything, outputs=1, members=config.critics)
-            lag = {"actor_lagged": lagged(actor, tau="tau"), "critic_lagged": lagged(critic, tau="tau")}
-            self.give(name, {"actor": actor, "critic": critic, **lag})
+            late = {f"{key}_lagged": lagged(part, tau="tau", every="policy_delay")
+                    for key, part in (("actor", actor), ("critic", critic))}  # fmt: skip
+            self.give(name, {"actor": actor, "critic": critic, **late})
+            self.trained_every[f"{name}.actor"] = "policy_delay"
             shape = (2, self.sizes[name]) if isinstance(own.action, Discrete) else (self.sizes[name],)
             self.noise |= {f"{name}.action": shape, f"{name}.next_action": shape}
 
@@ -131,7 +138,7 @@ class MADDPG(TeamAgent):
             chosen = {**taken, name: self._relaxed(name, x, noise[f"{name}.action"])}
             judged = parts["critic"](self._joined(observation, chosen, here))[0, :, 0]
             cost = ops.mean(ops.where(x > NEVER / 2, ops.square(x), 0.0 * x), -1)
-            actor = ops.mean(weight * (self.config.policy_cost * cost - judged))
+            actor = ops.mean(weight * (deterministic_policy_gradient(judged) + self.config.policy_cost * cost))
 
             losses[f"{name}.critic"] = Loss(critic, **{f"{name}.q_value": ops.mean(q)})
             losses[f"{name}.actor"] = Loss(actor)
@@ -153,8 +160,7 @@ class MADDPG(TeamAgent):
         drawn = noise[f"{name}.next_action"]
         action = self._relaxed(name, self._policy(name, "actor_lagged", seen), drawn)
         if isinstance(self.agents[name].action, Box):
-            bound = self.config.target_clip
-            action = ops.clip(action + ops.clip(self.config.target_noise * drawn, -bound, bound), -1.0, 1.0)
+            action = smoothed(action, drawn, self.config.target_noise, self.config.target_noise_reach)
         return action
 
     def _taken(self, action: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import adam, clip_by_norm
 from etude.engines.structure import Arrays, Structure, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, told_by
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
 from etude.spaces import Spaces
@@ -38,6 +38,9 @@ class Backend(Protocol):
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         """`losses(values)` returns (scalars by group, more). Returns (more, gradient of each group's scalar with
         respect to the group's own values)."""
+
+    def choose(self, condition: Any, one: Any, other: Any) -> Any:
+        """What `one()` returns where the condition holds, else what `other()` does; alike in structure."""
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         """`step(carry, inputs[i], constant) -> (carry, outputs)` for each i; returns the carry and the outputs
@@ -72,7 +75,9 @@ class FunctionalEngine:
         self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
         self._learn = backend.compile(self._steps)
         self.traces = 0
+        self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])
+        self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
 
     def act(self, observation: Tree) -> Any:
         """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
@@ -90,11 +95,18 @@ class FunctionalEngine:
         scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
         inputs = self.backend.put(({key: a for key, a in arrays.items() if a is not None}, noise, scalars))
         self._state, summary, td_error = self._learn(self._state, *inputs)
-        numbers = self.backend.numpy(summary).tolist()
-        losses, metrics = self._names
+        losses, metrics = (dict.fromkeys(names, 0.0) for names in self._names)
+        numbers = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        due = self.structure.times_due(self._done, k, hyper)
+        told = {
+            name: x * k / due if name in self._rare else x
+            for name, x in numbers.items()
+            if due or name not in self._rare
+        }
+        self._done += k
         update = Update(
-            dict(zip(losses, numbers, strict=False)),
-            dict(zip(metrics, numbers[len(losses) :], strict=True)),
+            {name: told[name] for name in losses if name in told},
+            {name: told[name] for name in metrics if name in told},
             None if td_error is None else self.backend.numpy(td_error),
             k,
         )
@@ -107,41 +119,64 @@ class FunctionalEngine:
 
     def _step(self, state: Any, inputs: Any, scalars: Any) -> Any:
         self.traces += 1
-        batch, noise = inputs
-        hyper = {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
+        structure = self.structure
+        hyper = {name: scalars[i] for i, name in enumerate(structure.hyper)}
+        if structure.delay is None:
+            return self._train(state, inputs, hyper, structure.groups)
+        often = {group: names for group, names in structure.groups.items() if group not in structure.delayed}
+        due = (state["step"] + 1) % ops.cast(hyper[structure.delay], "int32") == 0
+        return self.backend.choose(
+            due,
+            lambda: self._train(state, inputs, hyper, structure.groups),
+            lambda: self._train(state, inputs, hyper, often),
+        )
+
+    def _train(self, state: Any, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]) -> Any:
+        """One gradient step that trains these groups."""
+        structure, values, (batch, noise) = self.structure, state["values"], inputs
 
         def losses(values: Arrays) -> Any:
-            agent = self.structure.bind(values, hyper)
+            agent = structure.bind(values, hyper)
             found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)
-            self.structure.check_losses(found)
+            structure.check_losses(found)
+            self._rare = {*structure.delayed, *told_by(found, structure.delayed)}
             scalars, metrics, td_error = read_losses(found)
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)
 
-        structure, settings = self.structure, self.structure.agent.config.optimizer
-        values = state["values"]
-        (scalars, metrics, td_error, moved), gradients = self.backend.gradients(losses, values, structure.groups)
+        (scalars, metrics, td_error, moved), gradients = self.backend.gradients(losses, values, groups)
         step = state["step"] + 1
         new = dict(values) | moved
-        first, second = dict(state["first"]), dict(state["second"])
-        for group, names in structure.groups.items():
+        first, second, norms = dict(state["first"]), dict(state["second"]), {}
+        for group, names in groups.items():
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
-                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                metrics[f"{group}_gradient_norm"] = norm
-            rate, time = hyper[structure.rates[group]], ops.cast(step, "float32")
-            change, (first[group], second[group]) = adam(settings, rate, time, gradient, (first[group], second[group]))
+                gradient, norms[group] = clip_by_norm(gradient, hyper["max_gradient_norm"])
+            rate, time = hyper[structure.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
+            settings, moments = structure.agent.config.optimizer, (first[group], second[group])
+            change, (first[group], second[group]) = adam(settings, rate, time, gradient, moments)
             for name, part in structure.split(group, change).items():
                 new[name] = values[name] + part
-        for target, source, field, averaged in structure.following:
-            if averaged:
-                new[target] = new[target] + hyper[field] * (new[source] - new[target])
-            else:
-                due = step % ops.cast(hyper[field], "int32") == 0
-                new[target] = ops.where(due, new[source], new[target])
-        self._names = (list(scalars), list(metrics))
-        summary = ops.stack([*scalars.values(), *metrics.values()], 0)
-        return {"values": new, "first": first, "second": second, "step": step}, (summary, td_error)
+        for target, source, tau, every in structure.following:
+            followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
+            due = None if every is None else step % ops.cast(hyper[every], "int32") == 0
+            new[target] = followed if due is None else ops.where(due, followed, new[target])
+        told = self._told(scalars, metrics, norms, set() if structure.delayed <= groups.keys() else self._rare)
+        return {"values": new, "first": first, "second": second, "step": step}, (told, td_error)
+
+    def _times(self, group: str, step: Any, hyper: Arrays) -> Any:
+        """How often a group was trained, this time included."""
+        delay = self.structure.delay
+        return step // ops.cast(hyper[delay], "int32") if delay and group in self.structure.delayed else step
+
+    def _told(self, scalars: Arrays, metrics: Arrays, norms: Arrays, absent: set[str]) -> Any:
+        """All that is told, in one vector, always in the same order; 0 where its loss is not due."""
+        zero = ops.zeros_like(next(iter(scalars.values())))
+        told = scalars | metrics
+        if "max_gradient_norm" in self.structure.hyper:
+            told |= {f"{group}_gradient_norm": norms.get(group, zero) for group in self.structure.groups}
+        self._names = (list(scalars), [name for name in told if name not in scalars])
+        return ops.stack([zero if name in absent else x for name, x in told.items()], 0)
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""
@@ -168,3 +203,4 @@ class FunctionalEngine:
         flat = {moment: self.structure.joined(state[moment]) for moment in ("first", "second")}
         self._state = self.backend.put({"values": dict(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
+        self._done = int(state["step"])

@@ -53,6 +53,9 @@ class JaxBackend:
             gradients |= found
         return more, gradients
 
+    def choose(self, condition: Any, one: Any, other: Any) -> Any:
+        return jax.lax.cond(condition, one, other)
+
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         return jax.lax.scan(lambda carry, inputs: step(carry, inputs, constant), carry, inputs)
 

@@ -25,8 +25,8 @@ class Following(NamedTuple):
 
     target: str
     source: str
-    field: str  # the config field that says how fast
-    averaged: bool  # whether the field is the rate of an average, or the gradient steps between two copies
+    tau: str | None  # see `networks.Lag`
+    every: str | None
 
 
 class Structure:
@@ -35,7 +35,7 @@ class Structure:
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent = copy.copy(agent)
-        self.agent.noise = {}
+        self.agent.noise, self.agent.trained_every = {}, {}
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {
@@ -51,6 +51,7 @@ class Structure:
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
         self.following = self._following()
+        self.delayed, self.delay = self._delay()
         self.hyper = self._hyper_names()
         self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
         self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None)
@@ -115,21 +116,37 @@ class Structure:
     def _following(self) -> tuple[Following, ...]:
         names = {id(part): name for name, part in self.parts.items()}
         return tuple(
-            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.field, part.lag.averaged)
+            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.tau, part.lag.every)
             for name, part in self.parts.items()
             if part.lag is not None
             for v in part.variables
         )
 
+    def _delay(self) -> tuple[frozenset[str], str | None]:
+        """The losses that are not trained at every gradient step, and the config field that says how often."""
+        delays = self.agent.trained_every
+        if not set(delays) <= set(self.groups) or len(set(delays.values())) > 1:
+            raise ConfigError(
+                f"{type(self.agent).__name__}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
+                "and one config field for all of them."
+            )
+        return frozenset(delays), next(iter(delays.values()), None)
+
+    def times_due(self, done: int, k: int, hyper: Mapping[str, float]) -> int:
+        """At how many of k gradient steps after the first `done` the delayed losses are trained."""
+        every = 1 if self.delay is None else int(hyper[self.delay])
+        return (done + k) // every - done // every
+
     def _hyper_names(self) -> tuple[str, ...]:
         fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
-        followed = {following.field for following in self.following}
-        if followed - fields.keys():
+        named = {field for following in self.following for field in (following.tau, following.every) if field}
+        named |= set(self.agent.trained_every.values())
+        if named - fields.keys():
             raise ConfigError(
-                f"lagged names the config fields {sorted(followed - fields.keys())}, which "
+                f"lagged and trained_every name the config fields {sorted(named - fields.keys())}, which "
                 f"{type(self.agent.config).__name__} lacks."
             )
-        return tuple(sorted(followed | {name for name, value in fields.items() if isinstance(value, float | Linear)}))
+        return tuple(sorted(named | {name for name, value in fields.items() if isinstance(value, float | Linear)}))
 
     def _rate(self, group: str) -> str:
         own = f"{group.rpartition('.')[2]}_learning_rate"

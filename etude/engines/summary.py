@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from etude.agent import Losses
@@ -19,6 +20,11 @@ def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
     metrics = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
     td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
     return scalars, metrics, td_error
+
+
+def told_by(losses: Losses, names: Iterable[str]) -> set[str]:
+    """The names of the metrics of these losses, the norms of their gradients included."""
+    return {m for name in names for m in (*losses[name].metrics, f"{name}_gradient_norm")}
 
 
 def check_finite(update: Update) -> None:

@@ -58,6 +58,9 @@ class TensorFlowBackend:
             gradients |= tape.gradient(scalars[group], own, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return more, gradients
 
+    def choose(self, condition: Any, one: Any, other: Any) -> Any:
+        return tf.cond(condition, one, other)
+
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         k = tf.nest.flatten(inputs)[0].shape[0]
 

@@ -15,7 +15,7 @@ from etude.cores import Busy, left_beside
 from etude.data import Batch, Update
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, told_by
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -91,11 +91,10 @@ class TorchEngine:
             for i in range(k):
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
-        scalars = torch.stack([torch.stack(numbers) for _, _, numbers, _ in found]).mean(0).tolist()
-        losses, metrics, _, td_error = found[0]
+        losses, told, td_error = found[0][0], _means([numbers for _, numbers, _ in found]), found[0][2]
         update = Update(
-            dict(zip(losses, scalars, strict=False)),
-            dict(zip(metrics, scalars[len(losses) :], strict=True)),
+            {name: value for name, value in told.items() if name in losses},
+            {name: value for name, value in told.items() if name not in losses},
             None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy(),
             k,
         )
@@ -103,33 +102,38 @@ class TorchEngine:
         return update
 
     def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
+        structure, self._step = self.structure, self._step + 1
         losses = agent.loss(batch, noise)
-        self.structure.check_losses(losses)
+        structure.check_losses(losses)
         scalars, metrics, td_error = read_losses(losses)
-        remaining = len(scalars)
-        for group, names in self.structure.groups.items():
-            remaining -= 1
+        every = 1 if structure.delay is None else int(hyper[structure.delay])
+        absent = structure.delayed if self._step % every else frozenset()
+        groups = {group: names for group, names in structure.groups.items() if group not in absent}
+        for i, (group, names) in enumerate(groups.items()):
             own = [self._values[name] for name in names]
-            gradients = torch.autograd.grad(scalars[group], own, retain_graph=remaining > 0, allow_unused=True)
+            more = i + 1 < len(groups)
+            gradients = torch.autograd.grad(scalars[group], own, retain_graph=more, allow_unused=True)
             for value, gradient in zip(own, gradients, strict=True):
                 # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
                 value.grad = None if gradient is None else gradient.contiguous()
-            if "max_gradient_norm" in self.structure.hyper:
+            if "max_gradient_norm" in structure.hyper:
                 metrics[f"{group}_gradient_norm"] = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
-        for optimizer in self._optimizers.values():
-            optimizer.step()
-        self._step += 1
+        for group in groups:
+            self._optimizers[group].step()
         self._follow(hyper)
-        numbers = [x.detach() for x in (*scalars.values(), *metrics.values())]
-        return list(scalars), list(metrics), numbers, None if td_error is None else td_error.detach()
+        rare = {*absent, *told_by(losses, absent)}
+        numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
+        return list(scalars), numbers, None if td_error is None else td_error.detach()
 
     @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:
-        for target, source, field, averaged in self.structure.following:
-            if averaged:
-                self._values[target].lerp_(self._values[source], hyper[field])
-            elif self._step % int(hyper[field]) == 0:
+        for target, source, tau, every in self.structure.following:
+            if every is not None and self._step % int(hyper[every]):
+                continue
+            if tau is None:
                 self._values[target].copy_(self._values[source])
+            else:
+                self._values[target].lerp_(self._values[source], hyper[tau])
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""
@@ -164,7 +168,13 @@ class TorchEngine:
             held = self._moments(name)
             held["exp_avg"].copy_(torch.as_tensor(state["first"][name]))
             held["exp_avg_sq"].copy_(torch.as_tensor(state["second"][name]))
-            held["step"].fill_(float(self._step))
+            held["step"].fill_(float(self._times_trained(name)))
+
+    def _times_trained(self, name: str) -> int:
+        """How often a variable was trained, at the present setting of what says how often."""
+        structure = self.structure
+        delayed = any(name in structure.groups[group] for group in structure.delayed)
+        return self._step // int(getattr(structure.agent.config, structure.delay)) if delayed else self._step
 
     def _moments(self, name: str) -> dict[str, torch.Tensor]:
         """The optimizer's tensors for a variable, as torch lays them out before the first step where there was none."""
@@ -174,6 +184,14 @@ class TorchEngine:
             held["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
             held["exp_avg"], held["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
         return held
+
+
+def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:
+    """The mean of each number over the gradient steps that tell it; scalars of torch, fetched in one go."""
+    names = list(max(numbers, key=len))
+    zero = torch.zeros_like(next(iter(numbers[0].values())))
+    sums = torch.stack([torch.stack([step.get(name, zero) for name in names]) for step in numbers]).sum(0).tolist()
+    return {name: total / sum(name in step for step in numbers) for name, total in zip(names, sums, strict=True)}
 
 
 class CompiledTorchBackend:
@@ -206,6 +224,10 @@ class CompiledTorchBackend:
             found, more = torch.func.grad(own, has_aux=True)({name: values[name] for name in names})
             gradients |= found
         return tuple(None if part == () else part for part in more), gradients
+
+    def choose(self, condition: Any, one: Any, other: Any) -> Any:
+        # The compiler cannot branch on a number: both are computed.
+        return trees.map(lambda x, y: None if x is None else torch.where(condition, x, y), one(), other())
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         if self._compiled is None:

@@ -22,21 +22,33 @@ class GaussianNoise(Memoryless):
 
     Fujimoto et al. 2018, arXiv:1802.09477.
     std: in canonical actions, whose whole range is 2. total: environment steps of the run, for a schedule.
+    random_steps: environment steps at the start of the run in which actions are uniform in [-1, 1] instead.
     """
 
     std: float | Linear
     total: int = 0
+    random_steps: int = 0
 
     def __post_init__(self) -> None:
-        checks.not_negative(self, "std")
+        checks.not_negative(self, "std", "random_steps")
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         action = check_distribution(output, "GaussianNoise").mode()
+        if step < self.random_steps:
+            return Choice(_uniform(noise).reshape(action.shape), {})
         noisy = action + at(self.std, step, self.total) * noise.reshape(action.shape)
         return Choice(np.minimum(np.maximum(noisy, -1.0), 1.0), {})
+
+
+_error_function = np.frompyfunc(math.erf, 1, 1)
+
+
+def _uniform(noise: np.ndarray) -> np.ndarray:
+    """Standard normal numbers as numbers that are uniform in [-1, 1]: twice their distribution function, minus 1."""
+    return _error_function(noise * math.sqrt(0.5)).astype(np.float32)
 
 
 def normal_numbers(rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:

@@ -20,6 +20,36 @@ def ppo_clip(log_ratio: Array, advantage: Array, clip: Array | float) -> Array:
     return -ops.minimum(ratio * advantage, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
 
 
+def ppo_penalty(log_ratio: Array, advantage: Array, kl: Array, coefficient: Array | float) -> Array:
+    """`coefficient * kl - ratio * advantage`, all [B]. Schulman et al. 2017, arXiv:1707.06347, equation 8.
+
+    kl: of the policy that acted from the one now, with its gradient. coefficient: see `next_kl_coefficient`.
+    """
+    return coefficient * kl - ops.exp(log_ratio) * ops.stop_gradient(advantage)
+
+
+def next_kl_coefficient(coefficient: float, kl: float, target: float) -> float:
+    """Twice the coefficient where the mean divergence came out above 1.5 times its target, half of it where below the
+    target over 1.5; Python numbers. Schulman et al. 2017, arXiv:1707.06347, section 4."""
+    if kl > 1.5 * target:
+        return 2.0 * coefficient
+    return 0.5 * coefficient if kl < target / 1.5 else coefficient
+
+
+def deterministic_policy_gradient(q: Array) -> Array:
+    """`-q`, [B], of the policy's own action: the gradient reaches the policy through it. Silver et al. 2014,
+    Deterministic policy gradient algorithms (ICML), equation 9; Lillicrap et al. 2016, arXiv:1509.02971."""
+    return -q
+
+
+def smoothed(action: Array, noise: Array, deviation: Array | float, reach: Array | float) -> Array:
+    """The target policy's action with a little noise, in [-1, 1]: `action + clip(deviation * noise, -reach, reach)`.
+
+    Fujimoto et al. 2018, arXiv:1802.09477, section 5.3. action: [B, A]; noise: [B, A] standard normal -> [B, A].
+    """
+    return ops.clip(action + ops.clip(deviation * noise, -reach, reach), -1.0, 1.0)
+
+
 def value_clip(value: Array, old_value: Array, target: Array, clip: Array | float) -> Array:
     """The larger squared error, halved, of the value and of the value held within `clip` of what it was; all [B].
 

@@ -1,4 +1,4 @@
-"""Soft actor-critic. Haarnoja et al. 2018, arXiv:1812.05905. B is the batch; E stacked critics."""
+"""Soft actor-critic. Haarnoja et al. 2018, arXiv:1812.05905. B is the batch; E stacked critics; n choices."""
 
 from __future__ import annotations
 
@@ -27,5 +27,19 @@ def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: fl
     """`-log_temperature * (log_prob + target_entropy)`, [B]; no gradient into log_prob.
 
     Equation 18 with the logarithm in place of the temperature, as in the authors' code: the same sign of the gradient.
+    log_prob: of a sampled action, or of Discrete ones its mean over all of them, which is minus the entropy.
     """
     return -log_temperature * ops.stop_gradient(log_prob + target_entropy)
+
+
+def soft_value(q: Array, logits: Array, temperature: Array | float) -> Array:
+    """`sum of probability * (q - temperature * log probability)` over Discrete actions: q, logits [B, n] -> [B].
+
+    Christodoulou 2019, arXiv:1910.07207, equation 10. As next value it goes to `value.td`, which stops its gradient.
+    """
+    return ops.sum(ops.softmax(logits) * (q - temperature * ops.log_softmax(logits)), -1)
+
+
+def soft_discrete_actor(q: Array, logits: Array, temperature: Array | float) -> Array:
+    """`-soft_value`, [B], with a gradient into the logits alone. Christodoulou 2019, arXiv:1910.07207, equation 12."""
+    return -soft_value(ops.stop_gradient(q), logits, ops.stop_gradient(temperature))

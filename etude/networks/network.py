@@ -28,10 +28,8 @@ class Lag(NamedTuple):
     """How a lagged copy follows its source."""
 
     source: Part
-    field: str  # the config field with the number
-    averaged: (
-        bool  # the number is the rate of an average, w += rate * (source - w), or the gradient steps between copies
-    )
+    tau: str | None  # the config field with the rate of an average, w += rate * (source - w); None: w is copied
+    every: str | None  # the config field with the gradient steps between two times that it follows; None: at each
 
 
 class Part:
@@ -153,17 +151,18 @@ class Maker:
         return Normaliser(space, on)
 
 
-def lagged(part: Part, *, every: str | None = None, tau: str | None = None) -> Part:
-    """A copy of a network that follows it: copied at every so many gradient steps, or as an exponential average.
+def lagged(part: Part, *, tau: str | None = None, every: str | None = None) -> Part:
+    """A copy of a network that follows it.
 
-    every, tau: the name of the config field that holds the number, so that it can change while a run goes on.
+    tau: the name of the config field with the rate of an exponential average; None: its values are copied.
+    every: the name of the config field with the number of gradient steps from one time that it follows to the next;
+        None: at every gradient step. Fields, so that the numbers can change while a run goes on.
     """
-    field = every or tau
-    if field is None or (every is not None and tau is not None):
-        raise ConfigError("lagged takes exactly one of every= and tau=, each the name of a config field.")
+    if tau is None and every is None:
+        raise ConfigError("lagged takes tau=, every= or both, each the name of a config field.")
     follower = part.bound({name: np.copy(value) for name, value in part.variables.items()})
     follower.frozen = frozenset(part.variables)
-    follower.lag = Lag(part, field, averaged=tau is not None)
+    follower.lag = Lag(part, tau, every)
     return follower
 
 

@@ -112,6 +112,11 @@ def ones_like(x: Array) -> Array:
     return _of[type(x)].ones_like(x)
 
 
+def linspace(low: float, high: float, n: int, like: Array) -> Array:
+    """n evenly spaced float32 numbers from low to high, both included; an array as `like` is, and where that lies."""
+    return _of[type(like)].linspace(low, high, n, like)
+
+
 def cast(x: Array, dtype: str) -> Array:
     """dtype: a name such as "float32", "int32" or "bool"."""
     return _of[type(x)].cast(x, dtype)

@@ -70,6 +70,10 @@ def gelu(x: Any) -> Any:
     return jax.nn.gelu(x, approximate=True)
 
 
+def linspace(low: float, high: float, n: int, like: Any) -> Any:
+    return jnp.linspace(low, high, n, dtype="float32")
+
+
 def cast(x: Any, dtype: str) -> Any:
     return x.astype(dtype)
 

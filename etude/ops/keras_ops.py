@@ -62,6 +62,10 @@ def gelu(x: Any) -> Any:
     return ops.gelu(x, approximate=True)
 
 
+def linspace(low: float, high: float, n: int, like: Any) -> Any:
+    return ops.linspace(low, high, n, dtype="float32")
+
+
 def clip(x: Any, low: Any, high: Any) -> Any:
     return ops.minimum(ops.maximum(x, low), high)
 

@@ -103,6 +103,10 @@ def stop_gradient(x: np.ndarray) -> np.ndarray:
     return x
 
 
+def linspace(low: float, high: float, n: int, like: Any) -> np.ndarray:
+    return np.linspace(low, high, n, dtype=np.float32)
+
+
 def cast(x: np.ndarray, dtype: str) -> np.ndarray:
     return np.asarray(x).astype(dtype, copy=False)
 

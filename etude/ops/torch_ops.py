@@ -50,6 +50,10 @@ def gelu(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
 
 
+def linspace(low: float, high: float, n: int, like: Tensor) -> Tensor:
+    return torch.linspace(low, high, n, dtype=torch.float32, device=like.device)
+
+
 def cast(x: Tensor, dtype: str) -> Tensor:
     return x.to(getattr(torch, dtype))
 

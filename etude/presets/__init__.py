@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from etude.presets.ddpg import DDPG
 from etude.presets.dqn import DQN
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.sac import SAC
+from etude.presets.td3 import TD3
 
-PRESETS: dict[str, dict[str, Preset]] = {"dqn": DQN, "ppo": PPO, "sac": SAC}
+PRESETS: dict[str, dict[str, Preset]] = {"ddpg": DDPG, "dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:

@@ -60,4 +60,20 @@ SAC = {
         environments=1,
         source=ZOO.format("sac", "LunarLanderContinuous-v3") + ".",
     ),
+    "HalfCheetah-v5": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 1e-3,
+            "gamma": 0.99,
+            "tau": 0.005,
+            "batch_size": 256,
+            "replay_size": 1_000_000,
+            "warmup": 5_000,
+            "learn_every": 1,
+            "updates": 1,
+        },
+        steps=100_000,
+        environments=1,
+        source="Haarnoja et al. 2018, arXiv:1812.05905, table 1; a higher learning rate (paper: 0.0003).",
+    ),
 }

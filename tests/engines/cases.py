@@ -8,7 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from etude import Adam, Conv, DQNConfig, Mlp, PPOConfig, SACConfig, trees
+from etude import (
+    Adam,
+    Conv,
+    DDPGConfig,
+    DiscreteSACConfig,
+    DQNConfig,
+    Mlp,
+    PPOConfig,
+    SACConfig,
+    TD3Config,
+    trees,
+)
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.data import Batch
@@ -37,7 +48,8 @@ class Case:
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
-        found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, int | float | Linear)}
+        found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
+        found |= {"policy_delay": getattr(self.config, "policy_delay", 1)}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
         found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5, "target_entropy": -2.0}
         return found | changes
@@ -63,6 +75,19 @@ CASES = [
         "sac",
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
+    ),
+    Case("ddpg", "ddpg", Spaces(NESTED, BOX2), DDPGConfig(network=NARROW)),
+    Case("ddpg on images", "ddpg", Spaces(IMAGE, BOX2), DDPGConfig(network=SMALL_CONV)),
+    Case("td3", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW)),
+    Case("td3, bounded", "td3", Spaces(NESTED, BOX2), TD3Config(network=NARROW, policy_delay=1, max_gradient_norm=1.0)),
+    Case("td3 on images", "td3", Spaces(IMAGE, BOX2), TD3Config(network=SMALL_CONV, normalize_observation=True)),
+    Case("discrete sac", "discrete_sac", Spaces(VECTOR, Discrete(3)), DiscreteSACConfig(network=NARROW)),
+    Case("discrete sac on images", "discrete_sac", Spaces(IMAGE, Discrete(3)), DiscreteSACConfig(network=SMALL_CONV)),
+    Case(
+        "discrete sac, masked",
+        "discrete_sac",
+        Spaces(MASKED, Discrete(3)),
+        DiscreteSACConfig(network=NARROW, learn_temperature=False),
     ),
 ]
 

@@ -12,7 +12,7 @@ from etude.algorithms import check_spaces
 from etude.data import Batch
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
-from etude.explore import EpsilonGreedy, Greedy, Sample
+from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -37,8 +37,8 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = make(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
     output = engine.act(observation)
-    explorers = [Greedy(), EpsilonGreedy(0.5)] if case.algorithm == "dqn" else [Greedy(), Sample()]
-    for explorer in explorers:
+    exploring = {"values": EpsilonGreedy(0.5), "actions": GaussianNoise(0.5), "distribution": Sample()}
+    for explorer in (Greedy(), exploring[case.agent().acts_by]):
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)
         action = explorer(output, noise, 0, np.empty((64, 0))).action
         if isinstance(explorer, Greedy) and isinstance(case.spaces.action, Box):
@@ -58,7 +58,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     first = engine.learn(many, hyper)
     for _ in range(20):
         last = engine.learn(many, hyper)
-    name = {"dqn": "q", "ppo": "model", "sac": "critic"}[case.algorithm]
+    name = {"dqn": "q", "ppo": "model"}.get(case.algorithm, "critic")
     assert last.losses[name] < first.losses[name]
     assert np.isfinite([*last.losses.values(), *last.metrics.values()]).all()
     assert last.steps == 2
@@ -77,8 +77,8 @@ def test_nothing_is_compiled_again_on_the_second_call_nor_when_a_hyperparameter_
     engine = make(case, engine_name)
     engine.learn(random_batches(case, 2, 16), case.hyper())
     traced = engine.traces
-    changes = {name: value * 0.5 for name, value in case.hyper().items() if name not in ("target_every",)}
-    engine.learn(random_batches(case, 2, 16, seed=1), case.hyper(**changes, target_every=7))
+    changes = {name: value * 0.5 if isinstance(value, float) else 7 for name, value in case.hyper().items()}
+    engine.learn(random_batches(case, 2, 16, seed=1), changes)
     engine.load(engine.weights())
     engine.learn(random_batches(case, 2, 16, seed=2), case.hyper())
     assert traced > 0
@@ -122,6 +122,41 @@ def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
     np.testing.assert_allclose(weights["critic_lagged.dense0.weight"], expected, rtol=1e-5, atol=1e-7)
 
 
+def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
+    case = next(case for case in CASES if case.name == "td3")
+    engine, hyper = make(case, engine_name), case.hyper(policy_delay=2, tau=0.5)
+    batches = random_batches(case, 1, 16)
+    start = engine.weights()
+    first = engine.learn(batches, hyper)
+    between = engine.weights()
+    second = engine.learn(batches, hyper)
+    end = engine.weights()
+    assert set(first.losses) == {"critic"} and set(second.losses) == {"critic", "actor"}
+    assert "saturation" in second.metrics and "saturation" not in first.metrics
+    for name in ("actor.dense0.weight", "actor_lagged.dense0.weight", "critic_lagged.dense0.weight"):
+        assert np.array_equal(start[name], between[name])
+        assert not np.array_equal(between[name], end[name])
+    assert not np.array_equal(start["critic.dense0.weight"], between["critic.dense0.weight"])
+
+
+def test_what_a_delayed_loss_tells_is_the_mean_over_the_gradient_steps_at_which_it_is_due(engine_name):
+    case = next(case for case in CASES if case.name == "td3")
+    hyper = case.hyper(policy_delay=2, learning_rate=0.0)
+    batches = random_batches(case, 5, 16)
+    told = make(case, engine_name).learn(batches, hyper)
+    engine = make(case, engine_name)
+    one_by_one = [engine.learn(_only(batches, i), hyper) for i in range(5)]
+    due = [update.losses["actor"] for update in one_by_one if "actor" in update.losses]
+    assert len(due) == 2
+    assert told.losses["actor"] == pytest.approx(np.mean(due), rel=1e-5)
+    assert told.metrics["saturation"] == pytest.approx(np.mean([one_by_one[i].metrics["saturation"] for i in (1, 3)]))
+
+
+def _only(batches, i):
+    fields = {field.name: getattr(batches, field.name) for field in dataclasses.fields(Batch)}
+    return Batch(**{name: trees.map(lambda x: x[i : i + 1], value) for name, value in fields.items()})
+
+
 @every_case
 def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
     engine = make(case, engine_name)
@@ -147,7 +182,8 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = make(case, engine_name)
     before = engine.weights()
-    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=1_000_000, tau=0.0))
+    delay = dict.fromkeys(engine.structure.agent.trained_every.values(), 2)
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=1_000_000, tau=0.0, **delay))
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
     assert moved <= set(engine.structure.trainable)
     assert {name.split(".")[0] for name in moved} == set(engine.structure.groups)
@@ -259,9 +295,9 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(engine_name):
 
 def test_a_space_that_an_algorithm_cannot_use_is_refused_with_those_that_can():
     refused = [
-        (SAC(SACConfig()), Discrete(2), "SAC needs Box actions; this environment has Discrete.2.. Use dqn or ppo"),
-        (DQN(DQNConfig()), BOX2, "DQN needs Discrete actions.*Use ppo or sac"),
-        (DQN(DQNConfig()), MultiDiscrete([2, 2]), "Use ppo"),
+        (SAC(SACConfig()), Discrete(2), "SAC needs Box actions; this environment has Discrete.2.. Use .*dqn"),
+        (DQN(DQNConfig()), BOX2, "DQN needs Discrete actions.*Use .*ppo.* or .*td3"),
+        (DQN(DQNConfig()), MultiDiscrete([2, 2]), "Use .*ppo"),
         (PPO(PPOConfig()), Dict({"a": Discrete(2)}), "No algorithm"),
         (SAC(SACConfig()), Box(-1, 1, (2, 2)), "flat vector"),
     ]

@@ -8,12 +8,36 @@ import pytest
 from frameworks import FRAMEWORKS
 
 from etude import ops
-from etude.losses import policy, soft, value
+from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "losses"))
 
 from golden import ROWS, check, evaluate  # noqa: E402
+
+FIXED = np.random.default_rng(9).normal(size=(5, 3)).astype(np.float32)
+
+
+def fixed(x):
+    """FIXED, as an array of x's framework."""
+    return ops.where(np.ones_like(FIXED, bool), FIXED, x)
+
+
+def column(x):
+    """[T] as one trajectory [T, 1]."""
+    return x[:, None]
+
+
+def categorical(x):
+    support = ops.linspace(-1.0, 1.0, 3, x)
+    loss = distributional.categorical_td(x, fixed(x)[:, 0], fixed(x)[:, 1], fixed(x), support)
+    return loss + distributional.expected_values(x, support)
+
+
+def quantile_regression(x, width):
+    loss = distributional.quantile_regression(2 * x, fixed(x), ops.linspace(1 / 6, 5 / 6, 3, x), width)
+    return loss + ops.square(distributional.quantile_error(x, fixed(x)))
+
 
 DIFFERENTIABLE = {
     "activations": lambda x: ops.gelu(x) + ops.silu(x) + ops.elu(x) + ops.softplus(x) + ops.sigmoid(x) * ops.tanh(x),
@@ -29,6 +53,21 @@ DIFFERENTIABLE = {
     "ppo_clip": lambda x: policy.ppo_clip(x[:, 0], ops.ones_like(x[:, 0]), 0.2),
     "value_clip": lambda x: policy.value_clip(x[:, 0], ops.zeros_like(x[:, 0]), ops.ones_like(x[:, 0]), 0.2),
     "soft_actor": lambda x: soft.soft_actor(soft.lowest(x), x[0], 0.3),
+    "soft_value": lambda x: soft.soft_value(x, -x, 0.3),
+    "soft_discrete_actor": lambda x: soft.soft_discrete_actor(fixed(x), x, 0.3),
+    "ppo_penalty": lambda x: policy.ppo_penalty(x[:, 0], ops.ones_like(x[:, 0]), Categorical(x).kl(Categorical(-x)), 2),
+    "projection": lambda x: distributional.project(0.3 * x, x, ops.linspace(-1.0, 1.0, 4, x))[:, 1],
+    "categorical distributions of returns": categorical,
+    "quantile_regression": lambda x: quantile_regression(x, 1.0),
+    "quantile_regression, kappa 0": lambda x: quantile_regression(x, 0.0),
+    "expectile": lambda x: offline.expectile(x, 0.7),
+    "cql_gap": lambda x: offline.cql_gap(x, ops.argmax(fixed(x))),
+    "cql_sampled_gap": lambda x: offline.cql_sampled_gap(ops.stack([x, -x]), fixed(x), ops.stack([x, x])[..., 0]),
+    "marwil": lambda x: offline.marwil(x, fixed(x), 2.0, 1.5),
+    "action_error": lambda x: offline.action_error(ops.tanh(x), fixed(x)),
+    "rescaled": lambda x: recurrent.rescaled(5 * x) + recurrent.unscaled(x),
+    "discriminator": lambda x: adversarial.discriminator(x, ops.cast(fixed(x) > 0, "float32")),
+    "airl_logits": lambda x: ops.square(adversarial.airl_logits(x, 0.9, x * x, 3 * x, fixed(x))),
 }
 
 # (function of arrays [B], which of them carry a gradient)
@@ -40,6 +79,31 @@ STOPPED = {
     "soft_target": (soft.soft_target, [False, False, False, False, False]),
     "soft_actor": (soft.soft_actor, [True, True, False]),
     "soft_temperature": (lambda log_temperature, p: soft.soft_temperature(log_temperature, p, -2.0), [True, False]),
+    "soft_discrete_actor": (lambda q, x, t: soft.soft_discrete_actor(q[None], x[None], t[:1]), [False, True, False]),
+    "ppo_penalty": (lambda ratio, gain, kl: policy.ppo_penalty(ratio, gain, kl, 0.5), [True, False, True]),
+    "categorical_td": (
+        lambda x, r, d, y: distributional.categorical_td(x[None], r[:1], d[:1], y[None], ops.linspace(-1.0, 1.0, 6, x)),
+        [True, False, False, False],
+    ),
+    "quantile_regression": (
+        lambda x, y: distributional.quantile_regression(x[None], y[None], ops.linspace(0.1, 0.9, 6, x), 1.0),
+        [True, False],
+    ),
+    "quantile_error": (lambda x, y: distributional.quantile_error(x[None], y[None]), [True, False]),
+    "vtrace": (lambda *x: off_policy.vtrace(*map(column, x), 0.9, 1.0, 1.0), [False] * 4),
+    "vtrace_advantages": (lambda *x: off_policy.vtrace_advantages(*map(column, x), 0.9, 1.0), [False] * 5),
+    "retrace": (lambda *x: off_policy.retrace(*map(column, x), 0.9), [False] * 4),
+    "exponential_weight": (lambda x: offline.exponential_weight(x, 2.0, 100.0), [False]),
+    "marwil": (lambda p, gain, scale: offline.marwil(p, gain, 2.0, 1 + scale * scale), [True, False, False]),
+    "running_square": (lambda square, gain: offline.running_square(square, gain, 0.1), [False, False]),
+    "td3_bc": (lambda q, x, y: offline.td3_bc(q, x[:, None], y[:, None], 2.0), [True, True, False]),
+    "cql_sampled_gap": (
+        lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None]),
+        [True, False, True],
+    ),
+    "sequence_priority": (lambda x: recurrent.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
+    "gail_reward": (adversarial.gail_reward, [False]),
+    "airl_logits": (adversarial.airl_logits, [True, True, True, True, False]),
 }
 
 
@@ -97,12 +161,34 @@ def test_double_q_moves_the_value_of_the_action_alone(framework):
     assert not chooser.any()
 
 
+def test_categorical_q_learning_moves_the_distribution_of_the_action_alone(framework):
+    def loss(logits, next_logits, chooser):
+        ones, support = ops.ones_like(chooser[:, 0]), ops.linspace(-1.0, 1.0, 4, logits)
+        action = ops.argmax(0.5 * chooser)
+        return distributional.categorical_q_learning(logits, action, ones, 0.5 * ones, next_logits, chooser, support)
+
+    chooser = numbers(5, 3, seed=2)
+    logits, following, choosing = framework.gradients(loss, numbers(5, 3, 4), numbers(5, 3, 4, seed=1), chooser)
+    np.testing.assert_array_equal(logits.any(-1), np.eye(3, dtype=bool)[chooser.argmax(1)])
+    np.testing.assert_allclose(logits.sum(-1), 0, atol=1e-6)
+    assert not following.any()
+    assert not choosing.any()
+
+
+def test_the_normaliser_of_td3_bc_is_a_constant_to_the_gradient(framework):
+    q, action = numbers(6), numbers(6, 2, seed=1)
+    found, pulled, _ = framework.gradients(lambda q, *x: offline.td3_bc(q, *x, 2.5), q, action, 0 * action)
+    np.testing.assert_allclose(found, np.full(6, -2.5 / np.abs(q).mean()), rtol=1e-5)
+    np.testing.assert_allclose(pulled, action, rtol=1e-5)
+
+
 def test_masked_choices_have_finite_gradients_and_are_never_sampled(framework):
     mask = np.array([[1, 0, 1, 0], [0, 0, 1, 0]], bool)
 
     def loss(x):
         logits = Categorical(ops.where(framework.array(mask), x, -1e9))
-        return logits.entropy() + logits.log_prob(framework.array(np.array([2, 2], np.int32)))
+        soft_losses = soft.soft_value(x, logits.logits, 0.5) + soft.soft_discrete_actor(x, logits.logits, 0.5)
+        return soft_losses + logits.entropy() + logits.log_prob(framework.array(np.array([2, 2], np.int32)))
 
     (gradient,) = framework.gradients(loss, numbers(2, 4))
     assert np.isfinite(gradient).all()

@@ -37,6 +37,8 @@ CALLS += [
     ("sum", (X > 0, -1)),
     ("all", (X > 0,)),
     ("all", (X > -0.5, 0)),
+    ("linspace", (-10.0, 10.0, 51, X)),
+    ("linspace", (0.25, 0.75, 2, INDEX)),
     ("cast", (INDEX, "float32")),
     ("one_hot", (INDEX, 4)),
     ("one_hot", (INDEX.astype(np.int64), 2)),

@@ -97,6 +97,16 @@ def test_switches_that_are_all_off_are_allowed(rng):
     assert not Sample()(policy, Sample().draw(rng, 2, MultiBinary(3)), 0, NONE).action.any()
 
 
+def test_actions_are_uniform_in_the_first_steps_of_a_run_and_then_noisy():
+    explorer, mode = GaussianNoise(0.1, random_steps=100), Deterministic(np.full((20_000, 1), 0.5, np.float32))
+    noise = explorer.draw(np.random.default_rng(0), 20_000, Box(-1, 1, (1,)))
+    first = explorer(mode, noise, 99, np.empty((20_000, 0))).action[:, 0]
+    shares = np.histogram(first, 10, (-1, 1))[0] / len(first)
+    assert first.min() >= -1 and first.max() <= 1
+    np.testing.assert_allclose(shares, 0.1, atol=0.01)
+    assert explorer(mode, noise, 100, np.empty((20_000, 0))).action.mean() == pytest.approx(0.5, abs=0.01)
+
+
 @pytest.mark.parametrize("explorer", [Sample(), Greedy(), GaussianNoise(0.1)], ids=lambda e: type(e).__name__)
 def test_distributions_that_are_not_finite_are_refused(explorer, rng):
     mean = np.array([[0, 0], [0, np.nan]], np.float32)

@@ -1,7 +1,8 @@
 """The rows of golden.json, and how each is computed: the same in NumPy and on every engine.
 
-The numbers of temporal differences, returns, advantages, PPO, policy gradients and entropy are those of RLax's tests,
-the advantages with more digits than there; those of distributions are worked by hand.
+The numbers of temporal differences, returns, advantages, PPO, policy gradients, entropy, C51, quantile regression,
+expectiles, V-trace and Retrace are those of RLax's tests, the advantages with more digits than there; those of
+distributions of actions and all others are worked by hand.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses import policy, returns, soft, value
+from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, returns, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
 
 ROWS = json.loads(Path(__file__).with_name("golden.json").read_text())
@@ -29,10 +30,81 @@ def _mean_policy_gradient(logits, action, advantage, weight):
     return ops.mean(weight * policy.policy_gradient(Categorical(logits).log_prob(action), advantage))
 
 
+def _q_error(q, action, reward, discount, next_value):
+    return value.td(ops.take_last(q, action), reward, discount, next_value)
+
+
+def _persistent_q(q, action, reward, discount, next_q, persistence):
+    best, same = ops.max(next_q, -1), ops.take_last(next_q, action)
+    return _q_error(q, action, reward, discount, (1 - persistence) * best + persistence * same)
+
+
+def _lambda_error(present, reward, discount, next_value, lambda_):
+    return returns.lambda_returns(reward, discount, next_value, lambda_) - present
+
+
+def _vtrace(old_logits, logits, action, reward, discount, value_, next_value, lambda_):
+    log_ratio = Categorical(logits).log_prob(action) - Categorical(old_logits).log_prob(action)
+    error = value.td(value_, reward, discount, next_value)
+    return off_policy.vtrace(error, discount, ops.ones_like(discount), log_ratio, lambda_, 1.0, 1.0)
+
+
+def _retrace_loss(q, target_q, next_q, action, reward, discount, next_probability, probability, behaviour, lambda_):
+    lagged = ops.take_last(target_q, action)
+    error = value.td(lagged, reward, discount, ops.sum(next_probability * next_q, -1))
+    log_ratio = ops.log(ops.take_last(probability, action) / behaviour)
+    correction = off_policy.retrace(error, discount, ops.ones_like(discount), log_ratio, lambda_)
+    return value.squared(lagged + correction - ops.take_last(q, action))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "td": value.td,
     "q_learning": value.q_learning,
     "double_q": value.double_q,
+    "sarsa": lambda q, action, reward, discount, next_q, next_action: _q_error(
+        q, action, reward, discount, ops.take_last(next_q, next_action)
+    ),
+    "expected_sarsa": lambda q, action, reward, discount, next_q, probability: _q_error(
+        q, action, reward, discount, ops.sum(probability * next_q, -1)
+    ),
+    "persistent_q": _persistent_q,
+    "td_lambda": _lambda_error,
+    "q_lambda": lambda q, action, reward, discount, next_q, lambda_: _lambda_error(
+        ops.take_last(q, action), reward, discount, ops.max(next_q, -1), lambda_
+    ),
+    "sarsa_lambda": lambda q, action, reward, discount, next_q, next_action, lambda_: _lambda_error(
+        ops.take_last(q, action), reward, discount, ops.take_last(next_q, next_action), lambda_
+    ),
+    "vtrace": _vtrace,
+    "retrace_loss": _retrace_loss,
+    "project": distributional.project,
+    "two_hot": lambda x, support: distributional.project(x[:, None], ops.ones_like(x[:, None]), support),
+    "expected_values": distributional.expected_values,
+    "categorical_td": distributional.categorical_td,
+    "categorical_q_learning": distributional.categorical_q_learning,
+    "quantile_regression": distributional.quantile_regression,
+    "quantile_error": distributional.quantile_error,
+    "expectile": offline.expectile,
+    "exponential_weight": offline.exponential_weight,
+    "marwil": offline.marwil,
+    "running_square": offline.running_square,
+    "action_error": offline.action_error,
+    "negative_log_likelihood": offline.negative_log_likelihood,
+    "td3_bc": offline.td3_bc,
+    "cql_gap": offline.cql_gap,
+    "cql_sampled_gap": offline.cql_sampled_gap,
+    "ppo_penalty": policy.ppo_penalty,
+    "deterministic_policy_gradient": policy.deterministic_policy_gradient,
+    "smoothed": policy.smoothed,
+    "soft_value": soft.soft_value,
+    "soft_discrete_actor": soft.soft_discrete_actor,
+    "soft_temperature": soft.soft_temperature,
+    "rescaled": recurrent.rescaled,
+    "unscaled": recurrent.unscaled,
+    "sequence_priority": recurrent.sequence_priority,
+    "discriminator": adversarial.discriminator,
+    "gail_reward": adversarial.gail_reward,
+    "airl_logits": adversarial.airl_logits,
     "huber": value.huber,
     "lambda_returns": returns.lambda_returns,
     "discounted_returns": returns.discounted_returns,
@@ -55,11 +127,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def evaluate(row: dict, to_array: Callable[[np.ndarray], Any]) -> Any:
-    """What a row's function gives for its inputs; [T, B] where the row's inputs are written with time last."""
+    """What a row's function gives for its inputs; [T, B] where the row's inputs are written with time after batch."""
     arrays = {name: np.array(values) for name, values in row.get("inputs", {}).items()}
-    arrays |= {name: np.array(values).T for name, values in row.get("time_last", {}).items()}
-    choices = {"action"} if {"q", "logits"} & set(arrays) else set()
-    inputs = {name: to_array(x.astype(np.int32 if name in choices else np.float32)) for name, x in arrays.items()}
+    arrays |= {name: np.array(values).swapaxes(0, 1) for name, values in row.get("time_last", {}).items()}
+    choices = {"action", "next_action"} if {"q", "logits"} & set(arrays) else set()
+    inputs = {
+        name: to_array(x.astype(np.int32 if name in choices and x.dtype.kind == "i" else np.float32))
+        for name, x in arrays.items()
+    }
     return FUNCTIONS[row["function"]](**inputs, **row.get("number", {}))
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from etude.losses import policy, returns, soft, value
+from etude.losses.distributions import Categorical
 
 
 def f(*values):
@@ -59,6 +60,36 @@ def test_soft_losses_hand_worked():
     np.testing.assert_allclose(soft.soft_target(f(1), f(0.9), f(2), f(-1), 0.5), [1 + 0.9 * 2.5])
     np.testing.assert_allclose(soft.soft_actor(f(2), f(-1), 0.5), [-2.5])
     np.testing.assert_allclose(soft.soft_temperature(-1.0, f(-3, 1), -2.0), [-5, -1])
+
+
+def test_discrete_soft_losses_are_those_of_sampled_actions_in_the_mean():
+    rng = np.random.default_rng(5)
+    q, logits = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    policy_now = Categorical(logits)
+    actions = [np.full(4, action) for action in range(3)]
+    weight = [np.exp(policy_now.log_prob(action)) for action in actions]
+    sampled = [q[:, i] - 0.3 * policy_now.log_prob(action) for i, action in enumerate(actions)]
+    np.testing.assert_allclose(
+        soft.soft_value(q, logits, 0.3), sum(w * x for w, x in zip(weight, sampled, strict=True)), rtol=1e-5
+    )
+    np.testing.assert_allclose(soft.soft_discrete_actor(q, logits, 0.3), -soft.soft_value(q, logits, 0.3))
+    losses = [soft.soft_temperature(-0.5, policy_now.log_prob(action), 0.7) for action in actions]
+    found = soft.soft_temperature(-0.5, -policy_now.entropy(), 0.7)
+    np.testing.assert_allclose(found, sum(w * x for w, x in zip(weight, losses, strict=True)), rtol=1e-5)
+
+
+def test_the_kl_coefficient_follows_the_divergence_outside_a_band_around_its_target():
+    found = [policy.next_kl_coefficient(0.4, kl, 0.03) for kl in (0.046, 0.044, 0.021, 0.019)]
+    assert found == [0.8, 0.4, 0.4, 0.2]
+
+
+def test_smoothing_keeps_the_action_near_and_inside_the_bounds():
+    rng = np.random.default_rng(6)
+    action = np.tanh(rng.normal(size=(100, 3))).astype(np.float32)
+    found = policy.smoothed(action, rng.normal(size=(100, 3)).astype(np.float32), 0.4, 0.5)
+    assert np.abs(found - action).max() <= 0.5 + 1e-6
+    assert np.abs(found).max() <= 1
+    assert (np.abs(found - action) > 0.49).any()
 
 
 def test_lambda_zero_is_one_step_and_lambda_one_is_the_whole_return():

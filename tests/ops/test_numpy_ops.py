@@ -77,6 +77,7 @@ def test_every_function_of_float32_stays_float32():
         "where": ops.where(X > 0, X, -1e9),
         "where, numbers": ops.where(X > 0, 1.0, 0.0),
         "one_hot": ops.one_hot(np.array([1]), 2),
+        "linspace": ops.linspace(-1, 1, 3, np.arange(2)),
         "mean of booleans": ops.mean(X > 0),
         "mean of integers": ops.mean(np.arange(4), 0),
     }
@@ -130,6 +131,10 @@ def test_indices_pick_along_the_last_axis():
     np.testing.assert_allclose(ops.take_last(np.stack([X, -X]), np.array([[2, 0], [0, 1]])), [[3, 0], [-0.5, -1]])
     np.testing.assert_array_equal(ops.one_hot(np.array([[2], [0]]), 3), [[[0, 0, 1]], [[1, 0, 0]]])
     np.testing.assert_array_equal(ops.one_hot(np.array([5, -1]), 3), 0)
+
+
+def test_evenly_spaced_numbers_include_both_ends():
+    np.testing.assert_array_equal(ops.linspace(-1.0, 1.0, 5, X), [-1, -0.5, 0, 0.5, 1])
 
 
 def test_convolution_is_the_sum_over_each_window():

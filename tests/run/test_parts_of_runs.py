@@ -162,7 +162,7 @@ def test_a_config_that_does_not_say_how_to_explore_is_refused():
     class OwnAgent(Agent):
         acts_by = "values"
 
-    with pytest.raises(ConfigError, match="explored by the config's epsilon; OffPolicyConfig lacks it"):
+    with pytest.raises(ConfigError, match="explored as the config says in epsilon; OffPolicyConfig lacks it"):
         Run(OwnAgent(OffPolicyConfig()), "CartPole-v1")
 
 

@@ -1,0 +1,92 @@
+"""Twin delayed deep deterministic policy gradient.
+
+Fujimoto, van Hoof & Meger 2018, Addressing function approximation error in actor-critic methods, arXiv:1802.09477,
+algorithm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.config import OffPolicyConfig
+from etude.data import Batch
+from etude.losses.distributions import Deterministic
+from etude.losses.policy import deterministic_policy_gradient, smoothed
+from etude.losses.soft import lowest
+from etude.losses.value import squared, td
+from etude.networks import Maker, Mlp, Spec, lagged
+from etude.schedules import Linear
+from etude.spaces import Box, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class TD3Config(OffPolicyConfig):
+    """Hyperparameters of TD3, besides those of every off-policy algorithm. Actions are in [-1, 1]."""
+
+    network: Spec = Mlp((256, 256))  # of the actor, and of each of the two critics
+    batch_size: int = 256
+    replay_size: int = 1_000_000
+    tau: float = 0.005  # whenever the actor learns, the lagged networks move this part of the way
+    random_steps: int = 1_000  # environment steps at the start that act uniformly at random
+    exploration_noise: float | Linear = 0.1  # deviation of the noise on actions while collecting
+    target_noise: float = 0.2  # deviation of the noise on the target policy's actions
+    target_noise_reach: float = 0.5  # where that noise is clipped
+    policy_delay: int = 2  # gradient steps of the critics for one of the actor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "tau")
+        checks.not_negative(self, "random_steps", "exploration_noise", "target_noise", "target_noise_reach")
+        checks.counts(self, "policy_delay")
+
+
+class TD3(Agent):
+    """A deterministic policy that climbs the first of two critics, each trained towards the lower of their lagged
+    copies at a slightly noisy action of the lagged policy."""
+
+    acts_by = "actions"
+    actions = (Box,)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        size = int(np.prod(spaces.action.shape))
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor = make(self.config.network, spaces.observation, outputs=size)
+        self.critic = make(self.config.network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.actor_lagged = lagged(self.actor, tau="tau", every="policy_delay")
+        self.critic_lagged = lagged(self.critic, tau="tau", every="policy_delay")
+        self.trained_every = {"actor": "policy_delay"}
+        self.noise = {"target": (size,)}
+
+    def act(self, observation: Tree) -> Deterministic:
+        return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, observation = self.config, self.normaliser(batch.observation)
+        following = self.normaliser(batch.next_observation)
+
+        next_action = ops.tanh(self.actor_lagged(following))
+        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_reach)
+        next_q = lowest(self._values(self.critic_lagged, following, next_action))
+        q = self._values(self.critic, observation, batch.action)
+        td_error = td(q, batch.reward, batch.discount, next_q)
+        critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
+
+        action = ops.tanh(self.actor(observation))
+        actor = ops.mean(
+            batch.weight * deterministic_policy_gradient(self._values(self.critic, observation, action)[0])
+        )
+        return Losses(
+            critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
+            actor=Loss(actor, saturation=ops.mean(ops.abs(action))),
+        )
+
+    @staticmethod
+    def _values(critic: Any, observation: Tree, action: Any) -> Any:
+        """The values of each of the two critics, [2, B]."""
+        return critic((observation, action))[:, :, 0]

@@ -1,0 +1,34 @@
+"""Rewards learned by telling an expert's steps from the policy's, by the logits of D, the probability that a step is
+the expert's. B is the batch.
+
+The reward of adversarial inverse reinforcement learning is log D - log(1 - D): the logits themselves. Fu et al. 2018,
+arXiv:1710.11248, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from etude import ops
+from etude.ops import Array
+
+
+def discriminator(logits: Array, expert: Array) -> Array:
+    """`-log D` of the expert's steps and `-log(1 - D)` of the others, all [B]; expert: 1 or 0 for each step.
+
+    Ho & Ermon 2016, arXiv:1606.03476, equation 17, where D is the probability of the policy's.
+    """
+    return ops.softplus(logits) - expert * logits
+
+
+def gail_reward(logits: Array) -> Array:
+    """`-log(1 - D)`, [B], without a gradient; above 0, so that it also rewards long episodes (Kostrikov et al. 2019,
+    arXiv:1809.02925). Ho & Ermon 2016, arXiv:1606.03476, algorithm 1, where D is the probability of the policy's."""
+    return ops.stop_gradient(ops.softplus(logits))
+
+
+def airl_logits(reward: Array, discount: Array, potential: Array, next_potential: Array, log_prob: Array) -> Array:
+    """`reward + discount * next_potential - potential - log_prob`, all [B]: D = exp(f) / (exp(f) + probability).
+
+    Fu et al. 2018, arXiv:1710.11248, section 6. reward: g, the learned reward of the state (or step); potential: h of
+    its two ends; log_prob: of the action by the policy, without a gradient; discount: 0 where the episode terminated.
+    """
+    return reward + discount * next_potential - potential - ops.stop_gradient(log_prob)

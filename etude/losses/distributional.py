@@ -1,0 +1,80 @@
+"""Distributions of returns: as probabilities of fixed values (C51), or as values of fixed probabilities (QR-DQN).
+
+B is the batch, A the number of actions, N that of atoms or quantiles. `support` [N] is evenly spaced and rising, as
+`ops.linspace(lowest, highest, N, like=reward)` gives it. discount is 0 where an episode terminated. No gradient flows
+into a target.
+"""
+
+from __future__ import annotations
+
+from etude import ops
+from etude.losses.value import huber
+from etude.ops import Array
+
+
+def expected_values(logits: Array, support: Array) -> Array:
+    """The mean of each categorical distribution: logits [..., N], support [N] -> [...]."""
+    return ops.sum(ops.softmax(logits) * support, -1)
+
+
+def project(atoms: Array, weight: Array, support: Array) -> Array:
+    """The weights that the support takes over: each atom's goes to its two neighbours, to the nearer one more of it;
+    beyond the ends, all of it to the end. Bellemare et al. 2017, arXiv:1707.06887, equation 7.
+
+    atoms, weight: [..., M], weight[i] belongs to atoms[i]; support: [N], or [..., N] -> [..., N].
+    """
+    low, high = support[..., :1], support[..., -1:]
+    spacing = ops.expand_dims(high - low, -1) / (support.shape[-1] - 1)
+    inside = ops.clip(atoms, low, high)
+    distance = ops.abs(ops.expand_dims(inside, -2) - ops.expand_dims(support, -1)) / spacing  # [..., N, M]
+    return ops.sum(ops.relu(1.0 - distance) * ops.expand_dims(weight, -2), -1)
+
+
+def categorical_td(logits: Array, reward: Array, discount: Array, next_logits: Array, support: Array) -> Array:
+    """The cross-entropy of `logits` under the projected distribution of `reward + discount * next value`.
+
+    Bellemare et al. 2017, arXiv:1707.06887, algorithm 1. logits, next_logits: [B, N]; reward, discount: [B];
+    support: [N] -> [B], which also serves as priority (Hessel et al. 2018, arXiv:1710.02298).
+    """
+    atoms = ops.expand_dims(reward, -1) + ops.expand_dims(discount, -1) * support
+    target = ops.stop_gradient(project(atoms, ops.softmax(next_logits), support))
+    return -ops.sum(target * ops.log_softmax(logits), -1)
+
+
+def categorical_q_learning(
+    logits: Array, action: Array, reward: Array, discount: Array, next_logits: Array, chooser: Array, support: Array
+) -> Array:
+    """`categorical_td` between the action and the next one that `chooser` values most.
+
+    logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; chooser: [B, A], `expected_values` of
+    next_logits, or for double estimation of the online network (van Hasselt et al. 2016, arXiv:1509.06461);
+    support: [N] -> [B].
+    """
+    next_logits = of_action(next_logits, ops.argmax(chooser))
+    return categorical_td(of_action(logits, action), reward, discount, next_logits, support)
+
+
+def of_action(x: Array, action: Array) -> Array:
+    """x[b, action[b]]: x [B, A, N] and integers [B] -> [B, N]. Without a gather, whose gradient is a slow scatter."""
+    return ops.sum(x * ops.expand_dims(ops.one_hot(action, x.shape[-2]), -1), -2)
+
+
+def quantile_regression(quantile: Array, target: Array, fraction: Array, width: float) -> Array:
+    """Each quantile's loss against all samples of the target: the sum over quantiles of the mean over samples of
+    `|fraction - (u < 0)| * huber(u)` with u = target - quantile; where width is 0, `|u|` in place of the Huber loss.
+
+    Dabney et al. 2018, arXiv:1710.10044, equations 8 to 10. quantile: [B, N]; target: [B, M]; fraction: [N] or [B, N],
+    midpoints `ops.linspace(0.5 / N, 1 - 0.5 / N, N, like=quantile)`; width: kappa, 0 or more -> [B].
+    """
+    error = ops.expand_dims(ops.stop_gradient(target), -2) - ops.expand_dims(quantile, -1)  # [B, N, M]
+    size = huber(error, width) if width > 0 else ops.abs(error)
+    fraction = ops.expand_dims(fraction, -1)
+    return ops.sum(ops.mean(ops.where(error < 0, 1.0 - fraction, fraction) * size, -1), -1)
+
+
+def quantile_error(quantile: Array, target: Array) -> Array:
+    """`mean target - mean quantile`: the temporal-difference error of the expected values, for priorities.
+
+    quantile: [B, N]; target: [B, M] -> [B]. The whole distributions would differ by noise that cannot be learned away.
+    """
+    return ops.mean(ops.stop_gradient(target), -1) - ops.mean(quantile, -1)

@@ -1,0 +1,79 @@
+"""Learning from recorded data, without acting. B is the batch, A an action's dimensions, n the number of choices, E
+stacked critics. Weights carry no gradient."""
+
+from __future__ import annotations
+
+import math
+
+from etude import ops
+from etude.ops import Array
+
+
+def negative_log_likelihood(log_prob: Array) -> Array:
+    """`-log_prob` of the recorded action, [B]: behaviour cloning. Pomerleau 1991, doi:10.1162/neco.1991.3.1.88."""
+    return -log_prob
+
+
+def action_error(action: Array, data_action: Array) -> Array:
+    """The mean squared distance to the recorded action, [B, A] -> [B]: behaviour cloning of a deterministic policy."""
+    return ops.mean(ops.square(action - ops.stop_gradient(data_action)), -1)
+
+
+def td3_bc(q: Array, action: Array, data_action: Array, alpha: Array | float) -> Array:
+    """`-alpha / mean|q| * q + action_error`: improve the action, but stay near the recorded one.
+
+    Fujimoto & Gu 2021, arXiv:2106.06860, section 5; the mean over the action's dimensions and the missing
+    gradient of mean|q| are the authors' code. q: [B], of `action` [B, A]; data_action: [B, A] -> [B].
+    """
+    scale = ops.stop_gradient(alpha / (ops.mean(ops.abs(q)) + 1e-8))
+    return action_error(action, data_action) - scale * q
+
+
+def expectile(error: Array, fraction: float) -> Array:
+    """`|fraction - (error < 0)| * error**2`, any shape, of error = target - prediction: above a fraction of 0.5 the
+    prediction is drawn to the larger targets. Kostrikov et al. 2021, arXiv:2110.06169, equation 5."""
+    return ops.where(error < 0, 1.0 - fraction, fraction) * ops.square(error)
+
+
+def exponential_weight(advantage: Array, beta: Array | float, largest: float) -> Array:
+    """`min(exp(beta * advantage), largest)`, any shape: what a recorded action's log likelihood is weighted with.
+
+    Peng et al. 2019, arXiv:1910.00177 (beta is the inverse of theirs); Kostrikov et al. 2021, arXiv:2110.06169,
+    equation 7.
+    """
+    # Clipped before exp: beyond, exp overflows.
+    return ops.stop_gradient(ops.exp(ops.minimum(beta * advantage, math.log(largest))))
+
+
+def marwil(log_prob: Array, advantage: Array, beta: Array | float, scale: Array | float) -> Array:
+    """`-exp(beta * advantage / scale) * log_prob`, all [B]; beta = 0 is behaviour cloning.
+
+    Wang et al. 2018, Exponentially weighted imitation learning for batched historical data (NeurIPS). scale: the
+    typical size of an advantage, the root of the running `running_square`.
+    """
+    return -ops.stop_gradient(ops.exp(beta * advantage / scale)) * log_prob
+
+
+def running_square(square: Array | float, advantage: Array, rate: float) -> Array:
+    """`square + rate * (mean advantage**2 - square)`: the running mean of squared advantages, after these [B]."""
+    return ops.stop_gradient(square + rate * (ops.mean(ops.square(advantage)) - square))
+
+
+def cql_gap(q: Array, action: Array) -> Array:
+    """`logsumexp q - q[action]`: what all choices are worth above the recorded one. q: [B, n]; action: [B] -> [B].
+
+    Kumar et al. 2020, arXiv:2006.04779, equation 4. Minimising it pushes the recorded action's value up, all others
+    down.
+    """
+    return ops.logsumexp(q) - ops.take_last(q, action)
+
+
+def cql_sampled_gap(sampled_q: Array, log_prob: Array, q: Array) -> Array:
+    """`cql_gap` for continuous actions, the integral over them estimated from M sampled ones:
+    `log(mean(exp(sampled_q - log_prob))) - q`. Kumar et al. 2020, arXiv:2006.04779, appendix F.
+
+    sampled_q: [E, B, M]; log_prob: [B, M], the log density that each was drawn with, also of uniform ones: A * log(0.5)
+    in [-1, 1]**A; no gradient flows into it. q: [E, B], of the recorded actions -> [E, B].
+    """
+    excess = sampled_q - ops.stop_gradient(log_prob)
+    return ops.logsumexp(excess) - math.log(excess.shape[-1]) - q

@@ -1,0 +1,39 @@
+"""Presets of TD3."""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+
+TD3 = {
+    "Pendulum-v1": Preset(
+        config={
+            "network": Mlp((400, 300)),
+            "learning_rate": 1e-3,
+            "gamma": 0.98,
+            "batch_size": 256,
+            "replay_size": 200_000,
+            "warmup": 10_000,
+            "random_steps": 10_000,
+            "exploration_noise": 0.1,
+        },
+        steps=20_000,
+        environments=1,
+        source=ZOO.format("td3", "Pendulum-v1") + ".",
+    ),
+    "HalfCheetah-v5": Preset(
+        config={
+            "network": Mlp((256, 256)),
+            "learning_rate": 1e-3,
+            "gamma": 0.99,
+            "batch_size": 256,
+            "warmup": 10_000,
+            "random_steps": 10_000,
+            "exploration_noise": 0.1,
+        },
+        steps=100_000,
+        environments=1,
+        source="Fujimoto et al. 2018, arXiv:1802.09477, table 3, with 256 x 256 units and batches of 256, as in the "
+        "authors' later code (paper: 400 x 300, 100).",
+    ),
+}
