@@ -6,6 +6,7 @@ from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
+from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
@@ -21,8 +22,8 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "DDPG", "DQN", "MADDPG", "PPO", "RL", "SAC", "TD3", "Adam", "Agent", "Conv", "DDPGConfig", "DQNConfig",
-    "DiscreteSAC", "DiscreteSACConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MATD3Config", "Mlp",
+    "DDPG", "DQN", "MADDPG", "MAPPO", "PPO", "RL", "SAC", "TD3", "Adam", "Agent", "Conv", "DDPGConfig", "DQNConfig",
+    "DiscreteSAC", "DiscreteSACConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MAPPOConfig", "MATD3Config", "Mlp",
     "OffPolicyConfig", "OnPolicyConfig", "PPOConfig", "Policies", "RL_pytorch", "Run", "SACConfig", "Setup",
     "TD3Config", "lagged", "load", "report",
 ]  # fmt: skip

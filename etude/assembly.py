@@ -12,7 +12,7 @@ import numpy as np
 
 from etude import presets
 from etude.agent import ActsBy, Agent
-from etude.algorithms import ALGORITHMS, check_spaces, find
+from etude.algorithms import ALGORITHMS, check_spaces, check_team, find
 from etude.config import OffPolicyConfig, OnPolicyConfig
 from etude.config_json import from_json, to_json
 from etude.engines.numpy import NumpyEngine
@@ -105,7 +105,7 @@ def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
         check_spaces(agent, spaces)
         return agent
     team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
-    team.check(spaces)
+    check_team(team, spaces)
     if isinstance(team, Independent):
         for policy in team.policies.driven(spaces.agents):
             check_spaces(agent, team.policy_spaces(spaces, policy))

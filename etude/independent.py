@@ -13,10 +13,10 @@ from typing import Any
 from etude import ops
 from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.data import Batch
-from etude.joint import ACTIVE, AGENTS, split_actions
+from etude.joint import AGENTS, split_actions
 from etude.networks import Maker
 from etude.networks.network import parts_of, put_part
-from etude.several import TeamAgent, average_weights, identified, identified_space, stacked, unstacked
+from etude.several import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
 
@@ -95,25 +95,17 @@ class Independent(TeamAgent):
             following = self.normaliser(batch.next_observation)[AGENTS]
         actions, order, found = split_actions(self.agents, batch.action), list(self.agents), {}
         for policy, names in self.driven.items():
-            places = [order.index(name) for name in names]
-
-            def pick(array: Any, places: list[int] = places) -> Any:
-                return stacked([array[:, i] for i in places])
-
-            active = ops.stack([batch.extras[ACTIVE][:, i] for i in places], 1)
-            own = Batch(
-                observation=self._stacked(seen, names),
-                action=stacked([actions[name] for name in names]),
-                reward=pick(batch.reward),
-                discount=pick(batch.discount),
-                next_observation=None if following is None else self._stacked(following, names),
-                weight=average_weights(batch.weight, active),
-                index=batch.index,
-                extras={name: pick(array) for name, array in batch.extras.items() if name != ACTIVE},
-            )
+            own = {
+                "observation": self._stacked(seen, names),
+                "action": stacked([actions[name] for name in names]),
+                "next_observation": None if following is None else self._stacked(following, names),
+            }
             start = f"{policy}."
             drawn = {name.removeprefix(start): each for name, each in noise.items() if name.startswith(start)}
-            found[policy] = own, {name: stacked([each[:, i] for i in range(len(names))]) for name, each in drawn.items()}
+            found[policy] = (
+                stacked_batch(batch, [order.index(name) for name in names], own),
+                {name: stacked([each[:, i] for i in range(len(names))]) for name, each in drawn.items()},
+            )
         return found
 
     def _of(self, policy: str) -> Agent:

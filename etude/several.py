@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from etude import ops, trees
 from etude.agent import ActsBy, Agent
+from etude.data import Batch
 from etude.errors import ConfigError, SpaceError
+from etude.joint import ACTIVE
 from etude.networks import Part
 from etude.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.trees import Tree
@@ -145,6 +147,23 @@ def average_weights(weight: Any, active: Any) -> Any:
     m = active.shape[1]
     share = ops.sum(active) / (active.shape[0] * m)
     return ops.concatenate([weight * active[:, i] for i in range(m)], 0) / ops.maximum(share, 1e-8)
+
+
+def stacked_batch(batch: Batch, places: Sequence[int], own: Mapping[str, Any]) -> Batch:
+    """The examples of the agents at these places of a batch of several, [B, agents], one below the other. own: its
+    observation, action and next observation, stacked."""
+
+    def pick(array: Any) -> Any:
+        return stacked([array[:, i] for i in places])
+
+    return Batch(
+        reward=pick(batch.reward),
+        discount=pick(batch.discount),
+        weight=average_weights(batch.weight, ops.stack([batch.extras[ACTIVE][:, i] for i in places], 1)),
+        index=batch.index,
+        extras={name: pick(array) for name, array in batch.extras.items() if name != ACTIVE},
+        **own,
+    )
 
 
 def _told(spaces: Spaces) -> str:

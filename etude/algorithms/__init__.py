@@ -7,6 +7,7 @@ from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
+from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
@@ -19,6 +20,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "maddpg": (MADDPG, MADDPGConfig),
+    "mappo": (MAPPO, MAPPOConfig),
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "sac": (SAC, SACConfig),
@@ -35,7 +37,8 @@ def find(name: str) -> tuple[type[Agent], type]:
 
 def fitting(action: Space) -> list[str]:
     """The names of the algorithms for one agent that can use an action space."""
-    return [name for name, (agent, _) in ALGORITHMS.items() if not for_several(agent) and isinstance(action, agent.actions)]
+    alone = {name: agent for name, (agent, _) in ALGORITHMS.items() if not for_several(agent)}
+    return [name for name, agent in alone.items() if isinstance(action, agent.actions)]
 
 
 def for_several(agent: type[Agent]) -> bool:
@@ -47,9 +50,23 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
     """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
     kind = type(agent)
     if for_several(kind):
-        raise SpaceError(
-            f"{kind.__name__} is for several agents; this environment has one. Use {' or '.join(fitting(spaces.action))}."
-        )
+        others = " or ".join(fitting(spaces.action))
+        raise SpaceError(f"{kind.__name__} is for several agents; this environment has one. Use {others}.")
+    _check_actions(kind, spaces)
+
+
+def check_team(agent: TeamAgent, spaces: Spaces) -> None:
+    """Raise SpaceError, or ConfigError, where an agent cannot act for the several agents of these spaces."""
+    assert spaces.agents is not None
+    for name, own in spaces.agents.items():
+        try:
+            _check_actions(type(agent), own)
+        except SpaceError as problem:
+            raise SpaceError(f"The agent {name!r}: {problem}") from None
+    agent.check(spaces)
+
+
+def _check_actions(kind: type[Agent], spaces: Spaces) -> None:
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
         others = fitting(spaces.action)
@@ -66,4 +83,4 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "check_spaces", "find", "fitting", "for_several"]
+__all__ = ["ALGORITHMS", "check_spaces", "check_team", "find", "fitting", "for_several"]

@@ -25,7 +25,7 @@ from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, lagged
 from etude.schedules import Linear
 from etude.several import TeamAgent, average_weights
-from etude.spaces import ACTION_MASK, Box, Discrete, Space, Spaces, describe
+from etude.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
 from etude.trees import Tree
 
 NEVER = -1e9  # the logit of an action that the mask forbids
@@ -84,9 +84,6 @@ class MADDPG(TeamAgent):
             raise SpaceError(
                 "MADDPG judges what all agents do at once; in this environment they take turns. Use dqn or ppo."
             )
-        for name, own in spaces.agents.items():
-            if not isinstance(own.action, Discrete | Box):
-                raise SpaceError(f"MADDPG needs Discrete or Box actions; agent {name!r} has {describe(own.action)}.")
         if any(len(names) > 1 for names in self.policies.driven(spaces.agents).values()):
             raise ConfigError("MADDPG trains a policy for each agent; leave policies= out, or share them with mappo.")
 

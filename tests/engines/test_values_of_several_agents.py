@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etude import DQNConfig, MADDPGConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
+from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
 from etude.replay import Ring
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
@@ -21,8 +21,11 @@ SAC = SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_tempera
 PPO = PPOConfig(  # one-step values: longer returns of states that look alike are others
     network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, epochs=10
 )
+MAPPO = MAPPOConfig(
+    network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, entropy=0.0
+)
 CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
-CONFIGS = {"dqn": DQN, "ppo": PPO, "sac": SAC, "maddpg": MADDPGConfig(**CENTRAL), "matd3": MATD3Config(**CENTRAL)}
+CONFIGS = {"dqn": DQN, "ppo": PPO, "mappo": MAPPO, "sac": SAC, "maddpg": MADDPGConfig(**CENTRAL), "matd3": MATD3Config(**CENTRAL)}
 
 
 def trained(algorithm, env, engine_name, steps, policies=None, config=None):
@@ -45,7 +48,7 @@ def found_values(run):
     return run.engine.value(observation)[0].tolist()
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 6_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 6_000), ("mappo", 6_000)])
 def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
     run = trained(algorithm, Coming, engine_name, steps)
     assert found_values(run) == pytest.approx(Coming.values(GAMMA), rel=0.1)
@@ -58,7 +61,7 @@ class Halved(Counting):
         return np.ones(2, np.float32)
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 8_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 8_000), ("mappo", 8_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
     run = trained(algorithm, Halved, engine_name, steps)
     assert found_values(run) == pytest.approx(Counting.values(GAMMA), rel=0.06)
@@ -72,6 +75,7 @@ def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, 
         ("ppo", False, Policies("shared", identity=True), 6_000),
         ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 4_500),
         ("dqn", False, lambda agent: f"policy_{agent}", 1_500),
+        ("mappo", False, "shared", 6_000),
         ("maddpg", False, None, 2_000),
         ("matd3", True, None, 2_500),
     ],

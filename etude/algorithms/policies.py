@@ -1,0 +1,56 @@
+"""What agents with a stochastic policy have in common: its networks, and the distribution over actions that their
+outputs stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from etude import ops
+from etude.losses.distributions import Categorical, Gaussian, MultiCategorical
+from etude.networks import Maker, Spec
+from etude.networks.network import Part
+from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Spaces
+from etude.trees import Tree
+
+NEVER = -1e9  # the logit of an action that the mask forbids
+
+
+class Policy:
+    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, or for Box actions a
+    `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
+
+    actions = (Discrete, MultiDiscrete, Box)  # the spaces that there is a distribution for
+
+    def __init__(self, spaces: Spaces):
+        self.spaces = spaces
+        space = spaces.action
+        if isinstance(space, Discrete):
+            self.outputs = int(space.n)
+        elif isinstance(space, MultiDiscrete):
+            self.outputs = int(space.nvec.sum())
+        else:
+            self.outputs = int(np.prod(space.shape))
+
+    def make(self, make: Maker, spec: Spec, initial_log_std: float) -> dict[str, Part]:
+        """The parts that `__call__` takes: `actor`, and for Box actions `log_std`.
+
+        initial_log_std: where log deviations start, in the range [-1, 1] of the actions that an agent sees.
+        """
+        parts = {"actor": make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01)}
+        if isinstance(self.spaces.action, Box):
+            parts["log_std"] = make.free(np.full(self.outputs, initial_log_std))
+        return parts
+
+    def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> Any:
+        """The distribution [N] for observations [N, ...]; `seen`: as the network is to see them, normalised."""
+        x = parts["actor"](seen)
+        if isinstance(self.spaces.action, Box):
+            return Gaussian(x, x * 0.0 + parts["log_std"]())
+        if self.spaces.masked:
+            x = ops.where(observation[ACTION_MASK] > 0, x, NEVER)
+        if isinstance(self.spaces.action, Discrete):
+            return Categorical(x)
+        ends = np.cumsum(self.spaces.action.nvec).tolist()
+        return MultiCategorical(tuple(x[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
