@@ -90,6 +90,6 @@ def _choices(space: Any) -> list[int]:
 def _check(i: int, space: Space) -> None:
     if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
         raise SpaceError(
-            f"etude cannot use the actions {describe(space)} of agent number {i}; expected Box, Discrete, MultiDiscrete "
-            "or MultiBinary."
+            f"etude cannot use the actions {describe(space)} of agent number {i}; expected Box, Discrete, "
+            "MultiDiscrete or MultiBinary."
         )

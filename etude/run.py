@@ -256,7 +256,8 @@ def _setup(given: dict[str, Any]) -> Setup:
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ConfigError(
-            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes {', '.join(names)}."
+            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes "
+            f"{', '.join(names)}."
         )
     return Setup(**given)
 

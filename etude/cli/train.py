@@ -23,8 +23,9 @@ class Train:
     """Train ALGORITHM on ENV and keep everything about it in a run directory.
 
     ALGORITHM is a name that `etude list` tells. ENV is a Gymnasium id, or `module:callable` or `file.py:callable` that
-    returns an environment. Name them to see the hyperparameters too, with the tuned values for ENV where there are
-    some: `etude train dqn CartPole-v1 --help`.
+    returns an environment; `mpe2:simple_spread_v3` and other modules of PettingZoo have several agents. Name them to
+    see the hyperparameters too, with the tuned values for ENV where there are some: `etude train dqn CartPole-v1
+    --help`.
     """
 
     steps: int = STEPS  # environment steps to take
@@ -34,6 +35,7 @@ class Train:
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     compiled: bool = False  # torch only: compile the learning step, slower to start and faster then
     envs: int | None = None  # environments stepped in parallel; None: as the preset or the algorithm has it
+    policies: Literal["each", "shared"] | None = None  # of several agents; None: one for each
     workers: int = 0  # processes that collect; 0: this one
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
@@ -99,7 +101,8 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         evaluate_episodes=options.evaluate_episodes,
         save_every=options.save_every or max(1, options.steps // 10),
     )
-    with Run(algorithm, env, config=config, environments=options.envs, **setup) as run:
+    policies, envs = options.policies, options.envs
+    with Run(algorithm, env, config=config, policies=policies, environments=envs, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:

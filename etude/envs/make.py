@@ -114,4 +114,4 @@ def _kind(env: Any) -> str:
     kind = f"{type(env).__module__}.{type(env).__qualname__}"
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         return f"{kind} of the old gym package; subclass gymnasium.Env instead (import gymnasium as gym)."
-    return f"{kind}; expected a gymnasium.Env (or an environment of PettingZoo). Subclass gymnasium.Env and return an instance."
+    return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."

@@ -12,6 +12,6 @@ from etude.replay.trajectories import Triplets
 from etude.replay.views import Advantages, NStep, OneStep
 
 __all__ = [
-    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
+    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes",
+    "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
 ]  # fmt: skip

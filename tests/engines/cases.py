@@ -14,7 +14,11 @@ from etude import (
     DDPGConfig,
     DiscreteSACConfig,
     DQNConfig,
+    MADDPGConfig,
+    MAPPOConfig,
+    MATD3Config,
     Mlp,
+    Policies,
     PPOConfig,
     SACConfig,
     TD3Config,
@@ -22,7 +26,10 @@ from etude import (
 )
 from etude.agent import Agent
 from etude.algorithms import find
+from etude.assembly import best_for, explorer_for, several_for
 from etude.data import Batch
+from etude.joint import joined_spaces
+from etude.protocols import Explorer
 from etude.schedules import Linear, at
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 
@@ -41,9 +48,15 @@ class Case:
     algorithm: str
     spaces: Spaces
     config: Any
+    policies: Any = None
 
     def agent(self) -> Agent:
-        return find(self.algorithm)[0](self.config)
+        agent = find(self.algorithm)[0](self.config)
+        return agent if self.spaces.agents is None else several_for(agent, self.spaces, self.policies)
+
+    def explorers(self) -> tuple[Explorer, Explorer]:
+        """What takes the best actions, and what explores."""
+        return best_for(self.spaces), explorer_for(self.agent(), self.spaces, 1)
 
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
@@ -57,6 +70,9 @@ class Case:
 
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
 NARROW = Mlp((16, 16))
+PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
+ARMS = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")})
+UNLIKE = joined_spaces({"arm": Spaces(NESTED, BOX2), "switch": Spaces(MASKED, Discrete(3))})
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
@@ -89,6 +105,14 @@ CASES = [
         Spaces(MASKED, Discrete(3)),
         DiscreteSACConfig(network=NARROW, learn_temperature=False),
     ),
+    Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
+    Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
+    Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
+    Case("maddpg", "maddpg", UNLIKE, MADDPGConfig(network=NARROW)),
+    Case("maddpg discrete", "maddpg", PAIR, MADDPGConfig(network=NARROW, max_gradient_norm=None)),
+    Case("matd3", "matd3", ARMS, MATD3Config(network=NARROW)),
+    Case("mappo", "mappo", UNLIKE, MAPPOConfig(network=NARROW)),
+    Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
 
 
@@ -121,18 +145,21 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     action = random_values(spaces.action, rng, k, n)
     if spaces.masked:
         action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
-    normal = lambda: rng.standard_normal((k, n)).astype(np.float32)  # noqa: E731
+    shape = (k, n) if spaces.agents is None else (k, n, len(spaces.agents))
+    normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     on_policy = case.agent().learns_from == "advantages"
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
+    if spaces.agents is not None:
+        extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
     return Batch(
         observation=observation,
         action=action,
         reward=normal(),
-        discount=np.where(rng.random((k, n)) < 0.2, 0.0, 0.9).astype(np.float32),
+        discount=np.where(rng.random(shape) < 0.2, 0.0, 0.9).astype(np.float32),
         next_observation=None if on_policy else following,
         weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
-        extras=extras if on_policy else {},
+        extras=extras if on_policy else {name: extras[name] for name in ("active",) if name in extras},
     )
 
 

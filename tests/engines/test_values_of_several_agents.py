@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
+from etude.envs import make_environments
+from etude.joint import ACTING
 from etude.replay import Ring
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
@@ -17,7 +19,7 @@ GAMMA = 0.8
 OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
 OFTEN = {"learn_every": 100, "updates": 100}
 DQN = DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5)
-SAC = SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False)
+SAC = SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=0.03, learn_temperature=False)
 PPO = PPOConfig(  # one-step values: longer returns of states that look alike are others
     network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, epochs=10
 )
@@ -25,46 +27,49 @@ MAPPO = MAPPOConfig(
     network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, entropy=0.0
 )
 CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
-CONFIGS = {"dqn": DQN, "ppo": PPO, "mappo": MAPPO, "sac": SAC, "maddpg": MADDPGConfig(**CENTRAL), "matd3": MATD3Config(**CENTRAL)}
+CONFIGS = {
+    "dqn": DQN,
+    "ppo": PPO,
+    "mappo": MAPPO,
+    "sac": SAC,
+    "maddpg": MADDPGConfig(**CENTRAL),
+    "matd3": MATD3Config(**CENTRAL),
+}
 
 
 def trained(algorithm, env, engine_name, steps, policies=None, config=None):
     config = config or CONFIGS[algorithm]
-    with Run(
-        algorithm, env, config=config, policies=policies, engine=engine_name, environments=4, seed=1
-    ) as run:
+    with Run(algorithm, env, config=config, policies=policies, engine=engine_name, environments=4, seed=1) as run:
         run.train(steps)
         return run
 
 
-def found_values(run):
-    """What each agent's value is taken to be, where all have been told to act; [agents], by name."""
-    observation = {"agents": {}, "status": np.ones((1, len(run.engine.spaces.agents)), np.int8)}
-    for name, own in run.engine.spaces.agents.items():
-        high = own.observation.shape
-        observation["agents"][name] = np.ones((1, *high), np.float32)
-    if run.algorithm == "dqn":
-        return [float(np.max(values)) for values in run.engine.act(observation)]
-    return run.engine.value(observation)[0].tolist()
+def found_values(run, env):
+    """What each agent takes an observation to be worth, on average over those on which it acts in one episode."""
+    environments = make_environments(env, np.arange(1), run_seed=0)
+    space, values, acted, final = environments.spaces.action, 0.0, 0.0, {}
+    observation = environments.reset()
+    while not final:
+        acting = observation["status"][0] == ACTING
+        if run.algorithm == "dqn":
+            value = np.array([values.max() for values in run.engine.act(observation)])
+        else:
+            value = run.engine.value(observation)[0]
+        values, acted = values + value * acting, acted + acting
+        observation, _, _, _, final = environments.step(np.zeros((1, *space.shape), space.dtype))
+    return (values / acted).tolist()
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 6_000), ("mappo", 6_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 5_000), ("mappo", 4_000)])
 def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
     run = trained(algorithm, Coming, engine_name, steps)
-    assert found_values(run) == pytest.approx(Coming.values(GAMMA), rel=0.1)
+    assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
 
 
-class Halved(Counting):
-    """As `found_values` asks: what is seen are ones."""
-
-    def observe(self, agent):
-        return np.ones(2, np.float32)
-
-
-@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 2_500), ("ppo", 8_000), ("mappo", 8_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 6_000), ("mappo", 8_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
-    run = trained(algorithm, Halved, engine_name, steps)
-    assert found_values(run) == pytest.approx(Counting.values(GAMMA), rel=0.06)
+    run = trained(algorithm, Counting, engine_name, steps)
+    assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -72,25 +77,25 @@ def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, 
     [
         ("dqn", False, "each", 1_500),
         ("dqn", False, "shared", 1_500),
-        ("ppo", False, Policies("shared", identity=True), 6_000),
-        ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 4_500),
+        ("ppo", False, Policies("shared", identity=True), 3_000),
+        ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 2_000),
         ("dqn", False, lambda agent: f"policy_{agent}", 1_500),
-        ("mappo", False, "shared", 6_000),
-        ("maddpg", False, None, 2_000),
-        ("matd3", True, None, 2_500),
+        ("mappo", False, "shared", 3_000),
+        ("maddpg", False, None, 1_200),
+        ("matd3", True, None, 1_500),
     ],
 )
 def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(
     algorithm, continuous, policies, steps, engine_name
 ):
     run = trained(algorithm, partial(Meeting, continuous), engine_name, steps, policies)
-    assert run.evaluate(episodes=20).mean == pytest.approx(2.0, abs=0.1)
+    assert run.evaluate(episodes=20).mean > 1.85
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 8_000), ("maddpg", 2_500)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 6_000), ("maddpg", 1_800)])
 def test_agents_of_different_kinds_learn_together_and_obey_their_masks(algorithm, steps, engine_name):
     run = trained(algorithm, Mixed, engine_name, steps)  # which refuses what is masked
-    assert run.evaluate(episodes=20).mean == pytest.approx(2.0, abs=0.15)
+    assert run.evaluate(episodes=20).mean > 1.85
 
 
 def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, monkeypatch):

@@ -68,7 +68,7 @@ class Coming(ParallelEnv):
         return self._see(self.agents), {name: {} for name in self.agents}
 
     def step(self, actions):
-        assert list(sorted(actions)) == sorted(self.agents), (actions, self.agents)
+        assert sorted(actions) == sorted(self.agents), (actions, self.agents)
         self.time += 1
         playing, over = self.agents, self.time == 9
         rewards = {name: 2.0 if name == "joins" else 1.0 for name in playing}
