@@ -1,7 +1,8 @@
 """Does every algorithm learn? Preset hyperparameters, five seeds, 20 episodes of evaluation after the last step.
 
 `python benchmarks/learning.py --jobs 2` writes learning.json, cell by cell; a cell that is there with the same
-hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar.
+hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar. The
+returns of training are kept beside it, in curves/, a CSV file for each line of the table.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 
 import measure
+import numpy as np
 
 from etude import presets
 from etude.algorithms import find
 from etude.config_json import to_json
+from etude.events import Collected, Event
 
+CURVES = Path(__file__).parent / "curves"
 ENGINES = ("jax", "tensorflow", "torch")
 EPISODES = 20
 
@@ -38,6 +43,11 @@ TABLE = (
     Row("dqn", "CartPole-v1", 475, ENGINES),
     Row("ppo", "CartPole-v1", 475, ENGINES),
     Row("sac", "Pendulum-v1", -200),
+    Row("ddpg", "Pendulum-v1", -200),
+    Row("td3", "Pendulum-v1", -200),
+    Row("td3", "HalfCheetah-v5", 5_000),
+    Row("sac", "HalfCheetah-v5", 4_500),
+    Row("discrete_sac", "CartPole-v1", 475),
     Row("dqn", "MountainCar-v0", -115),
     Row("ppo", "Acrobot-v1", -90),
     Row("dqn", "Acrobot-v1", -90),
@@ -61,11 +71,52 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
     steps = presets.lookup(algorithm, environment).steps
     began = time.perf_counter()
     run = etude.Run(algorithm, environment, seed=seed, engine=engine, device="cpu")
-    run.train(steps)
+    curve = Curve(steps)
+    run.train(steps, report=[curve])
     seconds = time.perf_counter() - began
     found = run.evaluate(episodes=EPISODES)
     run.close()
-    return {"return": measure.significant(found.mean, 5), "steps": steps, "seconds": round(seconds, 1)}
+    return {
+        "return": measure.significant(found.mean, 5),
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "curve": curve.rows(),
+    }
+
+
+class Curve:
+    """The mean return of the training episodes that ended in each fiftieth of a run, and how many they were."""
+
+    def __init__(self, steps: int):
+        self.edges = np.linspace(0, steps, 51)
+        self.totals, self.episodes = np.zeros(50), np.zeros(50, int)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Collected):
+            place = min(int(np.searchsorted(self.edges, event.step)), 50) - 1
+            self.totals[place] += sum(end.total for end in event.episodes)
+            self.episodes[place] += len(event.episodes)
+
+    def rows(self) -> list[tuple[int, float, int]]:
+        """(step, mean return, episodes) for each interval in which an episode ended."""
+        found = zip(self.edges[1:], self.totals, self.episodes, strict=True)
+        return [(int(step), measure.significant(total / n, 5), int(n)) for step, total, n in found if n]
+
+
+def curve_file(row: str) -> Path:
+    """Where the curves of `algorithm/environment/engine` are."""
+    return CURVES / f"{row.replace('/', '_')}.csv"
+
+
+def keep_curve(key: str, curve: list) -> None:
+    """Put the curve of a cell in the place of what was there of it."""
+    row, seed = key.rsplit("/", 1)
+    path = curve_file(row)
+    path.parent.mkdir(exist_ok=True)
+    kept = [line for line in path.read_text().splitlines()[1:] if line.split(",")[0] != seed] if path.exists() else []
+    lines = [*kept, *(f"{seed},{step},{mean:g},{episodes}" for step, mean, episodes in curve)]
+    lines.sort(key=lambda line: tuple(map(int, line.split(",")[:2])))
+    path.write_text("\n".join(["seed,step,return,episodes", *lines]) + "\n")
 
 
 def key_of(row: Row, engine: str, seed: int) -> str:
@@ -90,13 +141,15 @@ class Table:
     def has(self, row: Row, key: str) -> bool:
         name = f"{row.algorithm}/{row.environment}"
         config = config_of(row.algorithm, row.environment)
-        if self.configs.get(name) != config:
+        default = to_json(find(row.algorithm)[1]())
+        if {**default, **self.configs.get(name, {})} != {**default, **config}:  # fields that are new have defaults
             self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{name}/")}
             self.configs[name] = config
         return key in self.cells
 
     def add(self, key: str, cell: dict) -> None:
         with self.lock:
+            keep_curve(key, cell.pop("curve"))
             self.cells[key] = {**cell, "versions": measure.versions()}
             ordered = dict(sorted(self.cells.items()))
             measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})

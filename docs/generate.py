@@ -3,6 +3,7 @@
 can_i_use.md      from the algorithms and the list that the engines' contract tests run through
 benchmarks.md     from benchmarks/*.json, where there are some
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json
+curves/*.png      from benchmarks/curves/*.csv
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from etude.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
 from etude.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
 from etude.presets import PRESETS  # noqa: E402
+from etude.report.plots import Series, draw_runs  # noqa: E402
 from etude.schedules import Linear  # noqa: E402
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
 
@@ -278,6 +280,26 @@ def learning(algorithm: str | None = None) -> str:
     return f"{text}\nThe mean return of 20 episodes after the last step, on environments of their own.\n"
 
 
+def curves(algorithm: str) -> dict[Path, list[Series]]:
+    """The training of every seed, by the picture of an environment."""
+    found: dict[Path, list[Series]] = {}
+    for path in sorted((BENCHMARKS / "curves").glob(f"{algorithm}_*_jax.csv")):
+        environment = path.stem.removeprefix(f"{algorithm}_").removesuffix("_jax")
+        table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
+        found[HERE / "curves" / f"{path.stem.removesuffix('_jax')}.png"] = [
+            Series(algorithm, environment, f"{seed:g}", *table[table[:, 0] == seed].T[1:], np.zeros(0), ())
+            for seed in np.unique(table[:, 0])
+        ]
+    return found
+
+
+def pictures(algorithm: str) -> str:
+    """The curves of an algorithm, for its page."""
+    found = curves(algorithm).items()
+    shown = [f"![Return of training on {runs[0].environment}](../curves/{path.name})\n" for path, runs in found]
+    return "\n" + "\n".join(shown) if shown else ""
+
+
 def learning_of_own_agents() -> str:
     """The table of the example agents, with the score of every seed."""
     held = read("solo_learning")
@@ -397,10 +419,14 @@ def pages(measured: bool = True) -> dict[Path, str]:
         path = HERE / "algorithms" / f"{name}.md"
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))
         text = filled(text, "presets", presets(name))
-        found[path] = filled(text, "results", learning(name)) if measured else text
+        found[path] = filled(text, "results", learning(name) + pictures(name)) if measured else text
     return found
 
 
 if __name__ == "__main__":
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
+    (HERE / "curves").mkdir(exist_ok=True)
+    for name in ALGORITHMS:
+        for path, runs in curves(name).items():
+            draw_runs(runs, path, "range")

@@ -57,7 +57,7 @@ def retrace(error: Array, discount: Array, goes_on: Array, log_ratio: Array, lam
     """`x[t] = error[t] + discount[t] * c[t + 1] * x[t + 1]` with c = lambda_ * min(1, ratio): the Retrace correction
     [T, B] of an action's value. The next value in the error is the expected one under the policy now.
 
-    Munos et al. 2016, arXiv:1606.02647, the operator R and its third choice of traces.
+    Munos et al. 2016, arXiv:1606.02647, the operator R with the traces of Retrace(lambda).
     """
     trace = lambda_ * ops.minimum(ops.exp(log_ratio), 1.0)
     following = ops.concatenate([trace[1:], ops.zeros_like(trace[:1])], 0)

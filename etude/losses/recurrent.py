@@ -8,7 +8,7 @@ from etude.ops import Array
 
 def rescaled(value: Array, epsilon: float = 1e-3) -> Array:
     """`sign(x) * (sqrt(|x| + 1) - 1) + epsilon * x`, any shape: large values drawn together, and a slope of at least
-    epsilon. Pohlen et al. 2018, arXiv:1805.11593, section 3.2."""
+    epsilon. Pohlen et al. 2018, arXiv:1805.11593, the transformed Bellman operator."""
     # sqrt(|x| + 1) - 1 = |x| / (sqrt(|x| + 1) + 1), which loses no digits near 0.
     return value / (ops.sqrt(ops.abs(value) + 1.0) + 1.0) + epsilon * value
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from etude.presets.ddpg import DDPG
+from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.sac import SAC
 from etude.presets.td3 import TD3
 
-PRESETS: dict[str, dict[str, Preset]] = {"ddpg": DDPG, "dqn": DQN, "ppo": PPO, "sac": SAC, "td3": TD3}
+PRESETS: dict[str, dict[str, Preset]] = {
+    "ddpg": DDPG,
+    "discrete_sac": DISCRETE_SAC,
+    "dqn": DQN,
+    "ppo": PPO,
+    "sac": SAC,
+    "td3": TD3,
+}
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:
