@@ -30,6 +30,7 @@ REPLAYED: dict[str, Any] = {**SAME, "batch_size": BATCH, "warmup": BATCH, "learn
 ROWS: dict[str, tuple[str, Any, Policies]] = {
     "dqn, each its own": ("dqn", etude.DQNConfig(**REPLAYED, target_every=100), Policies("each")),
     "ppo, each its own": ("ppo", etude.PPOConfig(**SAME, rollout=128, minibatch=256), Policies("each")),
+    "mappo": ("mappo", etude.MAPPOConfig(**SAME, rollout=128, minibatch=256), Policies("each")),
     "maddpg": ("maddpg", etude.MADDPGConfig(**REPLAYED, tau=TAU), Policies("each")),
     "matd3": ("matd3", etude.MATD3Config(**REPLAYED, tau=TAU), Policies("each")),
 }

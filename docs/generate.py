@@ -233,7 +233,7 @@ def _literal(value: Any) -> str:
 def presets(algorithm: str) -> str:
     """The presets of an algorithm, each with its source."""
     text = ""
-    for environment, preset in PRESETS[algorithm].items():
+    for environment, preset in PRESETS.get(algorithm, {}).items():
         fields = ", ".join(f"`{name}` {_value(value)}" for name, value in preset.config.items())
         parallel = "1 environment" if preset.environments == 1 else f"{preset.environments} environments"
         text += f"**{environment}**: {preset.steps:,} steps, {parallel}; {fields}. "
@@ -331,6 +331,17 @@ def speed(name: str) -> str:
     return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
 
 
+def several() -> str:
+    """The table of the tasks with several agents."""
+    rows = []
+    for name, found in sorted(read("several").get("summary", {}).items(), key=lambda row: row[0].split("/")[1]):
+        algorithm, task, engine, steps = name.split("/")
+        rows.append([task, algorithm, engine, f"{int(steps):,}", f"{found['mean']:g}", str(found["seeds"])])
+    head = ["task", "algorithm", "engine", "steps", "mean return", "seeds"]
+    about = "The mean return of 100 episodes after the last step, summed over the agents.\n"
+    return table(head, rows) + "\n" + about if rows else NOT_MEASURED
+
+
 def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
     if isinstance(value, dict) and "median" in value:
         spread = f"{value['lowest']:g} to {value['highest']:g}"
@@ -419,7 +430,9 @@ def pages(measured: bool = True) -> dict[Path, str]:
         path = HERE / "algorithms" / f"{name}.md"
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))
         text = filled(text, "presets", presets(name))
-        found[path] = filled(text, "results", learning(name) + pictures(name)) if measured else text
+        if measured:
+            text = filled(filled(text, "results", learning(name) + pictures(name)), "several", several())
+        found[path] = text
     return found
 
 

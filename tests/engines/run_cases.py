@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude import DQNConfig, Linear, MADDPGConfig, Mlp, PPOConfig, Run, SACConfig
 from etude.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
@@ -45,6 +45,14 @@ CASES = [
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
+    Case(
+        "dqn-in-turns",
+        "pettingzoo.classic:tictactoe_v3",
+        dataclasses.replace(DQN_TINY, n_step=2, priority_exponent=0.6, **NORMALISED),
+        changed={"workers": 2},
+    ),
+    Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, replay_size=200), changed={"workers": 2}),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 
