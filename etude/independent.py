@@ -79,7 +79,7 @@ class Independent(TeamAgent):
             found = self._of(policy).loss(own_batch, own_noise)
             errors = next((loss.td_error for loss in found.values() if loss.td_error is not None), None)
             if errors is not None:
-                active = own_batch.weight > 0
+                active = ops.cast(own_batch.weight > 0, "float32")
                 error = error + sum(unstacked(ops.abs(errors) * active, len(self.driven[policy])))
             for part, loss in found.items():
                 metrics = {f"{policy}.{name}": value for name, value in loss.metrics.items()}

@@ -66,10 +66,10 @@ def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(
     assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
 
 
-@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 6_000), ("mappo", 8_000)])
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 6_000), ("mappo", 10_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
     run = trained(algorithm, Counting, engine_name, steps)
-    assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.06)
+    assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.08)
 
 
 @pytest.mark.parametrize(
