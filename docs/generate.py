@@ -2,7 +2,8 @@
 
 can_i_use.md      from the algorithms and the list that the engines' contract tests run through
 benchmarks.md     from benchmarks/*.json, where there are some
-algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json
+algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json and
+                  benchmarks/offline.json
 curves/*.png      from benchmarks/curves/*.csv
 """
 
@@ -24,7 +25,7 @@ sys.path.insert(0, str(HERE.parent / "tests" / "engines"))
 import cases  # noqa: E402
 import numpy as np  # noqa: E402
 
-from etude import Conv, Mlp  # noqa: E402
+from etude import Conv, Mlp, Recurrent  # noqa: E402
 from etude.algorithms import ALGORITHMS, check_spaces, check_team, for_several  # noqa: E402
 from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
@@ -118,12 +119,16 @@ def _kind(space: Space) -> str:
 
 
 def _network(case: Any) -> str:
-    return type(case.config.network).__name__
+    network = case.config.network
+    before = f" after {type(network.before).__name__}" if isinstance(network, Recurrent) else ""
+    return type(network).__name__ + before
 
 
 def _builds(name: str, spaces: Spaces) -> bool:
     kind, config = ALGORITHMS[name]
     network = cases.SMALL_CONV if split(spaces.observation)[1] else Mlp((8,))
+    if isinstance(config().network, Recurrent):
+        network = Recurrent(network, 8)
     agent = kind(config(network=network))
     try:
         check_spaces(agent, spaces)
@@ -280,6 +285,26 @@ def learning(algorithm: str | None = None) -> str:
     return f"{text}\nThe mean return of 20 episodes after the last step, on environments of their own.\n"
 
 
+def offline(algorithm: str | None = None) -> str:
+    """What was learned from recorded data, by one algorithm or by all, beside the returns in the data."""
+    held = read("offline")
+    rows = []
+    for name, found in held.get("summary", {}).items():
+        kind, environment, data = name.split("/")
+        if algorithm in (None, kind):
+            cells = {int(key.split("/")[3]): cell for key, cell in held["cells"].items() if key.startswith(f"{name}/")}
+            returns = ", ".join(f"{cells[seed]['return']:g}" for seed in sorted(cells))
+            bar = f"{found['bar']:g} {'reached' if found['reached'] else '**missed**'}" if "bar" in found else ""
+            steps, own = next(iter(cells.values()))["steps"], held["behaviour"][f"{environment}/{data}"]
+            rows.append([kind, environment, data, f"{own:g}", f"{steps:,}", f"{found['mean']:g}", returns, bar])
+    if not rows:
+        return NOT_MEASURED
+    head = ["", "environment", "data", "its mean return", "gradient steps", "mean return", "each seed", "goal"]
+    text = table(head if algorithm is None else head[1:], rows if algorithm is None else [row[1:] for row in rows])
+    goal = "With mediocre data, CQL and IQL are to beat it and BC."
+    return f"{text}\nThe mean return of 20 episodes after the last step. {goal}\n"
+
+
 def curves(algorithm: str) -> dict[Path, list[Series]]:
     """The training of every seed, by the picture of an environment."""
     found: dict[Path, list[Series]] = {}
@@ -375,7 +400,7 @@ SPEED = {
 def about() -> str:
     """Where the figures were measured, one line for each machine and set of versions."""
     found = {}
-    for name in ("learning", "solo_learning", *SPEED):
+    for name in ("learning", "offline", "solo_learning", *SPEED):
         held = read(name).get("about", {})
         if held:
             libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
@@ -402,6 +427,9 @@ at least as the quantity has it.
 Preset hyperparameters, 20 episodes of evaluation after the last step. Every seed that was run is shown.
 
 {learning()}
+## Learning from recorded data
+
+{offline()}
 ## Agents of one's own: learning
 
 The example agents, `etude/examples`. CartPole-v1 is solved when training itself, exploration included, had a mean
@@ -432,6 +460,7 @@ def pages(measured: bool = True) -> dict[Path, str]:
         text = filled(text, "presets", presets(name))
         if measured:
             text = filled(filled(text, "results", learning(name) + pictures(name)), "several", several())
+            text = filled(text, "offline", offline(name))
         found[path] = text
     return found
 

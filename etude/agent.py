@@ -16,8 +16,9 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "advantages"]
-"""Replayed transitions; or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
+LearnsFrom = Literal["transitions", "returns", "sequences", "advantages"]
+"""Replayed transitions; transitions up to the end of the episode (`replay.WholeReturns`); replayed sequences (see
+`replay.Sequences`); or steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`."""
 
 
 class Loss:
@@ -39,12 +40,14 @@ class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
 
-    config: a frozen dataclass, derived from `OffPolicyConfig` or `OnPolicyConfig`, which say when a run learns from how
-        much. Its float fields, and those that `lagged` names, may change while a run goes on: inside
-        `loss` they are scalars of the engine's framework.
+    config: a frozen dataclass, derived from `OffPolicyConfig`, `SequenceConfig`, `OnPolicyConfig` or `OfflineConfig`,
+        which say when a run learns from how much. Its float fields, and those that `lagged` names, may change while a
+        run goes on: inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
         number of gradient steps from one time to the next.
+    memory: set in `build`, where the agent keeps one: how many numbers for each environment, from step to step of an
+        episode.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -52,18 +55,23 @@ class Agent:
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]
+    memory: int
 
     def __init__(self, config: Any):
         self.config = config
-        self.noise, self.trained_every = {}, {}
+        self.noise, self.trained_every, self.memory = {}, {}, 0
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""
         raise NotImplementedError
 
-    def act(self, observation: Tree) -> Any:
+    def act(self, observation: Tree, *memory: Any) -> Any:
         """What the explorer turns into actions, for [N, ...] observations: action values [N, n], or a distribution,
-        `Deterministic` where noise is added to actions. See `acts_by`."""
+        `Deterministic` where noise is added to actions. See `acts_by`.
+
+        Agents with a memory get it, [N, memory] and zeros at the first step of an episode, and return (what the
+        explorer turns into actions, the memory for the next step).
+        """
         raise NotImplementedError
 
     def value(self, observation: Tree) -> Any:

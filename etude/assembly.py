@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from etude import presets
+from etude import presets, trees
 from etude.agent import ActsBy, Agent
 from etude.algorithms import ALGORITHMS, check_spaces, check_team, find
-from etude.config import OffPolicyConfig, OnPolicyConfig
+from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig
 from etude.config_json import from_json, to_json
+from etude.data import MEMORY
 from etude.engines.numpy import NumpyEngine
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
 from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.independent import Independent
-from etude.networks import Conv
+from etude.networks import Conv, with_layers
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Rollout
 from etude.replay import (
@@ -35,14 +36,17 @@ from etude.replay import (
     Prioritised,
     Ring,
     Selector,
+    Sequences,
     Uniform,
     View,
+    WholeReturns,
 )
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
 from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces, zeros
 
+CONFIGS = {"transitions": OffPolicyConfig, "sequences": SequenceConfig, "advantages": OnPolicyConfig}
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
@@ -90,7 +94,7 @@ def agent_for(
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name, agent = algorithm, kind(config_for(algorithm, environment) if config is None else config)
         if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            agent = kind(dataclasses.replace(agent.config, network=Conv()))
+            agent = kind(dataclasses.replace(agent.config, network=with_layers(agent.config.network, Conv())))
     agent = several_for(agent, spaces, policies)
     _check_config(agent)
     return name, agent
@@ -104,6 +108,11 @@ def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
             raise ConfigError("policies= says which policy drives which agent; this environment has one agent.")
         check_spaces(agent, spaces)
         return agent
+    if agent.learns_from not in ("transitions", "advantages") or isinstance(agent.config, OfflineConfig):
+        raise ConfigError(
+            f"{type(agent).__name__} learns from {agent.learns_from} of one agent, sequences or recorded data; this "
+            "environment has several. Use an algorithm such as dqn, ppo or mappo."
+        )
     team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
     check_team(team, spaces)
     if isinstance(team, Independent):
@@ -113,7 +122,9 @@ def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
 
 
 def _check_config(agent: Agent) -> None:
-    base = OffPolicyConfig if agent.learns_from == "transitions" else OnPolicyConfig
+    if isinstance(agent.config, OfflineConfig) and agent.learns_from != "advantages":
+        return  # nothing is explored
+    base = CONFIGS[agent.learns_from]
     if not isinstance(agent.config, base):
         raise ConfigError(
             f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
@@ -218,7 +229,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
 
 def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str | None) -> Buffer:
     """The ring, selector and view that the agent's config describes. folder: see `Ring`."""
-    make = {"transitions": _transitions, "advantages": _advantages}[agent.learns_from]
+    make = {"transitions": _transitions, "sequences": _sequences, "advantages": _advantages}[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
@@ -228,10 +239,21 @@ Parts = tuple[Ring, Selector, View]
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
     ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=_each(engine.spaces), folder=folder)
-    selector = Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
     if engine.spaces.agents is not None:
-        return ring, selector, AgentSteps(config.gamma, config.n_step)
-    return ring, selector, OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+        return ring, _off_policy_selector(config, ring), AgentSteps(config.gamma, config.n_step)
+    view = OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+    return ring, _off_policy_selector(config, ring), view
+
+
+def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+    config = agent.config
+    extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_memory else {}
+    ring = Ring(engine.spaces, config.replay_size, count, extras, folder=folder)
+    return ring, _off_policy_selector(config, ring), Sequences(config.gamma, config.sequence_length, config.burn_in)
+
+
+def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
+    return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
@@ -246,6 +268,21 @@ def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) ->
 def _each(spaces: Spaces) -> tuple[int, ...]:
     """The shape of what there is once for each agent."""
     return () if spaces.agents is None else (len(spaces.agents),)
+
+
+def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:
+    """The replay that so many recorded transitions fill."""
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    ring = Ring(engine.spaces, transitions + 1, folder=folder)
+    gamma = agent.config.gamma
+    view = WholeReturns(gamma) if agent.learns_from == "returns" else OneStep(gamma)
+    return Buffer(ring, Uniform(), view, generator(seed, "replay"))
+
+
+def example_bytes(agent: Agent, spaces: Spaces) -> int:
+    """Bytes of one example in a batch."""
+    transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    return transition * (agent.config.sequence_length if agent.learns_from == "sequences" else 1)
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude import checks
+from etude.errors import ConfigError
 from etude.networks import Mlp, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
@@ -50,6 +51,26 @@ class OffPolicyConfig(Config):
 
 
 @dataclass(frozen=True)
+class SequenceConfig(OffPolicyConfig):
+    """Learning from replayed sequences, with networks that keep a memory."""
+
+    batch_size: int = 64  # sequences in a gradient step
+    sequence_length: int = 40  # environment steps of a sequence; fewer where the episode ends
+    burn_in: int = 10  # up to so many of them only warm the memory up: those before the sampled step
+    stored_memory: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "sequence_length")
+        checks.not_negative(self, "burn_in")
+        if self.burn_in >= self.sequence_length:
+            raise ConfigError(
+                f"{type(self).__name__}: burn_in = {self.burn_in} of sequence_length = {self.sequence_length} steps; "
+                "expected fewer than all, so that some are left to learn from."
+            )
+
+
+@dataclass(frozen=True)
 class OnPolicyConfig(Config):
     """Learning from what the present policy has just done, which is forgotten afterwards."""
 
@@ -62,3 +83,16 @@ class OnPolicyConfig(Config):
         super().__post_init__()
         checks.fractions(self, "lambda_")
         checks.counts(self, "rollout", "minibatch", "epochs")
+
+
+@dataclass(frozen=True)
+class OfflineConfig(Config):
+    """Learning from recorded episodes. All steps and cadences of such a run are gradient steps."""
+
+    network: Spec = Mlp((256, 256))
+    batch_size: int = 256  # transitions in a gradient step
+    updates: int = 100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "batch_size", "updates")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from etude.config import Config, OffPolicyConfig, OnPolicyConfig
+from etude.config import Config, OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.errors import ConfigError
 from etude.progress import Progress
 from etude.protocols import Replay
@@ -68,13 +68,31 @@ class OnPolicyCycle:
         replay.clear()
 
 
+class OfflineCycle:
+    """A phase of `updates` gradient steps whenever one is asked for: there is nothing to wait for."""
+
+    def __init__(self, config: OfflineConfig):
+        self.config = config
+
+    def wanted(self, step: int, stored: int) -> int:
+        return self.config.updates
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        return Due(self.config.updates, self.config.batch_size)
+
+    def learned(self, replay: Replay) -> None:
+        """What was learned from may be drawn again."""
+
+
 def cycle_for(config: Config, count: int) -> Cycle:
     """The cycle of a config, for `count` environments."""
     if isinstance(config, OffPolicyConfig):
         return OffPolicyCycle(config, count)
     if isinstance(config, OnPolicyConfig):
         return OnPolicyCycle(config, count)
+    if isinstance(config, OfflineConfig):
+        return OfflineCycle(config)
     raise ConfigError(
-        f"{type(config).__name__} does not say when a run learns. Derive it from etude.OffPolicyConfig or "
-        "etude.OnPolicyConfig, or from the config of an algorithm."
+        f"{type(config).__name__} does not say when a run learns. Derive it from etude.OffPolicyConfig, "
+        "etude.OnPolicyConfig or etude.OfflineConfig, or from the config of an algorithm."
     )

@@ -14,6 +14,8 @@ import numpy as np
 
 from etude.trees import Tree
 
+MEMORY = "memory"  # the extra that says what an agent remembered when it chose an action: [T, N, M] float32
+
 
 class EpisodeEnd(NamedTuple):
     """One finished episode, in the environment's own rewards."""

@@ -32,6 +32,10 @@ class CheckpointError(EtudeError, RuntimeError):
     """A checkpoint is missing, incomplete, corrupt or of another agent."""
 
 
+class DataError(EtudeError, ValueError):
+    """Recorded episodes are incomplete, inconsistent, or of other spaces."""
+
+
 class MissingExtra(EtudeError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

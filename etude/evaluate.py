@@ -3,13 +3,12 @@ frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from etude.protocols import Environments, Explorer
+from etude.rollout.recall import Actor, recall_of
 from etude.seeding import generator
 
 
@@ -38,9 +37,7 @@ class Evaluation:
         )
 
 
-def evaluate(
-    environments: Environments, act: Callable[[Any], Any], explorer: Explorer, episodes: int, seed: int
-) -> Evaluation:
+def evaluate(environments: Environments, actor: Actor, explorer: Explorer, episodes: int, seed: int) -> Evaluation:
     """Play exactly `episodes` whole episodes.
 
     Each environment plays a fixed share of them, so that short episodes are not counted more often than long ones.
@@ -50,11 +47,12 @@ def evaluate(
     quota[: episodes % n] += 1
     rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
     totals, lengths, memory = np.zeros(n), np.zeros(n, int), np.full((n, explorer.memory), np.nan)
+    recall = recall_of(actor, np.zeros((n, actor.memory), np.float32))
     finished: list[list[tuple[float, int]]] = [[] for _ in range(n)]
     observation = environments.reset()
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         noise = explorer.draw(rng, n, environments.spaces.action)
-        choice = explorer(act(observation), noise, 0, memory)
+        choice = explorer(recall.act(observation), noise, 0, memory)
         observation, _, _, _, final = environments.step(choice.action)
         totals += environments.scores
         lengths += 1
@@ -62,5 +60,6 @@ def evaluate(
             if len(finished[i]) < quota[i]:
                 finished[i].append((float(totals[i]), int(lengths[i])))
             totals[i], lengths[i], memory[i] = 0.0, 0, np.nan
+            recall.forget(i)
     played = [episode for done in finished for episode in done]
     return Evaluation(tuple(total for total, _ in played), tuple(length for _, length in played))

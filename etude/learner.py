@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from etude import assembly, trees
+from etude import assembly
 from etude.agent import Agent
 from etude.cycles import cycle_for
 from etude.data import Chunk, Steps
@@ -14,8 +14,8 @@ from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
 from etude.progress import Progress
 from etude.protocols import Engine, Weights
+from etude.replay import Buffer
 from etude.schedules import at
-from etude.spaces import Spaces, zeros
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
@@ -23,14 +23,13 @@ BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is
 class Learner:
     """Replay, engine and normalisers of one agent, and when how much learning is due.
 
-    count: environments that are stepped in parallel. folder: where the replay is kept in files; None: in memory.
+    count: environments that are stepped in parallel.
     """
 
-    def __init__(self, agent: Agent, engine: Engine, seed: int, count: int, folder: str | None = None):
-        self.agent, self.engine, self.count = agent, engine, count
+    def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int):
+        self.agent, self.engine, self.replay, self.count = agent, engine, replay, count
         self.progress = Progress()
         self.cycle = cycle_for(agent.config, count)
-        self.replay = assembly.replay_for(agent, engine, seed, count, folder)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
         self._acting = assembly.acting_weights(agent, engine)
@@ -50,6 +49,10 @@ class Learner:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
+        self.store(steps)
+
+    def store(self, steps: Steps) -> None:
+        """Put steps into the replay."""
         if self.scale is not None:
             ended = steps.terminated | steps.truncated
             each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
@@ -58,12 +61,17 @@ class Learner:
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
-        began = time.perf_counter()
-        gradient_steps, size = self.cycle.due(self.progress, self.replay)
-        if not gradient_steps:
+        due = self.cycle.due(self.progress, self.replay)
+        if not due.gradient_steps:
             return None
-        losses, metrics = self._learn(gradient_steps, size)
+        learned = self.learn(*due)
         self.cycle.learned(self.replay)
+        return learned
+
+    def learn(self, gradient_steps: int, size: int) -> Learned:
+        """So many gradient steps on batches of so many examples."""
+        began = time.perf_counter()
+        losses, metrics = self._learn(gradient_steps, size)
         self.progress.updates += gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 
@@ -73,7 +81,8 @@ class Learner:
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        for k in _portions(gradient_steps, max(1, BATCH_BYTES // (size * _row_bytes(self.engine.spaces)))):
+        most = max(1, BATCH_BYTES // (size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        for k in _portions(gradient_steps, most):
             batches = self.replay.sample(k, size)
             update = self.engine.learn(batches, hyper)
             if update.td_error is not None:
@@ -133,8 +142,3 @@ class Learner:
 def _portions(total: int, most: int) -> list[int]:
     """`total` in portions of `most` and one remainder, so that few sizes are compiled."""
     return [most] * (total // most) + ([total % most] if total % most else [])
-
-
-def _row_bytes(spaces: Spaces) -> int:
-    """Bytes of one transition in a batch."""
-    return 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 from etude.cadence import Cadence
-from etude.collection import Collection
 from etude.data import Chunk, Steps
 from etude.errors import EnvironmentFault
 from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
@@ -37,6 +36,22 @@ class Learning(Protocol):
         """What rollouts act with."""
 
 
+class Collecting(Protocol):
+    """The collecting half of a loop, such as `Collection`."""
+
+    def open(self, total: int, weights: Weights) -> None:
+        """Be ready to collect in a run of `total` steps."""
+
+    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+        """The steps of a chunk, in parts that name their environments; none where nothing is collected."""
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next collected step on."""
+
+    def notes(self) -> list[str]:
+        """What happened since the last call that a user should know."""
+
+
 class Loop:
     """Takes steps with one learner and one collection.
 
@@ -47,7 +62,7 @@ class Loop:
     def __init__(
         self,
         learner: Learning,
-        collection: Collection,
+        collection: Collecting,
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
         evaluate: Callable[[int], Evaluated] | None = None,
@@ -119,7 +134,7 @@ class Loop:
         self._whole = True
         warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
         episodes = tuple(end for steps in parts for end in steps.episodes)
-        events = [*warned, Collected(self.step, episodes, seconds)]
+        events = [*warned, Collected(self.step, episodes, seconds)] if parts else warned
         return events if learned is None else [*events, learned]
 
     def _upcoming(self, chunk: Chunk, end: int, plan: Cadence) -> int:

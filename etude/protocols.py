@@ -26,9 +26,10 @@ class Engine(Protocol):
     spaces: Spaces
     structure: Any  # the agent's parts by name: `engines.structure.Structure`
     exportable: bool  # whether the NumPy engine can act with these weights
+    memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
 
-    def act(self, observation: Tree) -> Any:
-        """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
+    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
 
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""

@@ -24,8 +24,9 @@ from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
-from etude.loop import Loop
+from etude.loop import Learning, Loop
 from etude.protocols import Engine, Reporter
+from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
 
@@ -40,6 +41,9 @@ class Run:
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
+    data: recorded episodes, for the algorithms that learn from them (bc, cql, iql, marwil, td3_bc): the path of a file,
+        a `Dataset` of `etude.offline`, or canonical episodes. All steps of such a run are gradient steps, and `env` is
+        only evaluated on.
     run_dir: where checkpoints go; None keeps everything in memory.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
         replay_folder.
@@ -52,13 +56,15 @@ class Run:
         *,
         config: Any = None,
         policies: Any = None,
+        data: Any = None,
         run_dir: RunDirectory | None = None,
         **setup: Any,
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
         spaces = _spaces(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
-        count = assembly.parallel(self.setup, self.algorithm, self.agent, env)
+        self._data = data_for(data, self.agent, self.setup, env, spaces)
+        count = 1 if self._data else assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
             self.setup.engine,
@@ -69,22 +75,37 @@ class Run:
             compiled=self.setup.compiled,
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
-        self.learner = Learner(self.agent, self.engine, self.setup.seed, count, self.setup.replay_folder)
-        make_explorer = functools.partial(assembly.explorer_for, self.agent, spaces)
-        make_rollout = functools.partial(assembly.rollout_for, env, self.agent, self.engine, self.setup)
-        self._collection = Collection(make_explorer, make_rollout, spaces, count, self.setup.seed)
-        self._loop = Loop(self.learner, self._collection, self.setup.overlap, self._save, self._evaluated)
+        halves = self._from_environment if self._data is None else self._from_data
+        self.learner, learning, self._collection = halves(count)
+        self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
+
+    def _from_environment(self, count: int) -> tuple[Learner, Learning, Collection]:
+        agent, engine, setup = self.agent, self.engine, self.setup
+        replay = assembly.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
+        make_explorer = functools.partial(assembly.explorer_for, agent, engine.spaces)
+        make_rollout = functools.partial(assembly.rollout_for, self.environment, agent, engine, setup)
+        learner = Learner(agent, engine, replay, count)
+        return learner, learner, Collection(make_explorer, make_rollout, engine.spaces, count, setup.seed)
+
+    def _from_data(self, count: int) -> tuple[Learner, Learning, NothingCollected]:
+        assert self._data is not None
+        rows, setup = describe_data(self._data)["transitions"], self.setup
+        replay = assembly.recorded_replay_for(self.agent, self.engine, setup.seed, rows, setup.replay_folder)
+        learner = Learner(self.agent, self.engine, replay, count)
+        fill(learner, self._data)
+        return learner, OfflineLearner(learner), NothingCollected()
 
     @property
     def step(self) -> int:
-        """Environment steps so far."""
+        """Environment steps so far; gradient steps, where the run learns from recorded data."""
         return self.learner.progress.step
 
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(self, steps: int, report: Iterable[Reporter] = (), **cadence: Any) -> Finished:
-        """Take exactly `steps` environment steps, telling each event to every reporter.
+        """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
+        reporter.
 
         cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
         """
@@ -100,7 +121,7 @@ class Run:
         self._loop.stop("interrupted")
 
     def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
-        """Take exactly `steps` environment steps; yields what happens. cadence: the fields of `Cadence`.
+        """Take exactly `steps` steps, as `train` does; yields what happens. cadence: the fields of `Cadence`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
@@ -125,12 +146,13 @@ class Run:
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
         environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
         try:
-            return evaluate(environments, self.actor().act, assembly.best_for(self.engine.spaces), episodes, seed)
+            return evaluate(environments, self.actor(), assembly.best_for(self.engine.spaces), episodes, seed)
         finally:
             environments.close()
 
     def actor(self) -> Any:
-        """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine."""
+        """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
+        `rollout.recall.Actor` for agents with a memory."""
         if not self.engine.exportable:
             return self.engine
         actor = NumpyEngine(self.agent, self.engine.spaces)
@@ -162,6 +184,8 @@ class Run:
             "observation_space": describe(self.engine.spaces.observation),
             "action_space": describe(self.engine.spaces.action),
             "total": self.learner.progress.total,
+            "steps": "environment" if self._data is None else "gradient",
+            "data": None if self._data is None else describe_data(self._data),
         }
 
     def state(self) -> dict[str, Any]:
@@ -244,6 +268,7 @@ def from_state(
         described["environment"] if env is None else env,
         config=config,
         policies=assembly.policies_from(described),
+        data=Held(described["data"]) if described.get("data") else None,
         run_dir=run_dir,
         **settings,
     )

@@ -66,6 +66,22 @@ def storage_dtype(space: Space) -> np.dtype:
     return np.dtype(space.dtype)
 
 
+def from_zero(space: Space) -> Space:
+    """The same space as agents see it: counted from 0, and without float64."""
+    if isinstance(space, Dict):
+        return Dict({key: from_zero(part) for key, part in parts(space)})
+    if isinstance(space, Tuple):
+        return Tuple([from_zero(part) for _, part in parts(space)])
+    if isinstance(space, Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.nvec, dtype=space.dtype.type)
+    if isinstance(space, Box) and space.dtype == np.float64:
+        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
+            return Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+    return space
+
+
 def describe(space: Space) -> str:
     """A space in a few words for messages: `Box(3,) float32`, `Discrete(4)`, `Dict(position: Box(2,) float32)`."""
     if isinstance(space, Box):
@@ -91,7 +107,8 @@ def to_json(space: Space) -> dict:
     if isinstance(space, Discrete):
         return {"discrete": {"n": int(space.n), "start": int(space.start)}}
     if isinstance(space, MultiDiscrete):
-        return {"multi_discrete": {"nvec": space.nvec.tolist()}}
+        start = {"start": space.start.tolist()} if np.any(space.start) else {}
+        return {"multi_discrete": {"nvec": space.nvec.tolist(), **start}}
     if isinstance(space, MultiBinary):
         return {"multi_binary": {"n": space.n if isinstance(space.n, int) else [int(n) for n in space.n]}}
     if isinstance(space, Dict):
@@ -115,7 +132,7 @@ def from_json(data: dict) -> Space:
     if kind == "discrete":
         return Discrete(value["n"], start=value["start"])
     if kind == "multi_discrete":
-        return MultiDiscrete(value["nvec"])
+        return MultiDiscrete(value["nvec"], start=value.get("start"))
     if kind == "multi_binary":
         return MultiBinary(value["n"])
     if kind == "dict":
@@ -125,5 +142,5 @@ def from_json(data: dict) -> Space:
 
 __all__ = [
     "ACTION_MASK", "Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Spaces", "Tuple",
-    "describe", "from_json", "is_image", "parts", "storage_dtype", "to_json", "zeros",
+    "describe", "from_json", "from_zero", "is_image", "parts", "storage_dtype", "to_json", "zeros",
 ]  # fmt: skip

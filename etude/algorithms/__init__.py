@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from etude.agent import Agent
+from etude.algorithms.bc import BC, BCConfig
+from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.mappo import MAPPO, MAPPOConfig
+from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
+from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
+from etude.config import OfflineConfig
 from etude.errors import ConfigError, SpaceError
 from etude.several import TeamAgent
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
@@ -23,7 +30,13 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "mappo": (MAPPO, MAPPOConfig),
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
+    "r2d2": (R2D2, R2D2Config),
     "sac": (SAC, SACConfig),
+    "bc": (BC, BCConfig),
+    "cql": (CQL, CQLConfig),
+    "iql": (IQL, IQLConfig),
+    "marwil": (MARWIL, MARWILConfig),
+    "td3_bc": (TD3BC, TD3BCConfig),
     "td3": (TD3, TD3Config),
 }
 
@@ -35,10 +48,14 @@ def find(name: str) -> tuple[type[Agent], type]:
     return ALGORITHMS[name]
 
 
-def fitting(action: Space) -> list[str]:
-    """The names of the algorithms for one agent that can use an action space."""
-    alone = {name: agent for name, (agent, _) in ALGORITHMS.items() if not for_several(agent)}
-    return [name for name, agent in alone.items() if isinstance(action, agent.actions)]
+def fitting(action: Space, offline: bool = False) -> list[str]:
+    """The names of the algorithms for one agent that can use an action space and learn from an environment, or from
+    recorded data."""
+    return [
+        name
+        for name, (agent, config) in ALGORITHMS.items()
+        if isinstance(action, agent.actions) and issubclass(config, OfflineConfig) == offline and not for_several(agent)
+    ]
 
 
 def for_several(agent: type[Agent]) -> bool:
@@ -52,7 +69,7 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
     if for_several(kind):
         others = " or ".join(fitting(spaces.action))
         raise SpaceError(f"{kind.__name__} is for several agents; this environment has one. Use {others}.")
-    _check_actions(kind, spaces)
+    _check_actions(agent, spaces)
 
 
 def check_team(agent: TeamAgent, spaces: Spaces) -> None:
@@ -60,16 +77,17 @@ def check_team(agent: TeamAgent, spaces: Spaces) -> None:
     assert spaces.agents is not None
     for name, own in spaces.agents.items():
         try:
-            _check_actions(type(agent), own)
+            _check_actions(agent, own)
         except SpaceError as problem:
             raise SpaceError(f"The agent {name!r}: {problem}") from None
     agent.check(spaces)
 
 
-def _check_actions(kind: type[Agent], spaces: Spaces) -> None:
+def _check_actions(agent: Agent, spaces: Spaces) -> None:
+    kind = type(agent)
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
-        others = fitting(spaces.action)
+        others = fitting(spaces.action, isinstance(agent.config, OfflineConfig))
         raise SpaceError(
             f"{kind.__name__} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")

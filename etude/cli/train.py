@@ -11,7 +11,7 @@ from typing import Any, Literal
 from etude.algorithms import ALGORITHMS, find
 from etude.cli.options import parse, split_positionals
 from etude.errors import ConfigError
-from etude.networks import Conv, Mlp
+from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
 NETWORKS = {"mlp": Mlp, "conv": Conv}
@@ -28,7 +28,8 @@ class Train:
     --help`.
     """
 
-    steps: int = STEPS  # environment steps to take
+    steps: int = STEPS  # environment steps to take; with --data, gradient steps
+    data: str | None = None  # a file of recorded episodes, for bc, cql, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of everything random: the same seed gives the same numbers
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first of them that is installed
@@ -69,8 +70,8 @@ def with_hyperparameters(algorithm: str, env: str | None = None, network: str = 
     from etude.assembly import config_for
 
     config: Any = config_for(algorithm, env) if env else find(algorithm)[1]()
-    if network != "auto" and not isinstance(config.network, NETWORKS[network]):
-        config = dataclasses.replace(config, network=NETWORKS[network]())
+    if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
+        config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network]()))
     preset = presets.lookup(algorithm, env) if env else None
     fields = [
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
@@ -101,8 +102,8 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         evaluate_episodes=options.evaluate_episodes,
         save_every=options.save_every or max(1, options.steps // 10),
     )
-    policies, envs = options.policies, options.envs
-    with Run(algorithm, env, config=config, policies=policies, environments=envs, **setup) as run:
+    given = {"data": options.data, "policies": options.policies, "environments": options.envs}
+    with Run(algorithm, env, config=config, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:

@@ -63,7 +63,7 @@ class FunctionalEngine:
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
         self.spaces, self.backend = spaces, backend
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
-        self.exportable = self.structure.portable
+        self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
         backend.settle(self.structure)
         self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
@@ -71,7 +71,7 @@ class FunctionalEngine:
         zero = {group: np.zeros(self.structure.size(group), np.float32) for group in self.structure.groups}
         self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
         self._state["step"] = backend.put(np.zeros((), np.int32))
-        self._act = backend.compile(lambda values, observation: self.structure.bind(values).act(observation))
+        self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
         self._learn = backend.compile(self._steps)
         self.traces = 0
@@ -79,9 +79,10 @@ class FunctionalEngine:
         self._names: tuple[list[str], list[str]] = ([], [])
         self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
 
-    def act(self, observation: Tree) -> Any:
-        """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
-        return self.backend.numpy(self._act(self._state["values"], self.backend.put(observation)))
+    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+        inputs = (observation,) if memory is None else (observation, memory)
+        return self.backend.numpy(self._act(self._state["values"], self.backend.put(inputs)))
 
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""

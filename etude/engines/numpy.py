@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import trees
 from etude.agent import Agent
 from etude.engines.structure import Structure
 from etude.errors import NetworkError
@@ -31,12 +32,13 @@ class NumpyEngine:
     def __init__(self, agent: Agent, spaces: Spaces):
         self.spaces = spaces
         self.structure = Structure(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
+        self.memory: int = self.structure.agent.memory
         self._values: dict[str, np.ndarray] = dict(self.structure.initial)
         self._bound = self.structure.bind(self._values)
 
-    def act(self, observation: Tree) -> Any:
-        """What `agent.act` returns for observations [N, ...]."""
-        return self._bound.act(observation)
+    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them."""
+        return self._bound.act(observation) if memory is None else self._bound.act(observation, memory)
 
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""
@@ -58,7 +60,10 @@ class NumpyEngine:
         agent = self.structure.bind(self._values)
         for name, part in parts_of(agent).items():
             part.variables = _Recorder(part.variables, name, read)
-        agent.act(observation)
+        if self.memory:
+            agent.act(observation, np.zeros((len(trees.leaves(observation)[0]), self.memory), np.float32))
+        else:
+            agent.act(observation)
         return tuple(sorted(read))
 
 

@@ -121,6 +121,8 @@ class SoloBackend(Protocol):
 class SoloEngine:
     """Evaluates and trains one object; see `solo_engine`."""
 
+    memory = 0
+
     def __init__(self, agent: Any, calling: Calling, backend: SoloBackend):
         self.agent, self.spaces, self._calling, self._backend = agent, calling.spaces, calling, backend
         self.name, self.device = backend.name, backend.device

@@ -35,7 +35,7 @@ class Structure:
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent = copy.copy(agent)
-        self.agent.noise, self.agent.trained_every = {}, {}
+        self.agent.noise, self.agent.trained_every, self.agent.memory = {}, {}, 0
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {

@@ -48,7 +48,7 @@ class TorchEngine:
         self.spaces, self._busy = spaces, busy
         wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
-        self.exportable = self.structure.portable
+        self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
         self.device = device = decide(device, torch.cuda.device_count(), self.structure)
         self._noise = loss_noise(seed)
         self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
@@ -68,10 +68,11 @@ class TorchEngine:
         self._bound = self.structure.bind(self._values)
 
     @torch.no_grad()
-    def act(self, observation: Tree) -> Any:
-        """What `agent.act` returns for observations [N, ...], in NumPy arrays."""
+    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+        inputs = (observation,) if memory is None else (observation, memory)
         with threads_beside(self._busy.acting):
-            return to_numpy(self._bound.act(to_torch(observation, self.device)))
+            return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
     def value(self, observation: Tree) -> np.ndarray:

@@ -4,7 +4,7 @@ from etude.envs.actions import Canonical, OwnUnits
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
 from etude.envs.given import Described, GivenEnvironments
-from etude.envs.make import choose_vectorization, make_environment, make_environments
+from etude.envs.make import action_space_of, choose_vectorization, make_environment, make_environments
 from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
@@ -24,6 +24,7 @@ __all__ = [
     "OwnUnits",
     "SeveralEnvironment",
     "Team",
+    "action_space_of",
     "check_environment",
     "choose_vectorization",
     "make_environment",

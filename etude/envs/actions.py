@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.envs.finite import Finite
-from etude.envs.observations import from_zero
 from etude.errors import NumericalError, SpaceError
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe
+from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero
 
 
 class BoxActions(Protocol):

@@ -16,6 +16,7 @@ from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError
 from etude.protocols import Environments
+from etude.spaces import Space
 
 Vectorization = Literal["auto", "loop", "native"]
 
@@ -115,3 +116,19 @@ def _kind(env: Any) -> str:
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         return f"{kind} of the old gym package; subclass gymnasium.Env instead (import gymnasium as gym)."
     return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."
+
+
+def action_space_of(env: EnvironmentSpec) -> Space:
+    """The action space of an environment as it is, not as agents see it."""
+    source = resolve(env)
+    if source.single is None:
+        simulator = make_simulator(source, 1, {})
+        try:
+            return simulator.single_action_space
+        finally:
+            simulator.close()
+    made = make_single(source, {})
+    try:
+        return made.action_space
+    finally:
+        made.close()

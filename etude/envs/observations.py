@@ -25,6 +25,7 @@ from etude.spaces import (
     Space,
     Tuple,
     describe,
+    from_zero,
     parts,
     storage_dtype,
 )
@@ -155,18 +156,6 @@ def _gatherer(space: Space, key: str = "") -> _Gatherer:
         f"etude cannot use the observation space {type(space).__name__}; expected Box, Discrete, MultiDiscrete, "
         "MultiBinary, or Dict and Tuple of these. Convert it with a gymnasium wrapper."
     )
-
-
-def from_zero(space: Space) -> Space:
-    """The same space as agents see it: counted from 0, and without float64."""
-    if isinstance(space, Discrete):
-        return Discrete(int(space.n))
-    if isinstance(space, MultiDiscrete):
-        return MultiDiscrete(space.nvec, dtype=space.dtype.type)
-    if isinstance(space, Box) and space.dtype == np.float64:
-        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
-            return Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
-    return space
 
 
 def flat_mask(mask: Any) -> np.ndarray:

@@ -44,3 +44,13 @@ def advantages(reward: Array, discount: Array, value: Array, next_value: Array, 
     `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16."""
     error = reward + discount * next_value - value
     return ops.linear_recurrence(error, discount * lambda_, ops.zeros_like(error[-1]))
+
+
+def n_step_returns_of_runs(reward: Array, discount: Array, next_value: Array, follows: Array, n: int) -> Array:
+    """`n_step_returns` of runs that may stop before T: no sum goes beyond a step with `follows` 0, whose `next_value`
+    counts there. follows: [T, B], 1 where the next row goes on with the run."""
+    returns = reward + discount * next_value
+    for _ in range(min(n, reward.shape[0]) - 1):
+        longer = ops.concatenate([returns[1:], next_value[-1:]], 0)
+        returns = reward + discount * (follows * longer + (1.0 - follows) * next_value)
+    return returns

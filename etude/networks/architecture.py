@@ -13,7 +13,7 @@ import numpy as np
 from etude import ops
 from etude.errors import NetworkError
 from etude.networks.encoding import at, split, to_vector, width
-from etude.networks.specs import Conv, Spec
+from etude.networks.specs import Conv, Mlp
 from etude.spaces import Space, describe
 from etude.trees import Tree
 
@@ -30,7 +30,7 @@ class Parameter(NamedTuple):
     """One array of a network and how it starts."""
 
     shape: tuple[int, ...]
-    initializer: str  # fan_in, orthogonal or zeros
+    initializer: str  # fan_in, orthogonal, zeros, or forget: 1 in the second quarter (of the gates of an LSTM), else 0
     fan_in: int
     gain: float
 
@@ -38,14 +38,23 @@ class Parameter(NamedTuple):
 class Architecture:
     """A spec on a space: parameter shapes and the forward pass.
 
-    outputs: width of the last layer.
+    outputs: width of the last layer; None for features: there is no such layer, and hidden ones are the last.
     members: None, or how many networks of this kind are computed together in one matrix product, with outputs
         [members, B, outputs].
     gain: factor on the initial weights of the last layer.
+    prefix: what the names of the parameters begin with.
     """
 
-    def __init__(self, spec: Spec, space: Space, outputs: int, members: int | None = None, gain: float = 1.0):
-        self.spec, self.space, self.outputs, self.members = spec, space, outputs, members
+    def __init__(
+        self,
+        spec: Mlp | Conv,
+        space: Space,
+        outputs: int | None,
+        members: int | None = None,
+        gain: float = 1.0,
+        prefix: str = "",
+    ):
+        self.spec, self.space, self.members, self._prefix = spec, space, members, prefix
         self.parameters: dict[str, Parameter] = {}
         self._activation = _ACTIVATIONS[spec.activation]
         vectors, images = split(space)
@@ -53,16 +62,18 @@ class Architecture:
         self._images = [(path, self._add_convolutions(i, part)) for i, (path, part) in enumerate(images)]
         inputs = sum(width(part) for _, part in vectors) + sum(size for _, (_, size) in self._images)
         self._layers = []
-        for i, units in enumerate((*spec.widths, outputs)):
-            last = i == len(spec.widths)
-            self._layers.append(self._add_dense(i, inputs, units, gain if last else None))
+        self._hidden = len(spec.widths)  # layers that an activation follows
+        for i, units in enumerate(spec.widths if outputs is None else (*spec.widths, outputs)):
+            self._layers.append(self._add_dense(i, inputs, units, None if i < self._hidden else gain))
             inputs = units
+        self.outputs = inputs
 
     def _add(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float | None) -> str:
         bias = name.endswith("bias")
         orthogonal = self.spec.initializer == "orthogonal"
         initializer = ("zeros" if bias else "orthogonal") if orthogonal else "fan_in"
         scale = (2**0.5 if orthogonal else 1.0) if gain is None else gain
+        name = self._prefix + name
         self.parameters[name] = Parameter(shape, initializer, fan_in, scale)
         return name
 
@@ -97,10 +108,9 @@ class Architecture:
     def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
         """[B, outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
         x = self._features(values, observation)
-        last = len(self._layers) - 1
         for i, (weight, bias) in enumerate(self._layers):
             x = ops.affine(x, values[weight], values[bias])
-            if i < last:
+            if i < self._hidden:
                 x = self._activation(x)
         return x
 
@@ -115,13 +125,20 @@ class Architecture:
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""
-        return {name: _draw(parameter, rng) for name, parameter in self.parameters.items()}
+        return draw_all(self.parameters, rng)
+
+
+def draw_all(parameters: Mapping[str, Parameter], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Initial values by name, float32."""
+    return {name: _draw(parameter, rng) for name, parameter in parameters.items()}
 
 
 def _draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
     shape, initializer, fan_in, gain = parameter
     if initializer == "zeros":
         return np.zeros(shape, np.float32)
+    if initializer == "forget":
+        return np.repeat(np.array([0.0, 1.0, 0.0, 0.0], np.float32), shape[0] // 4)
     if initializer == "fan_in":
         limit = gain / np.sqrt(fan_in)
         return rng.uniform(-limit, limit, shape).astype(np.float32)

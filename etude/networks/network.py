@@ -17,7 +17,8 @@ from etude import ops
 from etude.errors import ConfigError
 from etude.networks.architecture import Architecture
 from etude.networks.normaliser import normalise, normalised_parts
-from etude.networks.specs import Conv, Mlp, Spec
+from etude.networks.recurrent import RecurrentArchitecture
+from etude.networks.specs import Conv, Mlp, Recurrent, Spec
 from etude.spaces import Space
 from etude.trees import Tree
 
@@ -61,6 +62,26 @@ class Network(Part):
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.architecture(self.variables, observation)
+
+
+class RecurrentNetwork(Part):
+    """A recurrent architecture and its variables.
+
+    memory: how many numbers it keeps for each environment from step to step of an episode; zeros at its beginning.
+    """
+
+    def __init__(self, architecture: RecurrentArchitecture, rng: np.random.Generator):
+        self.architecture, self.memory = architecture, architecture.memory
+        self.variables = architecture.initial(rng)
+        self.portable = not isinstance(architecture.spec.before, Conv)
+
+    def __call__(self, observation: Tree = None, memory: Any = None) -> Any:
+        """One step; see `RecurrentArchitecture.step`."""
+        return self.architecture.step(self.variables, observation, memory)
+
+    def unroll(self, observation: Tree, memory: Any, first: Any, trained: Any = None) -> tuple[Any, Any]:
+        """Sequences; see `RecurrentArchitecture.unroll`."""
+        return self.architecture.unroll(self.variables, observation, memory, first, trained)
 
 
 class Ensemble(Part):
@@ -107,6 +128,10 @@ class Normaliser(Part):
         return normalise(self.variables, self.parts, observation)
 
 
+def _joined(space: Space | tuple[Space, ...]) -> Space:
+    return gym_spaces.Tuple(space) if isinstance(space, tuple) else space
+
+
 class Maker:
     """Makes the parts of one agent; handed to `Agent.build` as `make`.
 
@@ -128,9 +153,14 @@ class Maker:
 
         spec: a spec, or a function without arguments that returns a torch.nn.Module or keras.Model of your own.
         gain: factor on the initial weights of a spec's last layer.
-        Raises NetworkError where a module of your own returns another shape.
+        Raises NetworkError where a module of your own returns another shape, ConfigError for a recurrent network.
         """
-        joined = gym_spaces.Tuple(space) if isinstance(space, tuple) else space
+        joined = _joined(space)
+        if isinstance(spec, Recurrent):
+            raise ConfigError(
+                "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
+                "function that returns a module. Recurrent networks are for algorithms such as r2d2."
+            )
         if members is not None and not isinstance(spec, Mlp):
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
@@ -141,6 +171,17 @@ class Maker:
                 "torch.nn.Module or a keras.Model."
             )
         return self._wrap_module(spec, joined, outputs)
+
+    def recurrent(
+        self, spec: Spec | ModuleFactory, space: Space | tuple[Space, ...], outputs: int, gain: float = 1.0
+    ) -> RecurrentNetwork:
+        """A network with a memory, from observations in `space` to [B, outputs]; ConfigError for another spec."""
+        if not isinstance(spec, Recurrent):
+            raise ConfigError(
+                f"network is {spec!r}, which keeps no memory; this algorithm expects a spec such as "
+                "Recurrent(before=Mlp((64,)), units=64)."
+            )
+        return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)
 
     def free(self, values: np.ndarray | float) -> Free:
         """Trained numbers that depend on nothing."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from etude.errors import ConfigError
 
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 INITIALIZERS = ("fan_in", "orthogonal")
+CELLS = ("gru", "lstm")
 
 
 def _check(spec: Mlp | Conv) -> None:
@@ -47,4 +49,33 @@ class Conv:
         _check(self)
 
 
-Spec = Mlp | Conv
+@dataclass(frozen=True)
+class Recurrent:
+    """Layers over what is observed, a cell that remembers what came before in the episode, dense layers over what it
+    gives. Needs an algorithm that keeps memories and learns from sequences, such as r2d2."""
+
+    before: Mlp | Conv = Mlp((64,))  # its last hidden layer feeds the cell
+    units: int = 64
+    cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
+    widths: tuple[int, ...] = ()  # hidden layers after the cell, with the activation and initializer of `before`
+
+    def __post_init__(self) -> None:
+        if self.cell not in CELLS:
+            raise ConfigError(f"Recurrent: unknown cell {self.cell!r}; expected one of {', '.join(CELLS)}.")
+        if any(int(width) < 1 for width in (self.units, *self.widths)):
+            raise ConfigError(
+                f"Recurrent: every layer needs at least one unit; got units {self.units}, widths {self.widths}."
+            )
+
+
+Spec = Mlp | Conv | Recurrent
+
+
+def layers_of(spec: Spec) -> Spec:
+    """The layers that see what is observed: before the cell of a recurrent network, or all."""
+    return spec.before if isinstance(spec, Recurrent) else spec
+
+
+def with_layers(spec: Spec, layers: Mlp | Conv) -> Spec:
+    """The same kind of network with other layers over what is observed."""
+    return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent) else layers

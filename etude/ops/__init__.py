@@ -8,7 +8,7 @@ Reductions go over all axes where `axis` is None. A framework is imported only w
 # ruff: noqa: A001  (the field's names for these functions are also Python's)
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from etude.ops.dispatch import IMPLEMENTATIONS as _of
@@ -207,6 +207,14 @@ def take_last(x: Array, index: Array) -> Array:
 def linear_recurrence(x: Array, decay: Array, last: Array) -> Array:
     """y[t] = x[t] + decay[t] * y[t + 1], backwards from y[T] = last [...]; x and decay [T, ...] -> y [T, ...]."""
     return _of[type(x)].linear_recurrence(x, decay, last)
+
+
+def scan(step: Callable[..., Array], start: Array, inputs: Sequence[Array]) -> Array:
+    """y[t] = step(y[t - 1], *[x[t] for x in inputs]) from y[-1] = start [...]; inputs [T, ...] -> y [T, ...].
+
+    Gradients flow through all steps. Compilers see one step, but for torch's.
+    """
+    return _of[type(start)].scan(step, start, inputs)
 
 
 def concatenate(arrays: Sequence[Array], axis: int = -1) -> Array:

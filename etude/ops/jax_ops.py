@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -98,3 +99,11 @@ def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
         return y, y
 
     return jax.lax.scan(step, jnp.broadcast_to(last, x.shape[1:]), (x, decay), reverse=True)[1]
+
+
+def scan(step: Callable[..., Any], start: Any, inputs: Sequence[Any]) -> Any:
+    def advance(y: Any, now: tuple[Any, ...]) -> tuple[Any, Any]:
+        y = step(y, *now)
+        return y, y
+
+    return jax.lax.scan(advance, start, tuple(inputs))[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -90,3 +91,19 @@ def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
         decay = ops.concatenate([decay[:-reach] * decay[reach:], decay[-reach:]], 0)
         reach *= 2
     return x
+
+
+def scan(step: Callable[..., Any], start: Any, inputs: Sequence[Any]) -> Any:
+    # TensorFlow's own loop: that of keras.ops lacks the bound that XLA needs to differentiate it.
+    import tensorflow as tf
+
+    length = inputs[0].shape[0]
+
+    def body(t: Any, y: Any, found: Any) -> tuple[Any, Any, Any]:
+        y = step(y, *(x[t] for x in inputs))
+        return t + 1, y, found.write(t, y)
+
+    found = tf.TensorArray(start.dtype, length, element_shape=start.shape)
+    return tf.while_loop(lambda t, *_: t < length, body, (tf.constant(0), start, found), maximum_iterations=length)[
+        2
+    ].stack()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -192,3 +193,11 @@ def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.
         last = x[t] + decay[t] * last
         y[t] = last
     return y
+
+
+def scan(step: Callable[..., np.ndarray], start: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    found, y = [], start
+    for now in zip(*inputs, strict=True):
+        y = step(y, *now)
+        found.append(y)
+    return np.stack(found)

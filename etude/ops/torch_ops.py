@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -156,6 +156,14 @@ def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
         decay = torch.cat([decay[:-reach] * decay[reach:], decay[-reach:]])
         reach *= 2
     return x
+
+
+def scan(step: Callable[..., Tensor], start: Tensor, inputs: Sequence[Tensor]) -> Tensor:
+    found, y = [], start
+    for now in zip(*(x.unbind() for x in inputs), strict=True):
+        y = step(y, *now)
+        found.append(y)
+    return torch.stack(found)
 
 
 def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from etude.presets.ddpg import DDPG
 from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
+from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.sac import SAC
@@ -17,6 +18,11 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "ppo": PPO,
     "sac": SAC,
     "td3": TD3,
+    "bc": BC,
+    "cql": CQL,
+    "iql": IQL,
+    "marwil": MARWIL,
+    "td3_bc": TD3_BC,
 }
 
 

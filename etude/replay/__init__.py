@@ -10,8 +10,10 @@ from etude.replay.several import AgentAdvantages, AgentSteps
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.views import Advantages, NStep, OneStep
+from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
     "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Epochs", "Hindsight", "NStep", "OneStep", "Passes",
-    "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "bytes_needed",
+    "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "View", "WholeReturns",
+    "bytes_needed",
 ]  # fmt: skip

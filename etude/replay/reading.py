@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ class Reading(Protocol):
 
     def outcome(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
-    def stored(self, rows: np.ndarray) -> dict[str, np.ndarray]: ...
+    def stored(self, rows: np.ndarray, names: Iterable[str] | None = None) -> dict[str, np.ndarray]: ...
 
 
 class TransitionView(Protocol):

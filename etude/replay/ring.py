@@ -6,6 +6,7 @@ action chosen for it, the reward, and how the step ended. The next slot of the c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +230,9 @@ class Ring:
         """Rewards [*rows.shape, ...] and `kind` [*rows.shape] of these rows, as arrays of their own."""
         return self.reward.take(rows, 0), self.kind.take(rows)
 
-    def stored(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The extras of these rows."""
-        return {name: array.take(rows, 0) for name, array in self.extras.items()}
+    def stored(self, rows: np.ndarray, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """The extras of these rows, or those of these names."""
+        return {name: self.extras[name].take(rows, 0) for name in (self.extras if names is None else names)}
 
     def check(self) -> None:
         """Raise EtudeError where an invariant does not hold."""

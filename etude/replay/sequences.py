@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude import trees
-from etude.data import Batch
+from etude.data import MEMORY, Batch
 from etude.errors import ConfigError
 from etude.replay.reading import Reading
 from etude.replay.views import discounts, scaled
@@ -26,14 +26,18 @@ class Sequences:
     first: 1 where the episode begins, so that the recurrent state is the initial one. Only a run's first step can be.
         It is 0 where that is forgotten: at the oldest row of a column whose earlier rows were overwritten.
 
+    Where the ring stores what the agent remembered at each step (the extra `memory`), there is that of the first step:
+    [k, n, M].
+
     burn_in: up to so many of the L steps come before the sampled row, to warm the recurrent state up; `mask` is 0
         there. They are as many as the episode (as far as it is stored) has before the row: runs that start with their
         episode need no warm-up, and the steps that this saves come later and count. So every row that is sampled is
         learned from, also the first ones of an episode, which a fixed split of the run never counts.
 
-    A recurrent DQN unrolls its network over `observation` from the initial state (all L steps: what is filled up comes
-    last and changes nothing that counts), and takes one step from each state that this gives on `next_observation` for
-    the values to bootstrap from: also where the run stops, those are of the true next observation.
+    A recurrent DQN unrolls its network over `observation` from `memory`, or from the initial one (all L steps: what is
+    filled up comes last and changes nothing that counts), and takes one step from each memory that this gives on
+    `next_observation` for the values to bootstrap from: also where the run stops, those are of the true next
+    observation.
     """
 
     def __init__(self, gamma: float, length: int, burn_in: int = 0, reward_scale: float = 1.0):
@@ -67,7 +71,9 @@ class Sequences:
         def times_last(array: Any) -> np.ndarray:
             return np.moveaxis(array, 0, rows.ndim)
 
-        extras = ring.stored(path) | {"mask": np.float32(real & counted), "first": first}
+        started = ring.stored(path[0])
+        memory = {name: started.pop(name) for name in (MEMORY,) if name in started}
+        extras = ring.stored(path, started) | {"mask": np.float32(real & counted), "first": first}
         return Batch(
             observation=trees.map(times_last, observation),
             action=times_last(ring.actions(path)),
@@ -76,7 +82,7 @@ class Sequences:
             next_observation=trees.map(times_last, following),
             weight=weight,
             index=rows,
-            extras={name: times_last(array) for name, array in extras.items()},
+            extras={name: times_last(array) for name, array in extras.items()} | memory,
         )
 
     def state(self) -> dict[str, Any]:

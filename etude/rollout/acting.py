@@ -11,9 +11,10 @@ import numpy as np
 
 from etude.errors import ConfigError
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.collector import SHORTEST, Actor, Collector
+from etude.rollout.collector import SHORTEST, Collector
 from etude.rollout.episodes import Played
 from etude.rollout.plans import MakeRows, carry_out, chunk, piece
+from etude.rollout.recall import Actor
 from etude.rollout.rows import Ends, Rows, Template, capacity
 from etude.rollout.worker import Channel, Memory, counters_of
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from etude import trees
-from etude.data import EpisodeEnd
-from etude.protocols import Environments, Explorer, Weights
+from etude.data import MEMORY, Choice, EpisodeEnd
+from etude.protocols import Environments, Explorer
+from etude.rollout.recall import Actor, recall_of
 from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
 from etude.trees import Tree
@@ -19,16 +20,6 @@ SHORTEST = 64  # time steps
 Result = TypeVar("Result")
 # Asks for steps of environments, with the arguments of `Environments.step`, and is sent what that returns.
 Plan = Generator[tuple[np.ndarray, tuple[int, ...] | None], Any, Result]
-
-
-class Actor(Protocol):
-    """What a rollout needs of an engine."""
-
-    def act(self, observation: Tree) -> Any:
-        """What the explorer turns into actions, for observations [N, ...]."""
-
-    def load(self, weights: Weights) -> None:
-        """Act with these from now on."""
 
 
 class End(NamedTuple):
@@ -77,7 +68,8 @@ class Collector:
         self.everyone = tuple(range(n))  # all positions
         self._of_all = explorer
         self._explorer = explorer.of(self.columns)  # for these environments, in this order
-        self._memory = np.full((n, self._explorer.memory), np.nan)
+        self._memory = np.full((n, self._explorer.memory), np.nan)  # the explorer's
+        self._recalled = np.zeros((n, actor.memory), np.float32)  # the agent's
         self._counters = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self._counters[1:]
         self._length, self._total = np.zeros(n, np.int64), np.zeros(n)
@@ -96,7 +88,10 @@ class Collector:
             # The explorer of the whole run draws: where its parts differ in what they draw, every worker says so.
             noise = self._of_all.draw(np.random.default_rng(0), len(self.columns), self.environments.spaces.action)
             memory = np.full_like(self._memory, np.nan)
-            choice = self._explorer(self.actor.act(observation), noise, 0, memory)
+            output = recall_of(self.actor, np.zeros_like(self._recalled)).act(observation)
+            choice = self._explorer(output, noise, 0, memory)
+            if self.actor.memory:
+                choice = Choice(choice.action, {**choice.extras, MEMORY: self._recalled})
             self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
 
@@ -122,10 +117,11 @@ class Collector:
         first = positions == self.everyone[: len(positions)]
         who: Any = slice(len(positions)) if first else np.array(positions)
         at = None if first else positions
-        act, explorer = self.actor.act, self._explorer if first else self._of_all.of(self.columns[who])
+        explorer = self._explorer if first else self._of_all.of(self.columns[who])
+        recall = recall_of(self.actor, self._recalled[who], rows.extras.get(MEMORY), clock.start)
         total, length, memory, counters = self._total[who], self._length[who], self._memory[who], self._counters
         observation, step, t = trees.rows(self._observation, who), clock.step + clock.start * clock.stride, clock.start
-        lost: list[int] = []
+        lost, act = list[int](), recall.act
         while t < clock.stop and not lost:
             choice = explorer(act(observation), noise[t], step, memory)
             trees.put(rows.observation, t, observation)
@@ -147,9 +143,11 @@ class Collector:
                         episode = self._end_episode(positions[i], length[i], total[i], not terminated[i])
                         ends.append(End(t - 1, positions[i], final[i], episode))
                     total[i], length[i], memory[i] = 0.0, 0, np.nan
+                    recall.forget(i)
                 if halt(ends):
                     break
         self._total[who], self._length[who], self._memory[who] = total, length, memory
+        self._recalled[who] = recall.memory
         self._keep(observation, positions)
         return t, lost
 
@@ -191,7 +189,8 @@ class Collector:
         return told
 
     def cut(self, positions: tuple[int, ...] | slice = slice(None)) -> None:
-        """What is collected next does not continue what was collected before."""
+        """What is collected next does not continue what was collected before. The agent, whose episodes go on, forgets
+        nothing."""
         at = positions if isinstance(positions, slice) else list(positions)
         self._restarted[at], self._memory[at] = True, np.nan
 
@@ -200,11 +199,12 @@ class Collector:
         self._observation = trees.map(np.copy, self._observation)
         trees.put(self._observation, position, observation)
         self._episode[position], self._length[position], self._total[position] = episode, 0, 0.0
+        self._recalled[position] = 0.0
         self.cut((position,))
 
     def state(self) -> list[dict[str, Any]]:
-        """For each environment: its open episode, what it has earned in it so far, the explorer's memory of it, and its
-        generator."""
+        """For each environment: its open episode, what it has earned in it so far, what the explorer and the agent
+        remember of it, and its generator."""
         self._first_observation()
         return [
             {
@@ -214,6 +214,7 @@ class Collector:
                 "total": float(self._total[i]),
                 "restarted": bool(self._restarted[i]),
                 "memory": self._memory[i].copy(),
+                "recalled": self._recalled[i].copy(),
                 "generator": generator_state(self._generators[i]),
             }
             for i, opened in enumerate(self.environments.state())
@@ -222,16 +223,18 @@ class Collector:
     def restore(self, state: list[dict[str, Any]]) -> list[int]:
         """Continue from `state`; returns the numbers of the environments that had to start a new episode.
 
-        Where the state holds no memory, or that of another explorer, exploration begins as at the start of an episode.
+        Where the state holds no memory, or that of another explorer or agent, it begins as at the start of an episode.
         """
         self._observation, lost = self.environments.restore([column["open"] for column in state])
         for i, column in enumerate(state):
             restore_generator(self._generators[i], column["generator"])
             self._episode[i], self._length[i], self._total[i] = column["episode"], column["length"], column["total"]
             self._restarted[i] = column["restarted"]
-            memory: Any = column.get("memory")
+            memory, recalled = column.get("memory"), column.get("recalled")
             self._memory[i] = memory if np.shape(memory) == self._memory[i].shape else np.nan
+            self._recalled[i] = recalled if np.shape(recalled) == self._recalled[i].shape else 0.0
         for i in lost:
             self._episode[i] += 1
-            self._length[i], self._total[i], self._restarted[i], self._memory[i] = 0, 0.0, True, np.nan
+            self._length[i], self._total[i], self._restarted[i] = 0, 0.0, True
+            self._memory[i], self._recalled[i] = np.nan, 0.0
         return [int(self.columns[i]) for i in lost]

@@ -6,8 +6,9 @@ from typing import Any
 
 from etude.data import Steps
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.collector import Actor, Collector
+from etude.rollout.collector import Collector
 from etude.rollout.plans import carry_out, chunk, whole_episodes
+from etude.rollout.recall import Actor
 from etude.rollout.saved import Ahead, notes, pack, unpack
 
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from etude.data import Steps
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.collector import Actor, Collector, Plan
+from etude.rollout.collector import Collector, Plan
 from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns
 from etude.rollout.elsewhere import Interrupted, SteppedElsewhere
 from etude.rollout.plans import chunk, whole_episodes
 from etude.rollout.process import Worker, new_buffer, share_memory
+from etude.rollout.recall import Actor
 from etude.rollout.rows import Ends, Rows
 from etude.rollout.saved import Ahead, notes, pack, unpack
 from etude.rollout.stepping import MakeStepping

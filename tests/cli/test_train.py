@@ -3,7 +3,7 @@ import json
 import pytest
 from a_made_up_run import MadeUpRun
 
-from etude import cli
+from etude import Conv, Recurrent, cli
 from etude.algorithms import ALGORITHMS
 from etude.cli.sessions import carry_out
 from etude.report import read_records
@@ -32,6 +32,14 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr("etude.run.Run", Run)
     monkeypatch.chdir(tmp_path)
     return calls
+
+
+def test_the_network_that_is_named_stands_before_the_cell_of_a_recurrent_one(made):
+    given = "--steps 200 --network conv --set.network.units 7 --set.network.cell lstm --set.burn-in 3"
+    assert cli.main(["train", "r2d2", "CartPole-v1", *given.split()]) == 0
+    ((_, options),) = made
+    assert options["config"].network == Recurrent(Conv(), 7, "lstm")
+    assert options["config"].burn_in == 3
 
 
 def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):

@@ -125,7 +125,7 @@ def test_can_i_use_tells_what_is_refused():
 
 def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(generate, "BENCHMARKS", tmp_path)
-    assert generate.benchmarks().count(generate.NOT_MEASURED) == 3 + len(generate.SPEED)
+    assert generate.benchmarks().count(generate.NOT_MEASURED) == 4 + len(generate.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}

@@ -10,17 +10,24 @@ import numpy as np
 
 from etude import (
     Adam,
+    BCConfig,
     Conv,
+    CQLConfig,
     DDPGConfig,
     DiscreteSACConfig,
     DQNConfig,
+    IQLConfig,
     MADDPGConfig,
     MAPPOConfig,
+    MARWILConfig,
     MATD3Config,
     Mlp,
     Policies,
     PPOConfig,
+    R2D2Config,
+    Recurrent,
     SACConfig,
+    TD3BCConfig,
     TD3Config,
     trees,
 )
@@ -28,6 +35,7 @@ from etude.agent import Agent
 from etude.algorithms import find
 from etude.assembly import best_for, explorer_for, several_for
 from etude.data import Batch
+from etude.engines.numpy import NumpyEngine
 from etude.joint import joined_spaces
 from etude.protocols import Explorer
 from etude.schedules import Linear, at
@@ -73,6 +81,7 @@ NARROW = Mlp((16, 16))
 PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
 ARMS = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")})
 UNLIKE = joined_spaces({"arm": Spaces(NESTED, BOX2), "switch": Spaces(MASKED, Discrete(3))})
+REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
@@ -92,6 +101,19 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("bc box", "bc", Spaces(VECTOR, BOX2), BCConfig(network=NARROW, normalize_observation=True)),
+    Case("bc box, squared error", "bc", Spaces(NESTED, BOX2), BCConfig(network=NARROW, squared_error=True)),
+    Case("bc masked", "bc", Spaces(MASKED, Discrete(3)), BCConfig(network=NARROW)),
+    Case("bc multidiscrete", "bc", Spaces(VECTOR, MultiDiscrete([2, 3])), BCConfig(network=NARROW)),
+    Case("bc multibinary", "bc", Spaces(VECTOR, MultiBinary(3)), BCConfig(network=NARROW)),
+    Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
+    Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
+    Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, wanted_gap=1.0)),
+    Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
+    Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
+    Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
+    Case("marwil box", "marwil", Spaces(VECTOR, BOX2), MARWILConfig(network=NARROW)),
+    Case("td3_bc", "td3_bc", Spaces(VECTOR, BOX2), TD3BCConfig(network=NARROW)),
     Case("ddpg", "ddpg", Spaces(NESTED, BOX2), DDPGConfig(network=NARROW)),
     Case("ddpg on images", "ddpg", Spaces(IMAGE, BOX2), DDPGConfig(network=SMALL_CONV)),
     Case("td3", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW)),
@@ -105,6 +127,19 @@ CASES = [
         Spaces(MASKED, Discrete(3)),
         DiscreteSACConfig(network=NARROW, learn_temperature=False),
     ),
+    Case("r2d2, masked", "r2d2", Spaces(MASKED, Discrete(3)), R2D2Config(network=REMEMBERING, n_step=3)),
+    Case(
+        "r2d2 on images, from zeros",
+        "r2d2",
+        Spaces(IMAGE, Discrete(3)),
+        R2D2Config(network=Recurrent(SMALL_CONV, 8), stored_memory=False, max_gradient_norm=None),
+    ),
+    Case(
+        "r2d2 on nested, rescaled",
+        "r2d2",
+        Spaces(NESTED, Discrete(3)),
+        R2D2Config(network=Recurrent(NARROW, 8, "lstm"), rescale_values=True, normalize_observation=True),
+    ),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
     Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
@@ -114,6 +149,7 @@ CASES = [
     Case("mappo", "mappo", UNLIKE, MAPPOConfig(network=NARROW)),
     Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
+LENGTH = 6  # of sequences
 
 
 def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
@@ -137,30 +173,56 @@ def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
 
 
 def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
-    """k random batches of n transitions that fit the case."""
+    """k random batches of n transitions, or sequences of them, that fit the case."""
     rng = np.random.default_rng(seed)
-    spaces = case.spaces
-    observation = random_values(spaces.observation, rng, k, n)
-    following = random_values(spaces.observation, rng, k, n)
-    action = random_values(spaces.action, rng, k, n)
+    spaces, agent = case.spaces, case.agent()
+    shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from == "sequences" else (k, n)
+    observation = random_values(spaces.observation, rng, *shape)
+    following = random_values(spaces.observation, rng, *shape)
+    action = random_values(spaces.action, rng, *shape)
     if spaces.masked:
-        action = np.where(np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1, action, 0)
-    shape = (k, n) if spaces.agents is None else (k, n, len(spaces.agents))
+        allowed = np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1
+        action = np.where(allowed, action, 0)
+    shape = shape if spaces.agents is None else (k, n, len(spaces.agents))
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
-    on_policy = case.agent().learns_from == "advantages"
+    on_policy = agent.learns_from == "advantages"
+    ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
-    return Batch(
+    batch = Batch(
         observation=observation,
         action=action,
         reward=normal(),
-        discount=np.where(rng.random(shape) < 0.2, 0.0, 0.9).astype(np.float32),
+        discount=np.where(rng.random(shape) < ends, 0.0, 0.9).astype(np.float32),
         next_observation=None if on_policy else following,
         weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
         extras=extras if on_policy else {name: extras[name] for name in ("active",) if name in extras},
     )
+    if agent.learns_from == "sequences":
+        batch.extras.update(random_extras_of_sequences(case, rng, k, n))
+    return batch
+
+
+def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
+    """Sequences of which up to 2 steps burn in, and up to 3 of the others are filled up."""
+    time = np.arange(LENGTH)
+    before, stop = rng.integers(0, 3, (k, n, 1)), rng.integers(LENGTH - 3, LENGTH + 1, (k, n, 1))
+    extras = {"mask": np.float32((time >= before) & (time < stop)), "first": np.zeros((k, n, LENGTH), np.float32)}
+    extras["first"][..., 0] = before[..., 0] == 0
+    if case.config.stored_memory:
+        size = NumpyEngine(case.agent(), case.spaces).memory
+        extras["memory"] = rng.uniform(-0.5, 0.5, (k, n, size)).astype(np.float32)
+    return extras
+
+
+def acted(actor: Any, observation: Any) -> Any:
+    """What an engine's `act` returns; with random memories where it keeps them."""
+    if not actor.memory:
+        return actor.act(observation)
+    n = len(trees.leaves(observation)[0])
+    return actor.act(observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.memory)).astype(np.float32))
 
 
 def pick(batches: Batch, i: int) -> Batch:

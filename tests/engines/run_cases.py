@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import DQNConfig, Linear, MADDPGConfig, Mlp, PPOConfig, Run, SACConfig
+from etude import DQNConfig, Linear, MADDPGConfig, Mlp, PPOConfig, R2D2Config, Recurrent, Run, SACConfig
 from etude.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
@@ -16,6 +16,8 @@ TINY = Mlp((8,))
 FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "learn_every": 8, "updates": 2}
 NORMALISED = {"normalize_observation": True, "normalize_reward": True}
 DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
+SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
+R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_every=7, replay_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
 SAC_TINY = SACConfig(**FAST, replay_size=200)
 
@@ -43,6 +45,7 @@ CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
     Case(

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import etude
 from etude import cli
 from etude.report import read_records
 
@@ -82,3 +83,19 @@ def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, en
     last = read_records(directory / "metrics.jsonl")[-1]
     assert last["finished"] == "interrupted"
     assert (directory / "checkpoints" / f"step_{last['step']:09d}.etude").exists()
+
+
+def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_name, tmp_path, capsys):
+    data, directory = tmp_path / "random.h5", tmp_path / "run"
+    etude.offline.write(data, etude.record("CartPole-v1", 5))
+    given = ["--engine", engine_name, "--steps", "150", "--run-dir", str(directory), "--set.updates", "50"]
+    cadence = ["--evaluate-every", "100", "--evaluate-episodes", "2", "--set.network.widths", "8"]
+    assert cli.main(["train", "bc", "CartPole-v1", "--data", str(data), *given, *cadence]) == 0
+    data.unlink()
+    assert cli.main(["resume", str(directory), "--steps", "250"]) == 0
+    assert cli.main(["evaluate", str(directory), "--episodes", "3"]) == 0
+    assert cli.main(["plot", str(directory), "--output", str(tmp_path / "curve.png")]) == 0
+    steps = [record["step"] for record in read_records(directory / "metrics.jsonl") if "train/actor" in record]
+    assert steps == [50, 100, 150, 200, 250]
+    assert cli.main(["train", "bc", "CartPole-v1"]) == 2
+    assert "give data= (--data)" in capsys.readouterr().err

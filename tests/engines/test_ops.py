@@ -47,6 +47,7 @@ CALLS += [
     ("linear_recurrence", (X, POSITIVE, X[0])),
     ("linear_recurrence", (LONG, 1 - 0.1 * np.abs(LONG), LONG[0])),
     ("linear_recurrence", (X[:1], POSITIVE[:1], X[0])),
+    ("scan", (lambda y, x, decay: x + decay * y, X[0], [X, 0.1 * X])),
     ("matmul", (X, W)),
     ("matmul", (X, STACKED)),
     ("matmul", (np.stack([X, -X]), STACKED)),

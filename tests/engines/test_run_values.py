@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from run_probes import Forever, Sides
 
-from etude import DQNConfig, Mlp, PPOConfig, Run, SACConfig
+from etude import DQNConfig, Mlp, PPOConfig, R2D2Config, Recurrent, Run, SACConfig
 from etude.events import Learned
 
 GAMMA = 0.8
@@ -17,6 +17,14 @@ OFTEN = {"learn_every": 100, "updates": 100}
 CONFIGS = {
     "dqn": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5),
     "dqn-3-step": DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5, n_step=3),
+    "r2d2": R2D2Config(
+        **OFF_POLICY | OFTEN | {"network": Recurrent(Mlp((8,)), 8), "updates": 40},
+        target_every=10,
+        epsilon=0.5,
+        n_step=3,
+        sequence_length=4,
+        burn_in=1,
+    ),
     "sac": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False),
     "sac-3-step": SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=1e-3, learn_temperature=False, n_step=3),
     "ppo": PPOConfig(network=Mlp((16,), "tanh"), gamma=GAMMA, learning_rate=1e-2, rollout=50, minibatch=100, epochs=10),

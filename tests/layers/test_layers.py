@@ -17,7 +17,8 @@ FLOORS = {
     2: "networks explore replay adapt offline",
     3: "agent config engines algorithms presets several independent",
     4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles",
+    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
+    "recording recorded",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -44,8 +45,10 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "cadence"),
     ("run", "collection"),
     ("run", "loop"),
+    ("run", "recorded"),
+    ("recorded", "assembly"),
+    ("recorded", "learner"),
     ("loop", "learner"),
-    ("loop", "collection"),
     ("loop", "cadence"),
     ("run", "audience"),
     ("run_directory", "checkpoint"),

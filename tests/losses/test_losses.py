@@ -113,6 +113,22 @@ def test_one_step_returns_and_returns_of_more_steps_than_there_are():
     )
 
 
+def test_n_step_returns_of_runs_do_not_go_beyond_where_a_run_stops():
+    reward, discount, _, following = trajectories(3)
+    follows = (np.random.default_rng(4).random(reward.shape) < 0.7).astype(np.float32)
+    found = returns.n_step_returns_of_runs(reward, discount, following, follows, 4)
+    for t, column in np.ndindex(reward.shape):
+        end = t
+        while end < min(t + 4, len(reward)) - 1 and follows[end, column]:
+            end += 1
+        expected = following[end, column]
+        for i in range(end, t - 1, -1):
+            expected = reward[i, column] + discount[i, column] * expected
+        assert found[t, column] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    whole = returns.n_step_returns_of_runs(reward, discount, following, np.ones_like(follows), 4)
+    np.testing.assert_allclose(whole, returns.n_step_returns(reward, discount, following, 4), rtol=1e-5, atol=1e-5)
+
+
 def test_n_step_returns_follow_their_definition():
     reward, discount, _, following = trajectories(2)
     found = returns.n_step_returns(reward, discount, following, 4)

@@ -7,7 +7,7 @@ import pytest
 
 from etude import presets
 from etude.algorithms import find
-from etude.config import OnPolicyConfig
+from etude.config import OfflineConfig, OnPolicyConfig
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
 IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]
@@ -37,6 +37,8 @@ def test_cadences_divide_the_run_and_the_rollout(algorithm, env, preset):
     config = find(algorithm)[1](**preset.config)
     if isinstance(config, OnPolicyConfig):
         assert config.rollout * preset.environments % config.minibatch == 0
+    elif isinstance(config, OfflineConfig):
+        assert preset.environments == 1 and preset.steps % config.updates == 0
     else:
         assert config.learn_every % preset.environments == 0
         assert config.warmup < preset.steps

@@ -105,6 +105,8 @@ class Long(Labelled):
 class Adder:
     """Acts with one weight: preferences are the observation's sum plus that weight."""
 
+    memory = 0
+
     def __init__(self, weight: float = 0.0):
         self.weight = np.float32(weight)
 

@@ -77,6 +77,8 @@ def test_halves_are_acted_for_one_after_the_other(halves, batches):
     class Watched(Adder):
         seen: list[int] = []
 
+        memory = 0
+
         def act(self, observation):
             self.seen.append(len(observation))
             return super().act(observation)

@@ -11,7 +11,7 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Run, assembly, checkpoint
+from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Recurrent, Run, assembly, checkpoint
 from etude.errors import ConfigError
 from etude.events import Collected, Learned, Saved, Warned
 from etude.run import from_state
@@ -41,6 +41,7 @@ def test_over_images_a_convolutional_network_takes_the_place_of_the_default_one(
     assert network_of("dqn") == Conv()
     assert network_of("dqn", DQNConfig(gamma=0.9)) == Conv()
     assert network_of("ppo") == Conv()
+    assert network_of("r2d2") == Recurrent(before=Conv())
 
 
 def test_a_network_that_was_chosen_is_left_as_it_is():

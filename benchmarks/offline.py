@@ -1,0 +1,132 @@
+"""Does learning from recorded data beat the data? Presets, five seeds, 20 episodes of evaluation after the last step.
+
+`python benchmarks/offline_data.py` first. `python benchmarks/offline.py --jobs 2` writes offline.json, cell by cell; a
+cell that is there with the same hyperparameters is not run again. `--only cql/Pendulum` takes what holds the text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+import measure
+from offline_data import path_of
+
+from etude import presets
+from etude.algorithms import find
+from etude.config_json import to_json
+
+EPISODES = 20
+ALGORITHMS = {"CartPole-v1": ("bc", "cql", "iql", "marwil"),
+              "Pendulum-v1": ("bc", "cql", "iql", "marwil", "td3_bc")}  # fmt: skip
+BARS = {"CartPole-v1": 475.0, "Pendulum-v1": -250.0}  # for bc and cql on good data
+ROWS = [
+    f"{algorithm}/{environment}/{kind}"
+    for environment, algorithms in ALGORITHMS.items()
+    for kind, those in (("mediocre", algorithms), ("good", ("bc", "cql")))
+    for algorithm in those
+]
+
+
+def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
+    """One cell, in this process."""
+    import etude
+
+    steps = presets.lookup(algorithm, environment).steps
+    began = time.perf_counter()
+    with etude.Run(
+        algorithm, environment, data=path_of(environment, kind), seed=seed, engine="jax", device="cpu"
+    ) as run:
+        run.train(steps)
+        seconds = time.perf_counter() - began
+        found = run.evaluate(episodes=EPISODES)
+    return {"return": measure.significant(found.mean, 5), "steps": steps, "seconds": round(seconds, 1)}
+
+
+def behaviour() -> dict[str, float]:
+    """The mean return of the episodes in each file."""
+    from etude import offline
+
+    return {
+        f"{environment}/{kind}": measure.significant(offline.read(path_of(environment, kind)).returns.mean(), 5)
+        for environment in ALGORITHMS
+        for kind in ("random", "mediocre", "good")
+    }
+
+
+def config_of(row: str) -> dict:
+    """All hyperparameters of a cell, as plain data."""
+    algorithm, environment, _ = row.split("/")
+    preset = presets.lookup(algorithm, environment)
+    return {"steps": preset.steps, **to_json(find(algorithm)[1](**preset.config))}
+
+
+def summary(cells: dict[str, dict], data: dict[str, float]) -> dict[str, dict]:
+    """Mean, lowest and highest over seeds; what is to be beaten, and whether it is."""
+    found: dict[str, dict] = {}
+    for row in ROWS:
+        returns = [cell["return"] for key, cell in cells.items() if key.rsplit("/", 1)[0] == row]
+        if returns:
+            found[row] = {"mean": measure.significant(statistics.mean(returns)), "lowest": min(returns),
+                          "highest": max(returns), "seeds": len(returns)}  # fmt: skip
+    for row, line in found.items():
+        algorithm, environment, kind = row.split("/")
+        if kind == "good":
+            line["bar"] = BARS[environment]
+        elif algorithm in ("cql", "iql"):
+            line["bar"] = max(data[f"{environment}/{kind}"], found.get(f"bc/{environment}/{kind}", line)["mean"])
+        if "bar" in line:
+            line["reached"] = line["mean"] >= line["bar"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one thread each")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--only", nargs="+", default=[""], help="parts of names such as cql/CartPole-v1/mediocre/3")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell:
+        algorithm, environment, kind, seed = options.cell.split("/")
+        measure.answer(train(algorithm, environment, kind, int(seed)))
+        return
+    held, data = measure.read(__file__), behaviour()
+    configs = {row: config_of(row) for row in ROWS}
+    same = data == held.get("behaviour")
+    cells = {
+        key: cell
+        for key, cell in held.get("cells", {}).items()
+        if same and held["configs"].get(key.rsplit("/", 1)[0]) == configs.get(key.rsplit("/", 1)[0])
+    }
+    wanted = [f"{row}/{seed}" for seed in options.seeds for row in ROWS]
+    wanted = [key for key in wanted if key not in cells and any(part in key for part in options.only)]
+    print(f"{len(wanted)} cells to run", flush=True)
+    pool, limits = ThreadPoolExecutor(options.jobs), dict.fromkeys(measure.LIMITS, "1")
+    futures = {
+        pool.submit(measure.process, measure.script("offline.py", "--cell", key), timeout=3600, **limits): key
+        for key in wanted
+    }
+    try:
+        for future in as_completed(futures):
+            key = futures[future]
+            try:
+                cells[key] = {**future.result(), "versions": measure.versions()}
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(error, flush=True)
+                continue
+            found = summary(cells, data)
+            measure.write(__file__, {"behaviour": data, "configs": configs, "summary": found,
+                                     "cells": dict(sorted(cells.items()))})  # fmt: skip
+            print(f"{key:<40} {cells[key]['return']:>8g}  {cells[key]['seconds']:.0f} s", flush=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    for row, line in summary(cells, data).items():
+        print(f"{row:<36} {line['mean']:>8g}  bar {line.get('bar', '')} {line.get('reached', '')}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Behaviour cloning: the recorded actions, learned like any other labels.
+
+Pomerleau 1991, Efficient training of artificial neural networks for autonomous navigation,
+doi:10.1162/neco.1991.3.1.88.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.heads import make_actor, policy
+from etude.config import OfflineConfig
+from etude.data import Batch
+from etude.losses.offline import action_error, negative_log_likelihood
+from etude.networks import Maker
+from etude.schedules import Linear
+from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class BCConfig(OfflineConfig):
+    """Hyperparameters of behaviour cloning, besides those of every offline algorithm."""
+
+    learning_rate: float | Linear = 1e-3
+    squared_error: bool = False  # Box actions: learn the mean alone, by squared error, and no deviation
+
+
+class BC(Agent):
+    """A policy that does what was done in the data, however good that was."""
+
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.spaces = spaces
+        self.squared = self.config.squared_error and isinstance(spaces.action, Box)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor = make_actor(make, self.config.network, spaces, certain=self.squared)
+
+    def act(self, observation: Tree) -> Any:
+        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        found = self.act(batch.observation)
+        if self.squared:
+            return Losses(actor=Loss(ops.mean(batch.weight * action_error(found.mode(), batch.action))))
+        loss = negative_log_likelihood(found.log_prob(batch.action))
+        return Losses(actor=Loss(ops.mean(batch.weight * loss), policy_entropy=ops.mean(found.entropy())))

@@ -1,0 +1,90 @@
+"""Implicit Q-learning: values of the better actions in the data, without ever asking for one that is not there.
+
+Kostrikov, Nair & Levine 2021, Offline reinforcement learning with implicit Q-learning, arXiv:2110.06169.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.heads import make_actor, policy
+from etude.config import OfflineConfig
+from etude.data import Batch
+from etude.losses.offline import expectile, exponential_weight
+from etude.losses.soft import lowest
+from etude.losses.value import squared, td
+from etude.networks import Maker, Part, lagged
+from etude.schedules import Linear
+from etude.spaces import Box, Discrete, Spaces
+from etude.trees import Tree
+
+LARGEST_WEIGHT = 100.0  # of one recorded action, as in the authors' code
+
+
+@dataclass(frozen=True)
+class IQLConfig(OfflineConfig):
+    """Hyperparameters of IQL, besides those of every offline algorithm."""
+
+    expectile: float = 0.7  # of the values of the actions in the data: 0.5 is their mean, 1 would be their highest
+    beta: float | Linear = 3.0  # how much better actions are preferred: the inverse temperature of the policy
+    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "expectile", "tau")
+        checks.not_negative(self, "beta")
+
+
+class IQL(Agent):
+    """A critic of states that aims for the upper part of what the data's actions are worth, critics of actions that
+    follow it, and a policy that imitates the better actions."""
+
+    actions = (Box, Discrete)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.spaces = spaces
+        network, seen = self.config.network, spaces.observation
+        self.normaliser = make.normaliser(seen, self.config.normalize_observation)
+        self.actor = make_actor(make, network, spaces)
+        self.state_value = make(network, seen, outputs=1)
+        if isinstance(spaces.action, Discrete):
+            self.critic = make(network, seen, outputs=int(spaces.action.n), members=2)
+        else:
+            self.critic = make(network, (seen, spaces.action), outputs=1, members=2)
+        self.critic_lagged = lagged(self.critic, tau="tau")
+
+    def act(self, observation: Tree) -> Any:
+        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+
+    def value(self, observation: Tree) -> Any:
+        return self.state_value(self.normaliser(observation))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        config, observation = self.config, self.normaliser(batch.observation)
+        value = self.value(batch.observation)
+        held = ops.stop_gradient(lowest(self._values(self.critic_lagged, observation, batch.action)))
+        state_value = expectile(held - value, config.expectile)
+
+        q = self._values(self.critic, observation, batch.action)
+        td_error = td(q, batch.reward, batch.discount, self.value(batch.next_observation))
+
+        weight = exponential_weight(held - value, config.beta, LARGEST_WEIGHT)
+        log_prob = self.act(batch.observation).log_prob(batch.action)
+        return Losses(
+            state_value=Loss(ops.mean(batch.weight * state_value), mean_value=ops.mean(value)),
+            critic=Loss(
+                ops.mean(batch.weight * ops.sum(squared(td_error), 0)),
+                td_error=ops.mean(td_error, 0),
+                q_value=ops.mean(q),
+            ),
+            actor=Loss(-ops.mean(batch.weight * weight * log_prob), imitation_weight=ops.mean(weight)),
+        )
+
+    def _values(self, critic: Part, observation: Tree, action: Any) -> Any:
+        """The values of these actions by each of the two critics, [2, B]."""
+        if isinstance(self.spaces.action, Discrete):
+            return ops.sum(critic(observation) * ops.one_hot(action, int(self.spaces.action.n)), -1)
+        return critic((observation, action))[:, :, 0]

@@ -1,0 +1,68 @@
+"""MARWIL: behaviour cloning, weighted by how much better than expected what followed was.
+
+Wang et al. 2018, Exponentially weighted imitation learning for batched historical data, NeurIPS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops
+from etude.agent import Agent, Loss, Losses
+from etude.algorithms.heads import make_actor, policy
+from etude.config import OfflineConfig
+from etude.data import Batch
+from etude.losses.offline import marwil
+from etude.losses.value import squared, td
+from etude.networks import Maker
+from etude.schedules import Linear
+from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class MARWILConfig(OfflineConfig):
+    """Hyperparameters of MARWIL, besides those of every offline algorithm."""
+
+    learning_rate: float | Linear = 1e-3
+    beta: float | Linear = 1.0  # how much advantages count, in units of their typical size; 0: behaviour cloning
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "beta")
+
+
+class MARWIL(Agent):
+    """A policy that imitates the data, the more so where the whole return was above what the critic expected."""
+
+    learns_from = "returns"
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.spaces = spaces
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor = make_actor(make, self.config.network, spaces)
+        self.critic = make(self.config.network, spaces.observation, outputs=1)
+
+    def act(self, observation: Tree) -> Any:
+        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+
+    def value(self, observation: Tree) -> Any:
+        return self.critic(self.normaliser(observation))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        value = self.value(batch.observation)
+        advantage = td(value, batch.reward, batch.discount, self.value(batch.next_observation))
+        typical = ops.sqrt(ops.mean(ops.square(advantage))) + 1e-8
+        found = self.act(batch.observation)
+        actor = marwil(found.log_prob(batch.action), advantage, self.config.beta, typical)
+        return Losses(
+            actor=Loss(ops.mean(batch.weight * actor), policy_entropy=ops.mean(found.entropy())),
+            critic=Loss(
+                ops.mean(batch.weight * squared(advantage)),
+                td_error=advantage,
+                mean_value=ops.mean(value),
+                advantage_size=typical,
+            ),
+        )

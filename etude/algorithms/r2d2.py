@@ -1,0 +1,101 @@
+"""Recurrent deep Q-network, learning from replayed sequences.
+
+Kapturowski et al. 2019, Recurrent experience replay in distributed reinforcement learning (R2D2), ICLR,
+https://openreview.net/forum?id=r1lyTjAqYX. Rescaled values: Pohlen et al. 2018, arXiv:1805.11593.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import checks, ops, trees
+from etude.agent import Agent, Loss, Losses
+from etude.config import SequenceConfig
+from etude.data import Batch
+from etude.losses.recurrent import rescaled, sequence_priority, unscaled
+from etude.losses.returns import n_step_returns_of_runs
+from etude.losses.value import squared
+from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, lagged
+from etude.schedules import Linear
+from etude.spaces import ACTION_MASK, Discrete, Spaces
+from etude.trees import Tree
+
+NEVER = -1e9  # the value of an action that the mask forbids
+
+
+@dataclass(frozen=True)
+class R2D2Config(SequenceConfig):
+    """Hyperparameters of R2D2, besides those of every algorithm that learns from sequences."""
+
+    network: Spec = Recurrent()  # a `Recurrent`
+    learning_rate: float | Linear = 1e-3
+    learn_every: int = 16
+    batch_size: int = 32
+    n_step: int = 5
+    max_gradient_norm: float | None = 40.0
+    priority_exponent: float = 0.9
+    importance_exponent: float | Linear = 0.6
+    priority_mix: float = 0.9  # eta: how far a sequence's priority is its largest error; the rest is its mean error
+    rescale_values: bool = False  # learn values on a scale that draws large ones together, for rewards of any size
+    target_every: int = 400  # gradient steps between two copies into the lagged network
+    epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "epsilon", "priority_mix")
+        checks.counts(self, "target_every")
+
+
+class R2D2(Agent):
+    """Values of every action, of what is observed and of what is remembered of the episode."""
+
+    acts_by = "values"
+    learns_from = "sequences"
+    actions = (Discrete,)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.masked = spaces.masked
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.q = make.recurrent(self.config.network, spaces.observation, outputs=int(spaces.action.n))
+        self.q_lagged = lagged(self.q, every="target_every")
+        self.memory = self.q.memory
+
+    def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
+        q, memory = self.q(self.normaliser(observation), memory)
+        return self._allowed(q, observation), memory
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        mask = batch.extras["mask"]
+        q, chooser = self._values(self.q, batch)
+        _, next_q = self._values(self.q_lagged, batch)
+        best = ops.take_last(next_q, ops.argmax(chooser))
+        target = ops.stop_gradient(self._target(batch, best))
+        chosen = ops.take_last(q, batch.action)
+        error = (target - chosen) * mask
+        counted = ops.sum(mask)
+        loss = ops.sum(ops.expand_dims(batch.weight, -1) * squared(error)) / counted
+        priority = sequence_priority(error, mask, self.config.priority_mix)
+        return Losses(q=Loss(loss, td_error=priority, q_value=ops.sum(mask * chosen) / counted))
+
+    def _values(self, network: RecurrentNetwork, batch: Batch) -> tuple[Any, Any]:
+        """The values of the observations of sequences, and of those that follow, [B, L, n] each. The latter are one
+        step from each memory, so that also the last ones of an episode that was cut short are true."""
+        mask, start = batch.extras["mask"], batch.extras.get("memory")
+        observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
+        q, memories = network.unroll(observation, start, first=ops.zeros_like(mask), trained=mask)
+        flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), following)
+        next_q, _ = network(flat, ops.reshape(memories, (-1, network.memory)))
+        return q, self._allowed(ops.reshape(next_q, q.shape), batch.next_observation)
+
+    def _target(self, batch: Batch, value: Any) -> Any:
+        """Returns over n steps [B, L], fewer where the sequence stops; `value` is that of the next observations."""
+        mask = batch.extras["mask"]
+        value = unscaled(value) if self.config.rescale_values else value
+        follows = ops.concatenate([mask[:, 1:], ops.zeros_like(mask[:, :1])], -1)
+        by_time = [ops.swapaxes(x, 0, 1) for x in (batch.reward, batch.discount, value, follows)]
+        target = ops.swapaxes(n_step_returns_of_runs(*by_time, self.config.n_step), 0, 1)
+        return rescaled(target) if self.config.rescale_values else target
+
+    def _allowed(self, q: Any, observation: Tree) -> Any:
+        return ops.where(observation[ACTION_MASK] > 0, q, NEVER) if self.masked else q

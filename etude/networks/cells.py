@@ -1,0 +1,92 @@
+"""Recurrent cells: from what is fed in and a memory to the next memory. A memory is one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from etude import ops
+from etude.networks.architecture import Parameter
+
+Values = Mapping[str, Any]
+
+
+class Cell(Protocol):
+    """What a step does with a memory [B, memory]."""
+
+    memory: int  # numbers
+    parameters: dict[str, Parameter]
+
+    def project(self, values: Values, x: Any) -> Any:
+        """The part of a step that needs no memory, [B, inputs] -> [B, gates * units]: all times at once."""
+
+    def step(self, values: Values, projected: Any, memory: Any) -> Any:
+        """The next memory [B, memory]."""
+
+    def output(self, memory: Any) -> Any:
+        """What the layers after the cell see of memories [..., memory]: [..., units]."""
+
+
+class Gru:
+    """Gated recurrent unit. Cho et al. 2014, arXiv:1406.1078; the reset gate is applied after the matrix product, as in
+    torch and Keras. Gates in the order reset, update, new.
+
+    inputs: width of what is fed in. initializer: of the input weights; see `Mlp`.
+    """
+
+    def __init__(self, inputs: int, units: int, initializer: str):
+        self.memory = self._units = units
+        self.parameters = _parameters(inputs, units, 3, initializer)
+        self.parameters["cell.memory.bias"] = Parameter((3 * units,), "zeros", units, 1.0)
+
+    def project(self, values: Values, x: Any) -> Any:
+        return ops.affine(x, values["cell.input.weight"], values["cell.input.bias"])
+
+    def step(self, values: Values, projected: Any, memory: Any) -> Any:
+        n = self._units
+        remembered = ops.affine(memory, values["cell.memory.weight"], values["cell.memory.bias"])
+        gates = ops.sigmoid(projected[:, : 2 * n] + remembered[:, : 2 * n])
+        reset, update = gates[:, :n], gates[:, n:]
+        new = ops.tanh(projected[:, 2 * n :] + reset * remembered[:, 2 * n :])
+        return new + update * (memory - new)
+
+    def output(self, memory: Any) -> Any:
+        return memory
+
+
+class Lstm:
+    """Long short-term memory with a forget gate, whose bias starts at 1. Hochreiter & Schmidhuber 1997,
+    doi:10.1162/neco.1997.9.8.1735; Gers et al. 2000, doi:10.1162/089976600300015015; Jozefowicz et al. 2015, PMLR 37.
+
+    Gates in the order input, forget, cell, output; a memory is the output and, after it, the cell. Arguments as of
+    `Gru`.
+    """
+
+    def __init__(self, inputs: int, units: int, initializer: str):
+        self.memory, self._units = 2 * units, units
+        self.parameters = _parameters(inputs, units, 4, initializer)
+        self.parameters["cell.input.bias"] = Parameter((4 * units,), "forget", units, 1.0)
+
+    def project(self, values: Values, x: Any) -> Any:
+        return ops.affine(x, values["cell.input.weight"], values["cell.input.bias"])
+
+    def step(self, values: Values, projected: Any, memory: Any) -> Any:
+        n = self._units
+        gates = projected + ops.matmul(memory[:, :n], values["cell.memory.weight"])
+        kept = ops.sigmoid(gates[:, : 2 * n])
+        cell = kept[:, n:] * memory[:, n:] + kept[:, :n] * ops.tanh(gates[:, 2 * n : 3 * n])
+        return ops.concatenate([ops.sigmoid(gates[:, 3 * n :]) * ops.tanh(cell), cell], -1)
+
+    def output(self, memory: Any) -> Any:
+        return memory[..., : self._units]
+
+
+CELLS: dict[str, type[Gru] | type[Lstm]] = {"gru": Gru, "lstm": Lstm}
+
+
+def _parameters(inputs: int, units: int, gates: int, initializer: str) -> dict[str, Parameter]:
+    return {
+        "cell.input.weight": Parameter((inputs, gates * units), initializer, inputs, 1.0),
+        "cell.input.bias": Parameter((gates * units,), "zeros", inputs, 1.0),
+        "cell.memory.weight": Parameter((units, gates * units), "orthogonal", units, 1.0),
+    }

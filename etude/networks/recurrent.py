@@ -1,0 +1,79 @@
+"""What a `Recurrent` spec means: one step, and the same steps over whole sequences.
+
+Written once over `ops`, as `Architecture`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from etude import ops, trees
+from etude.networks.architecture import Architecture, draw_all
+from etude.networks.cells import CELLS
+from etude.networks.specs import Mlp, Recurrent
+from etude.spaces import Space
+from etude.trees import Tree
+
+
+class RecurrentArchitecture:
+    """A `Recurrent` spec on a space: parameter shapes, a step, and sequences of steps. M is the size of a memory, which
+    is zeros where an episode begins.
+
+    outputs: width of the last layer. gain: factor on its initial weights.
+    """
+
+    def __init__(self, spec: Recurrent, space: Space, outputs: int, gain: float = 1.0):
+        self.spec, before = spec, spec.before
+        self._before = Architecture(before, space, None, prefix="before.")
+        self._cell = CELLS[spec.cell](self._before.outputs, spec.units, before.initializer)
+        after, hidden = Mlp(spec.widths, before.activation, before.initializer), gym_spaces.Box(-1, 1, (spec.units,))
+        self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
+        self.memory: int = self._cell.memory
+        self.parameters = self._before.parameters | self._cell.parameters | self._after.parameters
+
+    def step(self, values: Mapping[str, Any], observation: Tree, memory: Any) -> tuple[Any, Any]:
+        """(outputs [B, outputs], next memory [B, M]) of observations [B, ...] and memories [B, M]."""
+        projected = self._cell.project(values, self._before(values, observation))
+        memory = self._cell.step(values, projected, memory)
+        return self._after(values, self._cell.output(memory)), memory
+
+    def unroll(
+        self, values: Mapping[str, Any], observation: Tree, memory: Any, first: Any, trained: Any = None
+    ) -> tuple[Any, Any]:
+        """(outputs [B, L, outputs], the memory after each step [B, L, M]) of L consecutive steps.
+
+        observation: [B, L, ...]. memory: [B, M] before the first step; None: zeros. first: [B, L], 1 where an episode
+        begins.
+        trained: [B, L], 1 at the steps that are learned from; out of the others, no gradient flows into what came
+        before. None: all are.
+        """
+        length, cell = first.shape[1], self._cell
+        flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
+        projected = cell.project(values, self._before(values, flat))
+        by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
+        if memory is None:
+            memory = ops.zeros_like(by_time[0][:, : self.memory])  # no cell has fewer gates than memory
+        keep = _times(1.0 - first)
+
+        def step(memory: Any, projected: Any, keep: Any, trained: Any = None) -> Any:
+            following = cell.step(values, projected, keep * memory)
+            return following if trained is None else ops.where(trained > 0, following, ops.stop_gradient(following))
+
+        inputs = [by_time, keep] if trained is None else [by_time, keep, _times(trained)]
+        memories = ops.swapaxes(ops.scan(step, memory, inputs), 0, 1)
+        seen = cell.output(memories)
+        outputs = self._after(values, ops.reshape(seen, (-1, seen.shape[-1])))
+        return ops.reshape(outputs, (-1, length, outputs.shape[-1])), memories
+
+    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Initial values by name, float32."""
+        return draw_all(self.parameters, rng)
+
+
+def _times(x: Any) -> Any:
+    """[B, L] -> [L, B, 1]."""
+    return ops.expand_dims(ops.swapaxes(x, 0, 1), -1)

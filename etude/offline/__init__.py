@@ -1,0 +1,7 @@
+"""Recorded data: files of episodes, read into what agents learn from and written from what they did. See `files`."""
+
+from etude.offline.dataset import Dataset, to_steps
+from etude.offline.files import read, write
+from etude.offline.recorder import Recorder
+
+__all__ = ["Dataset", "Recorder", "read", "to_steps", "write"]

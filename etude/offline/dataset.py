@@ -1,0 +1,84 @@
+"""Episodes in memory, and the way from them into a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from etude import trees
+from etude.data import Episode, EpisodeEnd, Steps
+from etude.errors import DataError
+from etude.offline.canonical import canonical_spaces
+from etude.spaces import Spaces
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Episodes as agents see them, and where they are from."""
+
+    episodes: tuple[Episode, ...]
+    source: Spaces  # the environment's own: what its actions are scaled to, and counted from, in files
+    environment: str | None = None  # the id of the environment that was played, where that is known
+    dropped: int = 0  # transitions of a file that were left out, because nobody knows what followed them
+
+    def __len__(self) -> int:
+        """The number of transitions."""
+        return sum(len(episode.reward) for episode in self.episodes)
+
+    @property
+    def spaces(self) -> Spaces:
+        """The canonical ones, of these episodes: Box actions in [-1, 1], everything counted from 0."""
+        return canonical_spaces(self.source)
+
+    @property
+    def returns(self) -> np.ndarray:
+        """[E] the undiscounted return of every episode."""
+        return np.array([episode.reward.sum(dtype=np.float64) for episode in self.episodes])
+
+
+def to_steps(episodes: Sequence[Episode]) -> Steps:
+    """Episodes one after the other, as `Steps` of one environment, for `Ring.add`: every view of a replay then works.
+    (A ring with room for one transition more remembers that the first one begins an episode.)
+
+    An episode that is marked neither terminated nor truncated was still open: it is taken for truncated, since nothing
+    continues it.
+    """
+    if not episodes:
+        raise DataError("There are no episodes to learn from; expected at least one of at least one transition.")
+    names = set(episodes[0].extras)
+    for i, episode in enumerate(episodes):
+        if not len(episode.reward) or set(episode.extras) != names:
+            raise DataError(
+                f"Episode {i} has {len(episode.reward)} transitions and the extras {sorted(episode.extras)}; expected "
+                f"at least one transition, and the extras {sorted(names)} as in the first episode."
+            )
+    lengths = np.array([len(episode.reward) for episode in episodes])
+    last = np.cumsum(lengths) - 1
+    terminated, truncated = np.zeros((lengths.sum(), 1), bool), np.zeros((lengths.sum(), 1), bool)
+    terminated[last, 0] = [episode.terminated for episode in episodes]
+    truncated[last, 0] = [episode.truncated or not episode.terminated for episode in episodes]
+    finals = trees.stack([trees.rows(episode.observation, -1) for episode in episodes])
+    return Steps(
+        observation=_column([trees.rows(episode.observation, slice(0, -1)) for episode in episodes]),
+        action=_column([episode.action for episode in episodes]),
+        reward=_column([np.asarray(episode.reward, np.float32) for episode in episodes]),
+        terminated=terminated,
+        truncated=truncated,
+        next_observation=trees.rows(finals, slice(-1, None)),  # nothing follows: no row is ever joined to it
+        final_observation=finals,
+        final_index=np.stack([last, np.zeros_like(last)], -1),
+        columns=np.zeros(1, np.int64),
+        restarted=np.ones(1, bool),
+        extras={name: _column([episode.extras[name] for episode in episodes]) for name in sorted(names)},
+        episodes=tuple(
+            EpisodeEnd(0, i, len(episode.reward), float(episode.reward.sum()), not episode.terminated)
+            for i, episode in enumerate(episodes)
+        ),
+    )
+
+
+def _column(parts: list) -> trees.Tree:
+    """[L, ...] of every episode, joined: [T, 1, ...]."""
+    return trees.map(lambda leaf: leaf[:, None], trees.concatenate(parts))

@@ -1,0 +1,70 @@
+"""Arrays by name in a Parquet table: one column for each, rows of several numbers as lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.errors import DataError, MissingExtra
+
+
+def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
+    """Write arrays [M, ...]; more than one axis is flattened, and the spaces tell the shape. about: text about the
+    file."""
+    pyarrow, pq = _pyarrow()
+    table = pyarrow.table({name: _to_arrow(pyarrow, values) for name, values in arrays.items()})
+    pq.write_table(table.replace_schema_metadata({"etude": about}), path, compression="zstd")
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
+    """(arrays [M] or [M, n] by name, the text about the file or None). Raises DataError where it is damaged."""
+    pyarrow, pq = _pyarrow()
+    try:
+        table = pq.ParquetFile(path).read()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(
+            f"{path}: it is no Parquet file, or is incomplete ({error}). Record or download it again."
+        ) from None
+    about = (table.schema.metadata or {}).get(b"etude")
+    arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
+    return arrays, None if about is None else about.decode()
+
+
+def _to_arrow(pyarrow: Any, values: np.ndarray) -> Any:
+    flat = pyarrow.array(values.reshape(-1))
+    return flat if values.ndim == 1 else pyarrow.FixedSizeListArray.from_arrays(flat, values[0].size)
+
+
+def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> np.ndarray:
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy()))
+        raise DataError(f"{path}: column {name!r}, row {row}: there is no value. Repair the row.")
+    kinds = pyarrow.types
+    column = column.combine_chunks()
+    rows = len(column)
+    if not (kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)):
+        return column.to_numpy(zero_copy_only=False)
+    lengths = pyarrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
+    if (lengths != lengths[:1]).any():
+        row = int(np.argmax(lengths != lengths[0]))
+        raise DataError(
+            f"{path}: column {name!r}, row {row}: {lengths[row]} numbers, and {lengths[0]} in row 0; expected as many "
+            "in every row."
+        )
+    flat = column.flatten()
+    if flat.null_count:
+        row = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // int(lengths[0])
+        raise DataError(f"{path}: column {name!r}, row {row}: a number is missing. Repair the row.")
+    return flat.to_numpy(zero_copy_only=False).reshape(rows, -1)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtra("Reading and writing Parquet files", "offline") from None
+    return pyarrow, pq

@@ -1,0 +1,43 @@
+"""Presets of the algorithms that learn from recorded data. Their steps are gradient steps.
+
+There is no source for such small tasks: the figures were tried on the data that benchmarks/offline_data.py makes, with
+other seeds than those of benchmarks/offline.json. They are for data like it; better data wants more of `conservatism`,
+and less of `beta`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etude.networks import Mlp
+from etude.presets.preset import Preset
+from etude.schedules import Linear
+
+SOURCE = "tried on seeds 101 and 102 with the data of benchmarks/offline_data.py for {}"
+SMALL: dict[str, Any] = {"network": Mlp((64, 64)), "batch_size": 64}
+
+
+def _preset(env: str, steps: int, **config: Any) -> Preset:
+    return Preset(config={**SMALL, **config}, steps=steps, environments=1, source=SOURCE.format(env))
+
+
+FALLING = Linear(1e-3, 0.0)
+SHORT_SIGHT: dict[str, Any] = {"gamma": 0.97, "tau": 0.05}  # values that a few thousand gradient steps can reach
+
+BC = {
+    "CartPole-v1": _preset("CartPole-v1", 2_000, learning_rate=FALLING),
+    "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=FALLING),
+}
+CQL = {
+    "CartPole-v1": _preset("CartPole-v1", 5_000, learning_rate=Linear(5e-4, 0.0), conservatism=0.1),
+    "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=1e-3, conservatism=10.0, samples=3, **SHORT_SIGHT),
+}
+IQL = {
+    "CartPole-v1": _preset("CartPole-v1", 4_000, learning_rate=1e-3, batch_size=256),
+    "Pendulum-v1": _preset("Pendulum-v1", 4_000, learning_rate=1e-3, batch_size=256),
+}
+MARWIL = {
+    "CartPole-v1": _preset("CartPole-v1", 3_000, learning_rate=FALLING),
+    "Pendulum-v1": _preset("Pendulum-v1", 3_000, learning_rate=FALLING, gamma=0.95),
+}
+TD3_BC = {"Pendulum-v1": _preset("Pendulum-v1", 3_000, learning_rate=1e-3, **SHORT_SIGHT)}
