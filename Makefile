@@ -6,7 +6,7 @@ ENGINES ?= jax tensorflow torch
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 FLOORS_0_TO_2 := $(wildcard etude/cores.py etude/data.py etude/trees.py etude/spaces.py etude/events.py etude/protocols.py \
-  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py etude/checks.py etude/config_json.py etude/progress.py \
+  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py etude/checks.py etude/config_json.py etude/progress.py etude/joint.py \
   etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
 
 .PHONY: help train test engines check bench slow

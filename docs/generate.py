@@ -26,10 +26,11 @@ import cases  # noqa: E402
 import numpy as np  # noqa: E402
 
 from etude import Conv, Mlp, Recurrent  # noqa: E402
-from etude.algorithms import ALGORITHMS, check_spaces  # noqa: E402
+from etude.algorithms import ALGORITHMS, check_spaces, check_team, for_several  # noqa: E402
 from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
-from etude.errors import NetworkError, SpaceError  # noqa: E402
+from etude.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
+from etude.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
 from etude.presets import PRESETS  # noqa: E402
 from etude.report.plots import Series, draw_runs  # noqa: E402
@@ -65,8 +66,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def can_i_use() -> str:
     """The page."""
-    actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in ALGORITHMS]
-    seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in ALGORITHMS]
+    alone = [name for name, (kind, _) in ALGORITHMS.items() if not for_several(kind)]
+    actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in alone]
+    seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in alone]
     tested = [
         [case.name, case.algorithm, _kind(case.spaces.action), _network(case), *("yes" for _ in ENGINES)]
         for case in cases.CASES
@@ -86,6 +88,12 @@ Actions of a Box are a flat vector.
 {table(["", *OBSERVATIONS], seen)}
 Images are uint8 with three dimensions and need a `Conv` network, or one of your own. Dict and Tuple may be nested.
 
+## Several agents
+
+Every algorithm above also learns for [several agents](several-agents.md), each for itself or with shared policies, with
+the observations and actions that it takes for one. These are for several agents only:
+
+{table(["", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
 ## Rollouts
 
 {_rollouts()}
@@ -160,6 +168,28 @@ def _alike(space: Space, other: Space) -> bool:
         return isinstance(other, Dict) and len(split(space)[1]) == len(split(other)[1])
     leaves = [part for _, part in split(other)[0]] if isinstance(other, Dict) else [other]
     return any(_kind(part) == _kind(space) and is_image(part) == is_image(space) for part in leaves)
+
+
+def _several() -> list[list[str]]:
+    """What the algorithms for several agents take, each told by trying."""
+    rows = []
+    for name, (kind, config) in ALGORITHMS.items():
+        if for_several(kind):
+            spaces = [Spaces(VECTOR, ACTIONS[action]) for action in ("Box", "Discrete", "MultiDiscrete")]
+            masked = Spaces(MASKED, Discrete(3))
+            tries = [joined_spaces({"a": own, "b": own}) for own in (*spaces, masked)]
+            tries.append(joined_spaces({"a": masked, "b": masked}, turns=True))
+            verdicts = [_acts(kind(config()), each) for each in tries]
+            rows.append([f"[{name}](algorithms/{name}.md)", *verdicts, _acts(kind(config()), tries[1], "shared")])
+    return rows
+
+
+def _acts(agent: Any, spaces: Spaces, policies: str = "each") -> str:
+    try:
+        check_team(agent.with_policies(policies), spaces)
+    except (SpaceError, ConfigError):
+        return "no"
+    return "yes"
 
 
 def _rollouts() -> str:
@@ -329,6 +359,17 @@ def speed(name: str) -> str:
     return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
 
 
+def several() -> str:
+    """The table of the tasks with several agents."""
+    rows = []
+    for name, found in sorted(read("several").get("summary", {}).items(), key=lambda row: row[0].split("/")[1]):
+        algorithm, task, engine, steps = name.split("/")
+        rows.append([task, algorithm, engine, f"{int(steps):,}", f"{found['mean']:g}", str(found["seeds"])])
+    head = ["task", "algorithm", "engine", "steps", "mean return", "seeds"]
+    about = "The mean return of 100 episodes after the last step, summed over the agents.\n"
+    return table(head, rows) + "\n" + about if rows else NOT_MEASURED
+
+
 def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
     if isinstance(value, dict) and "median" in value:
         spread = f"{value['lowest']:g} to {value['highest']:g}"
@@ -421,7 +462,8 @@ def pages(measured: bool = True) -> dict[Path, str]:
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))
         text = filled(text, "presets", presets(name))
         if measured:
-            text = filled(filled(text, "results", learning(name) + pictures(name)), "offline", offline(name))
+            text = filled(filled(text, "results", learning(name) + pictures(name)), "several", several())
+            text = filled(text, "offline", offline(name))
         found[path] = text
     return found
 

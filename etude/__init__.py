@@ -14,6 +14,8 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
+from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
+from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
@@ -30,16 +32,18 @@ from etude.optimizers import Adam
 from etude.recording import record, replayed
 from etude.run import Run, load
 from etude.schedules import Linear
+from etude.several import Policies
 from etude.solo.agent import RL, RL_pytorch
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MARWIL", "PPO", "QRDQN", "R2D2", "RL",
-    "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig", "BCConfig", "C51Config",
-    "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig",
-    "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MARWILConfig", "Mlp", "OffPolicyConfig",
-    "OfflineConfig", "OnPolicyConfig", "PPOConfig", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
-    "Recurrent", "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig",
-    "TD3Config", "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
+    "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
+    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig",
+    "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig",
+    "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig",
+    "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
+    "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "Reinforce",
+    "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig",
+    "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

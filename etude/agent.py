@@ -103,6 +103,10 @@ class Agent:
         """
         return {}
 
+    def trained_by(self, part: str) -> str:
+        """The name of the loss that trains the part of this name, `attribute` or `attribute.key`."""
+        return part.split(".")[0]
+
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""
         raise NotImplementedError

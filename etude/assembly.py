@@ -13,7 +13,7 @@ import numpy as np
 
 from etude import presets, trees
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, find
+from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, check_team, find
 from etude.config import (
     Config,
     EpisodesConfig,
@@ -32,12 +32,16 @@ from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization
 from etude.errors import ConfigError
+from etude.explore import ByAgent, Greedy
+from etude.independent import Independent
 from etude.judging import JudgingActor, transitions
 from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
     Advantages,
+    AgentAdvantages,
+    AgentSteps,
     Buffer,
     Columns,
     Epochs,
@@ -56,6 +60,7 @@ from etude.replay import (
 )
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.seeding import generator
+from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces, zeros
 
 CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
@@ -96,9 +101,11 @@ class Setup:
             raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
 
 
-def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces) -> tuple[str, Agent]:
+def agent_for(
+    algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces, policies: Any = None
+) -> tuple[str, Agent]:
     """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv` network
-    in the place of the default one."""
+    in the place of the default one. policies: see `several_for`."""
     if isinstance(algorithm, Agent):
         if config is not None:
             raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
@@ -113,9 +120,30 @@ def agent_for(algorithm: str | Agent, environment: Any, config: Any, spaces: Spa
             network = agent.config.network
             images = Conv(dueling=layers_of(network).dueling, noisy=layers_of(network).noisy)
             agent = kind(dataclasses.replace(agent.config, network=with_layers(network, images)))
-    check_spaces(agent, spaces)
+    agent = several_for(agent, spaces, policies)
     _check_config(agent)
     return name, agent
+
+
+def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
+    """The agent itself for one agent, or what acts for several: itself where it can, else one of its kind for each
+    policy. policies: see `Policies`."""
+    if spaces.agents is None:
+        if policies is not None:
+            raise ConfigError("policies= says which policy drives which agent; this environment has one agent.")
+        check_spaces(agent, spaces)
+        return agent
+    if agent.learns_from not in ("transitions", "advantages") or isinstance(agent.config, OfflineConfig):
+        raise ConfigError(
+            f"{type(agent).__name__} learns from {agent.learns_from} of one agent, sequences or recorded data; this "
+            "environment has several. Use an algorithm such as dqn, ppo or mappo."
+        )
+    team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
+    check_team(team, spaces)
+    if isinstance(team, Independent):
+        for policy in team.policies.driven(spaces.agents):
+            check_spaces(agent, team.policy_spaces(spaces, policy))
+    return team
 
 
 def _check_config(agent: Agent) -> None:
@@ -155,6 +183,19 @@ def config_from(described: dict[str, Any]) -> Any:
     return from_json(find(algorithm)[1], described["config"])
 
 
+def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
+    """Which policy drives which agent, as plain data; None where there is one agent."""
+    if not isinstance(agent, TeamAgent) or spaces.agents is None:
+        return None
+    return agent.policies.plain(spaces.agents)
+
+
+def policies_from(described: dict[str, Any]) -> Policies | None:
+    """The policies in a run's description."""
+    plain = described.get("policies")
+    return None if plain is None else Policies(**plain)
+
+
 def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:
     """How many environments are stepped in parallel."""
     if setup.environments is not None:
@@ -162,6 +203,11 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
     usual = 1 if isinstance(agent.config, OffPolicyConfig) else 8
     return max(preset.environments if preset else usual, setup.workers)
+
+
+def best_for(spaces: Spaces) -> Explorer:
+    """What takes the best actions."""
+    return Greedy() if spaces.agents is None else ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
 
 
 def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, explorer: Explorer) -> Rollout:
@@ -241,8 +287,10 @@ Parts = tuple[Ring, Selector, View]
 
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
-    ring = Ring(engine.spaces, config.replay_size, count, {}, folder=folder)
-    return ring, _off_policy_selector(config, ring), transitions(config)
+    ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=_each(engine.spaces), folder=folder)
+    several = engine.spaces.agents is not None
+    view = AgentSteps(config.gamma, config.n_step) if several else transitions(config)
+    return ring, _off_policy_selector(config, ring), view
 
 
 def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
@@ -257,7 +305,8 @@ def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
 
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    view = Advantages(agent.config.gamma, agent.config.lambda_, engine.value)
+    estimate = Advantages if engine.spaces.agents is None else AgentAdvantages
+    view = estimate(agent.config.gamma, agent.config.lambda_, engine.value)
     return _one_rollout(agent.config, engine, count, folder), Epochs(), view
 
 
@@ -266,14 +315,20 @@ def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Pa
 
 
 def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
-    log_prob = {"log_prob": ((), np.dtype(np.float32))}
-    return Ring(engine.spaces, config.rollout * count, count, log_prob, folder=folder)
+    each = _each(engine.spaces)
+    log_prob = {"log_prob": (each, np.dtype(np.float32))}
+    return Ring(engine.spaces, config.rollout * count, count, log_prob, reward_shape=each, folder=folder)
 
 
 def judges(agent: Agent, engine: Engine) -> bool:
     """Whether actors judge what they collect: where the config asks for it, and NumPy can."""
     config = agent.config
     return engine.exportable and isinstance(config, OffPolicyConfig) and config.actor_priorities
+
+
+def _each(spaces: Spaces) -> tuple[int, ...]:
+    """The shape of what there is once for each agent."""
+    return () if spaces.agents is None else (len(spaces.agents),)
 
 
 def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:

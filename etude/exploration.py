@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from etude.agent import Agent
+from etude.agent import ActsBy, Agent
 from etude.config import OfflineConfig
 from etude.config_json import from_json, to_json
 from etude.errors import ConfigError
 from etude.explore import (
     Boltzmann,
     BoltzmannGumbel,
+    ByAgent,
     ByColumn,
     Each,
     EpsilonGreedy,
@@ -22,6 +23,7 @@ from etude.explore import (
 )
 from etude.protocols import Explorer
 from etude.schedules import Linear
+from etude.several import TeamAgent
 from etude.spaces import Box, Spaces
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
@@ -34,17 +36,25 @@ FITTING: dict[str, tuple[type, ...]] = {
 OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
 
 
-def explorer_for(agent: Agent, given: Explorer | None, total: int, count: int) -> Explorer:
+def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
     """What explores in a run of `total` environment steps of `count` environments."""
     if given is not None:
         return stretched(given, total)
+    if isinstance(agent, TeamAgent) and spaces.agents is not None:
+        actions = [own.action for own in spaces.agents.values()]
+        return ByAgent([_described(agent, agent.acts_for(action), total, count) for action in actions], actions)
+    return _described(agent, agent.acts_by, total, count)
+
+
+def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explorer:
+    """What an agent's config describes for what it acts by."""
     config = agent.config
-    if agent.acts_by == "values":
+    if acts_by == "values":
         alpha = vars(config).get("epsilon_exponent", 0.0)  # a config of one's own need not have it
         if alpha:
             return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
         return EpsilonGreedy(config.epsilon, total=total)
-    if agent.acts_by == "actions":
+    if acts_by == "actions":
         return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
     if agent.learns_from == "scores":
         return ByColumn(Greedy())  # what is explored are the weights
@@ -66,6 +76,8 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
         if not isinstance(agent.config, OfflineConfig) or agent.learns_from == "advantages":
             _check_fields(agent)
         return
+    if spaces.agents is not None:
+        raise ConfigError("explorer= is for environments of one agent; several are explored as the config says.")
     for explorer in given.explorers if isinstance(given, Each) else (given,):
         if isinstance(explorer, type):
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")

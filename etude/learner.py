@@ -62,7 +62,8 @@ class Learner:
         """Put steps into the replay."""
         if self.scale is not None:
             ended = steps.terminated | steps.truncated
-            self.scale.update(steps.reward, ended, steps.columns, self.hyper()["gamma"])
+            each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
+            self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
         self.replay.add(steps)
 
     def learn_if_due(self) -> Learned | None:

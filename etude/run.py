@@ -22,7 +22,6 @@ from etude.envs import make_environments
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
-from etude.explore import Greedy
 from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
 from etude.loop import Learning, Loop
@@ -40,6 +39,8 @@ class Run:
     algorithm: a name from `etude list`, or an `Agent`.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
+    policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
+        default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
     data: recorded episodes, for the algorithms that learn from them (bc, cql, iql, marwil, td3_bc): the path of a file,
         a `Dataset` of `etude.offline`, or canonical episodes. All steps of such a run are gradient steps, and `env` is
         only evaluated on.
@@ -55,6 +56,7 @@ class Run:
         env: Any,
         *,
         config: Any = None,
+        policies: Any = None,
         data: Any = None,
         run_dir: RunDirectory | None = None,
         explorer: Explorer | None = None,
@@ -62,7 +64,7 @@ class Run:
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
         spaces = _spaces(env)
-        self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces)
+        self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
         self._data = data_for(data, self.agent, self.setup, env, spaces)
@@ -85,7 +87,7 @@ class Run:
     def _from_environment(self, count: int) -> tuple[Learner, Learning, Collection]:
         agent, engine, setup = self.agent, self.engine, self.setup
         replay = assembly.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
-        make_explorer = functools.partial(exploration.explorer_for, agent, self.explorer, count=count)
+        make_explorer = functools.partial(exploration.explorer_for, agent, engine.spaces, self.explorer, count=count)
         make_rollout = functools.partial(assembly.rollout_for, self.environment, agent, engine, setup)
         learner = Learner(agent, engine, replay, count, setup.seed)
         return learner, learner, Collection(make_explorer, make_rollout, engine.spaces, count, setup.seed)
@@ -148,7 +150,7 @@ class Run:
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
         environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
         try:
-            return evaluate(environments, self.actor(), Greedy(), episodes, seed)
+            return evaluate(environments, self.actor(), assembly.best_for(self.engine.spaces), episodes, seed)
         finally:
             environments.close()
 
@@ -180,6 +182,7 @@ class Run:
             "config": config,
             "functions": functions,
             "explorer": exploration.described(self.explorer),
+            "policies": assembly.plain_policies(self.agent, self.engine.spaces),
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
             "device": self.engine.device,
@@ -271,6 +274,7 @@ def from_state(
         described["algorithm"] if agent is None else agent,
         described["environment"] if env is None else env,
         config=config,
+        policies=assembly.policies_from(described),
         data=Held(described["data"]) if described.get("data") else None,
         run_dir=run_dir,
         **settings,
@@ -284,7 +288,8 @@ def _setup(given: dict[str, Any]) -> Setup:
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise ConfigError(
-            f"Run takes no argument {', '.join(unknown)}; besides config and run_dir it takes {', '.join(names)}."
+            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes "
+            f"{', '.join(names)}."
         )
     return Setup(**given)
 

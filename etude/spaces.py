@@ -20,10 +20,15 @@ ACTION_MASK = "action_mask"
 
 @dataclass(frozen=True)
 class Spaces:
-    """The canonical observation and action spaces of a task."""
+    """The canonical observation and action spaces of a task.
+
+    agents: those of each of several agents, by name; None where there is one. See `joint` for what joins them.
+    """
 
     observation: Any  # a Space: Any, because each kind has attributes of its own
     action: Any
+    agents: dict[str, Spaces] | None = None
+    turns: bool = False  # whether several agents act one after the other
 
     @property
     def masked(self) -> bool:

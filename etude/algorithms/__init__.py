@@ -15,6 +15,8 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
+from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
+from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
@@ -26,6 +28,7 @@ from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.config import OfflineConfig
 from etude.errors import ConfigError, SpaceError
+from etude.several import TeamAgent
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
@@ -38,6 +41,9 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "dqn": (DQN, DQNConfig),
     "es": (ES, ESConfig),
     "impala": (IMPALA, IMPALAConfig),
+    "maddpg": (MADDPG, MADDPGConfig),
+    "mappo": (MAPPO, MAPPOConfig),
+    "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "rainbow": (C51, RainbowConfig),
@@ -65,16 +71,41 @@ def find(name: str) -> tuple[type[Agent], type]:
 
 
 def fitting(action: Space, offline: bool = False) -> list[str]:
-    """The names of the algorithms that can use an action space and learn from an environment, or from recorded data."""
+    """The names of the algorithms for one agent that can use an action space and learn from an environment, or from
+    recorded data."""
     return [
         name
         for name, (agent, config) in ALGORITHMS.items()
-        if isinstance(action, agent.actions) and issubclass(config, OfflineConfig) == offline
+        if isinstance(action, agent.actions) and issubclass(config, OfflineConfig) == offline and not for_several(agent)
     ]
+
+
+def for_several(agent: type[Agent]) -> bool:
+    """Whether an algorithm is for several agents and no other."""
+    return issubclass(agent, TeamAgent)
 
 
 def check_spaces(agent: Agent, spaces: Spaces) -> None:
     """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
+    kind = type(agent)
+    if for_several(kind):
+        others = " or ".join(fitting(spaces.action))
+        raise SpaceError(f"{kind.__name__} is for several agents; this environment has one. Use {others}.")
+    _check_actions(agent, spaces)
+
+
+def check_team(agent: TeamAgent, spaces: Spaces) -> None:
+    """Raise SpaceError, or ConfigError, where an agent cannot act for the several agents of these spaces."""
+    assert spaces.agents is not None
+    for name, own in spaces.agents.items():
+        try:
+            _check_actions(agent, own)
+        except SpaceError as problem:
+            raise SpaceError(f"The agent {name!r}: {problem}") from None
+    agent.check(spaces)
+
+
+def _check_actions(agent: Agent, spaces: Spaces) -> None:
     kind = type(agent)
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
@@ -92,4 +123,4 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "find", "fitting"]
+__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "check_team", "find", "fitting", "for_several"]

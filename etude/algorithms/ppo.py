@@ -85,7 +85,7 @@ class PPO(Agent):
         config, policy = self.config, self.act(batch.observation)
         advantage = batch.extras["advantage"]
         if config.normalize_advantage:
-            advantage = standardise(advantage)
+            advantage = standardise(advantage, batch.weight)
         log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
         ratio = ops.exp(log_ratio)
         divergence = ratio - 1.0 - log_ratio  # its mean, and that of its gradient, are those of KL(acted || now)

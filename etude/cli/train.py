@@ -23,8 +23,9 @@ class Train:
     """Train ALGORITHM on ENV and keep everything about it in a run directory.
 
     ALGORITHM is a name that `etude list` tells. ENV is a Gymnasium id, or `module:callable` or `file.py:callable` that
-    returns an environment. Name them to see the hyperparameters too, with the tuned values for ENV where there are
-    some: `etude train dqn CartPole-v1 --help`.
+    returns an environment; `mpe2:simple_spread_v3` and other modules of PettingZoo have several agents. Name them to
+    see the hyperparameters too, with the tuned values for ENV where there are some: `etude train dqn CartPole-v1
+    --help`.
     """
 
     steps: int = STEPS  # environment steps to take; with --data, gradient steps
@@ -35,6 +36,7 @@ class Train:
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     compiled: bool = False  # torch only: compile the learning step, slower to start and faster then
     envs: int | None = None  # environments stepped in parallel; None: as the preset or the algorithm has it
+    policies: Literal["each", "shared"] | None = None  # of several agents; None: one for each
     workers: int = 0  # processes that collect; 0: this one
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
@@ -102,8 +104,9 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         evaluate_episodes=options.evaluate_episodes,
         save_every=options.save_every or max(1, options.steps // 10),
     )
-    given = {"config": config, "data": options.data, "explorer": options.explorer and explorer(options.explorer)}
-    with Run(algorithm, env, environments=options.envs, **given, **setup) as run:
+    given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
+    given["explorer"] = options.explorer and explorer(options.explorer)
+    with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:

@@ -12,9 +12,9 @@ from etude import ops, seeding
 from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.adam import adam, clip_by_norm
-from etude.engines.structure import Arrays, Structure, loss_noise, parts_of
+from etude.engines.structure import Arrays, Structure, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, told_by
-from etude.networks.network import Maker
+from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
 from etude.spaces import Spaces
 from etude.trees import Tree

@@ -11,10 +11,10 @@ import numpy as np
 from etude import trees
 from etude.agent import Agent
 from etude.data import Batch
-from etude.engines.structure import Structure, parts_of
+from etude.engines.structure import Structure
 from etude.engines.summary import read_losses
 from etude.errors import ConfigError, NetworkError
-from etude.networks.network import Maker, Part
+from etude.networks.network import Maker, Part, parts_of
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces
 from etude.trees import Tree

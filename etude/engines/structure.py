@@ -12,7 +12,7 @@ import numpy as np
 from etude import ops, seeding
 from etude.agent import Agent, Losses
 from etude.errors import ConfigError, NetworkError, NumericalError
-from etude.networks.network import Maker, Normaliser, Part
+from etude.networks.network import Maker, Normaliser, parts_of, put_part
 from etude.protocols import Weights
 from etude.schedules import Linear
 from etude.spaces import Space, Spaces, describe
@@ -48,7 +48,7 @@ class Structure:
         for name, part in self.parts.items():
             trained = tuple(f"{name}.{v}" for v in part.variables if v not in part.frozen)
             if trained:
-                group = name.split(".")[0]
+                group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
         self.following = self._following()
@@ -63,12 +63,7 @@ class Structure:
         """The agent as a function of these variables, with these (traced) scalars in its config."""
         agent = copy.copy(self.agent)
         for name, part in self.parts.items():
-            bound = part.bound({v: values[f"{name}.{v}"] for v in part.variables})
-            attribute, _, key = name.partition(".")
-            if key:
-                setattr(agent, attribute, {**getattr(agent, attribute), key: bound})
-            else:
-                setattr(agent, attribute, bound)
+            put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}))
         if hyper:
             # A shallow copy instead of dataclasses.replace: the config's own checks are for numbers, not for tracers.
             agent.config = copy.copy(agent.config)
@@ -196,7 +191,7 @@ class Structure:
         return tuple(sorted(named | {name for name, value in fields.items() if isinstance(value, float | Linear)}))
 
     def _rate(self, group: str) -> str:
-        own = f"{group}_learning_rate"
+        own = f"{group.rpartition('.')[2]}_learning_rate"
         return own if own in self.hyper else "learning_rate"
 
 
@@ -220,14 +215,3 @@ def check_module(module: Any, two: Any, space: Space, outputs: tuple[int, ...]) 
 def loss_noise(seed: int) -> np.random.Generator:
     """The generator of the noise that losses get, the same on every engine."""
     return seeding.generator(seed, "loss noise")
-
-
-def parts_of(agent: Agent) -> dict[str, Part]:
-    """The parts of a built agent by attribute, or `attribute.key` for a dict of parts."""
-    found: dict[str, Part] = {}
-    for name, value in vars(agent).items():
-        if isinstance(value, Part):
-            found[name] = value
-        elif isinstance(value, dict):
-            found |= {f"{name}.{key}": part for key, part in value.items() if isinstance(part, Part)}
-    return found

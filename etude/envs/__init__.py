@@ -8,6 +8,7 @@ from etude.envs.make import action_space_of, choose_vectorization, make_environm
 from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
+from etude.envs.several import SeveralEnvironment
 from etude.envs.vector import LoopEnvironments
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "LoopEnvironments",
     "NativeEnvironments",
     "OwnUnits",
+    "SeveralEnvironment",
     "Team",
     "action_space_of",
     "check_environment",

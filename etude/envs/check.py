@@ -17,6 +17,8 @@ from etude.envs.make import make_simulator, make_single
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations
 from etude.envs.registry import EnvironmentSpec, Source, resolve
+from etude.envs.rewards import TeamReward
+from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
 from etude.errors import EtudeError
 from etude.spaces import parts
@@ -141,7 +143,8 @@ def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
 
 def _check_rendering(source: Source, env: gym.Env, findings: _Findings) -> None:
     modes = env.metadata.get("render_modes") or []
-    if not modes and type(env.unwrapped).render is not gym.Env.render:
+    own_render = type(env.unwrapped).render not in (gym.Env.render, SeveralEnvironment.render)
+    if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
         findings.add(Found("render_mode", text))
     offscreen = [mode for mode in modes if mode in ("rgb_array", "ansi")]
@@ -245,7 +248,8 @@ def _check_episodes(env: gym.Env, findings: _Findings) -> None:
 def _check_step(result: tuple, env: gym.Env, findings: _Findings) -> None:
     observation, reward, terminated, truncated, info = result
     findings.add(check_observation(observation, env.observation_space))
-    findings.add(check_reward(reward))
+    for number in reward.each.tolist() if isinstance(reward, TeamReward) else [reward]:
+        findings.add(check_reward(number))
     findings.add(check_flag("terminated", terminated))
     findings.add(check_flag("truncated", truncated))
     if not isinstance(info, dict):

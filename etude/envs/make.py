@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -12,6 +11,8 @@ from gymnasium.vector import VectorEnv
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve
+from etude.envs.rewards import TeamRewards
+from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError
 from etude.protocols import Environments
@@ -25,7 +26,9 @@ MANY = 64  # environments from which a simulator beats the loop by far
 def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     """One environment in canonical spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
     source = resolve(env)
-    return AdaptedEnvironment(make_single(source, kwargs), source.name)
+    made = make_single(source, kwargs)
+    rewards = TeamRewards(made.names) if isinstance(made, SeveralEnvironment) else None
+    return AdaptedEnvironment(made, source.name, rewards=rewards)
 
 
 def make_environments(
@@ -38,7 +41,12 @@ def make_environments(
     source = resolve(env)
     if choose_vectorization(env, len(columns), vectorization) == "native":
         return NativeEnvironments(make_simulator(source, len(columns), kwargs), columns, run_seed, source.name)
-    return LoopEnvironments(partial(make_single, source, kwargs), columns, run_seed, source.name)
+    made = [make_single(source, kwargs) for _ in columns]
+    first, factory = made[0], iter(made).__next__
+    if isinstance(first, SeveralEnvironment):
+        rewards = TeamRewards(first.names)
+        return LoopEnvironments(factory, columns, run_seed, source.name, rewards=rewards, spaces=first.spaces)
+    return LoopEnvironments(factory, columns, run_seed, source.name)
 
 
 def choose_vectorization(
@@ -83,10 +91,12 @@ def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) ->
 
 
 def make_single(source: Source, kwargs: dict[str, Any]) -> gym.Env:
-    """One Gymnasium environment, as the user's code or Gymnasium made it."""
+    """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
     env = make_any(source, kwargs)
     if isinstance(env, gym.Env):
         return env
+    if has_several(env):
+        return SeveralEnvironment(env)
     raise ConfigError(f"{source.name} made a {_kind(env)}")
 
 
@@ -105,7 +115,7 @@ def _kind(env: Any) -> str:
     kind = f"{type(env).__module__}.{type(env).__qualname__}"
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         return f"{kind} of the old gym package; subclass gymnasium.Env instead (import gymnasium as gym)."
-    return f"{kind}; expected a gymnasium.Env. Subclass gymnasium.Env and return an instance."
+    return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."
 
 
 def action_space_of(env: EnvironmentSpec) -> Space:

@@ -59,12 +59,27 @@ def _resolve_name(name: str) -> Source:
         return _resolve_id(name)
     where, _, what = name.rpartition(":")
     module = _load_file(where, name) if where.endswith(".py") else _load_module(where, name)
-    if name.count(":") == 1 and what in vars(module):
+    if name.count(":") == 1 and what in vars(module) and not isinstance(vars(module)[what], ModuleType):
         return _resolve_callable(vars(module)[what], name)
+    several = None if where.endswith(".py") else _several(where, what)
+    if several is not None:
+        return _resolve_callable(several, name)
     if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
         near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
         raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
     return _resolve_id(what)
+
+
+def _several(where: str, what: str) -> Callable[..., Any] | None:
+    """What makes the environment of a module of PettingZoo, such as `mpe2:simple_spread_v3`: its agents act at once
+    where it has both kinds. None where there is no such module."""
+    try:
+        found = vars(importlib.import_module(f"{where}.{what}"))
+    except ModuleNotFoundError as problem:
+        if problem.name != f"{where}.{what}":
+            raise  # the module is there; what it imports is not
+        return None
+    return found.get("parallel_env") or found.get("env")
 
 
 def _load_module(where: str, name: str) -> ModuleType:

@@ -19,6 +19,7 @@ from etude.envs.observations import Mismatch
 from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.errors import EnvironmentFault, SpaceError
 from etude.seeding import episode_seed
+from etude.spaces import Spaces
 from etude.trees import Tree
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
@@ -43,10 +44,12 @@ class LoopEnvironments:
         name: str = "environment",
         units: Units = Canonical,
         rewards: Rewards | None = None,
+        spaces: Spaces | None = None,
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
         units: of Box actions, `Canonical` or `OwnUnits`. rewards: what they look like; None for one number each.
+        spaces: as agents see them, where the environment's own do not tell all, as with several agents.
         """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
@@ -67,7 +70,7 @@ class LoopEnvironments:
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
         self._layout = Layout.of(first.observation_space, first.action_space, info, units)
-        self.spaces = self._layout.spaces
+        self.spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
         self._replayed = [self._none] * count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +12,9 @@ from etude import trees
 from etude.data import Choice
 from etude.errors import ConfigError
 from etude.explore.outputs import describe
+from etude.joint import join_actions, joined_actions
 from etude.protocols import Explorer
-from etude.spaces import Box, Discrete, MultiDiscrete, Space
+from etude.spaces import Box, MultiDiscrete, Space
 from etude.spaces import describe as describe_space
 
 
@@ -94,8 +94,8 @@ class _Dealt:
 class ByAgent:
     """One explorer for each of several agents, which act at once. `output` is a tuple of what `act` returns for each.
 
-    The joint action: [N, agents] int64 (MultiDiscrete) where all agents have Discrete actions; theirs one after the
-    other, [N, sum of A], where all have Box ones. Extras [N] of the agents become [N, agents].
+    The joint action is that of `joint`: [N, agents] int64 where all agents have Discrete actions; theirs one after the
+    other, [N, sum of A] float32, where some have Box ones. Extras [N] of the agents become [N, agents].
 
     explorers: one for each agent, or one for all. spaces: the action space of each agent.
     """
@@ -115,11 +115,6 @@ class ByAgent:
             raise ConfigError(
                 f"ByAgent got {len(explorers)} explorers for {len(spaces)} agents. Give one for each agent, or one "
                 "alone for all of them."
-            )
-        if not any(all(isinstance(space, kind) for space in spaces) for kind in (Discrete, Box)):
-            raise ConfigError(
-                f"ByAgent: the agents' actions are {', '.join(map(describe_space, spaces))}; expected Discrete for all "
-                "or Box for all, which one array can hold."
             )
         drawn = [e.draw(np.random.default_rng(0), 1, s) for e, s in zip(explorers, spaces, strict=True)]
         noise, memory = _slices([one.shape[1] for one in drawn]), _slices([e.memory for e in explorers])
@@ -161,27 +156,23 @@ class ByAgent:
 
     def _joined(self, actions: list[np.ndarray]) -> np.ndarray:
         n = len(actions[0])
-        discrete = isinstance(self.spaces[0], Discrete)
         for i, (action, space) in enumerate(zip(actions, self.spaces, strict=True)):
-            shape, kind = (n, *(space.shape or ())), "i" if discrete else "f"
-            if action.shape != shape or action.dtype.kind != kind:
+            shape, kinds = (n, *(space.shape or ())), "f" if isinstance(space, Box) else "iu"
+            if action.shape != shape or action.dtype.kind not in kinds:
                 raise ConfigError(
                     f"ByAgent: {type(self._explorers[i]).__name__} made {action.dtype} actions {list(action.shape)} "
                     f"for agent {i}, whose actions are {describe_space(space)}: expected {list(shape)}. Give that "
                     "agent an explorer for such actions, or a network with as many outputs."
                 )
-        if discrete:
-            return np.stack(actions, 1).astype(np.int64, copy=False)
-        return np.concatenate([action.reshape(n, -1) for action in actions], 1)
+        return join_actions(actions, self.spaces)
 
     def _check_space(self, action_space: Space) -> None:
-        if isinstance(self.spaces[0], Discrete):
-            choices = [int(space.n) for space in self.spaces]  # type: ignore[attr-defined]
-            fits = isinstance(action_space, MultiDiscrete) and action_space.nvec.tolist() == choices
-        else:
-            size = sum(math.prod(space.shape or ()) for space in self.spaces)
-            fits = isinstance(action_space, Box) and action_space.shape == (size,)
-        if not fits:
+        wanted = joined_actions(self.spaces)
+        if type(action_space) is not type(wanted) or (
+            action_space.nvec.tolist() != wanted.nvec.tolist()  # type: ignore[attr-defined]
+            if isinstance(wanted, MultiDiscrete)
+            else action_space.shape != wanted.shape
+        ):
             raise ConfigError(
                 f"ByAgent is for agents with {', '.join(map(describe_space, self.spaces))}; the environment takes "
                 f"{describe_space(action_space)}. Give ByAgent the action spaces of its agents."

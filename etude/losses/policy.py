@@ -63,7 +63,8 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
 def standardise(x: Array, weight: Array | float = 1.0) -> Array:
     """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal.
 
-    weight: how much each counts, with a mean of 1.
+    weight: how far each number counts in mean and deviation, of the shape of x.
     """
-    centred = x - ops.mean(weight * x)
-    return centred / (ops.sqrt(ops.mean(weight * ops.square(centred))) + 1e-8)
+    share = ops.mean(weight)
+    centred = x - ops.mean(weight * x) / share
+    return centred / (ops.sqrt(ops.mean(weight * ops.square(centred)) / share) + 1e-8)

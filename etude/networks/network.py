@@ -250,3 +250,20 @@ def lagged(part: Part, *, tau: str | None = None, every: str | None = None) -> P
     follower.frozen = frozenset(part.variables)
     follower.lag = Lag(part, tau, every)
     return follower
+
+
+def parts_of(holder: Any) -> dict[str, Part]:
+    """The parts that an object holds, by attribute, or `attribute.key` for a dict of parts."""
+    found: dict[str, Part] = {}
+    for name, value in vars(holder).items():
+        if isinstance(value, Part):
+            found[name] = value
+        elif isinstance(value, dict):
+            found |= {f"{name}.{key}": part for key, part in value.items() if isinstance(part, Part)}
+    return found
+
+
+def put_part(holder: Any, name: str, part: Part) -> None:
+    """Give an object a part under a name of `parts_of`; a dict that holds it is not changed but replaced."""
+    attribute, _, key = name.partition(".")
+    setattr(holder, attribute, {**getattr(holder, attribute), key: part} if key else part)

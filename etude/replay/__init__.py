@@ -8,6 +8,7 @@ from etude.replay.rounds import Returns, Rounds
 from etude.replay.scores import Scores
 from etude.replay.selectors import Columns, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
+from etude.replay.several import AgentAdvantages, AgentSteps
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.unrolls import Unrolls
@@ -15,8 +16,8 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "Advantages", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent",
-    "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View",
-    "WholeReturns",
+    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep",
+    "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets",
+    "Uniform", "Unrolls", "View", "WholeReturns",
     "bytes_needed",
 ]  # fmt: skip

@@ -22,8 +22,12 @@ from etude import (
     DQNConfig,
     IMPALAConfig,
     IQLConfig,
+    MADDPGConfig,
+    MAPPOConfig,
     MARWILConfig,
+    MATD3Config,
     Mlp,
+    Policies,
     PPOConfig,
     QRDQNConfig,
     R2D2Config,
@@ -37,8 +41,12 @@ from etude import (
 )
 from etude.agent import Agent
 from etude.algorithms import find
+from etude.assembly import best_for, several_for
 from etude.data import Batch
 from etude.engines.numpy import NumpyEngine
+from etude.exploration import explorer_for
+from etude.joint import joined_spaces
+from etude.protocols import Explorer
 from etude.schedules import Linear, at
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 
@@ -57,9 +65,15 @@ class Case:
     algorithm: str
     spaces: Spaces
     config: Any
+    policies: Any = None
 
     def agent(self) -> Agent:
-        return find(self.algorithm)[0](self.config)
+        agent = find(self.algorithm)[0](self.config)
+        return agent if self.spaces.agents is None else several_for(agent, self.spaces, self.policies)
+
+    def explorers(self) -> tuple[Explorer, Explorer]:
+        """What takes the best actions, and what explores."""
+        return best_for(self.spaces), explorer_for(self.agent(), self.spaces, None, 1, 1)
 
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
@@ -67,12 +81,15 @@ class Case:
         found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
         found |= {"policy_delay": getattr(self.config, "policy_delay", 1)}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
-        found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5, "target_entropy": -2.0}
+        found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5}
         return found | changes
 
 
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
 NARROW = Mlp((16, 16))
+PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
+ARMS = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")})
+UNLIKE = joined_spaces({"arm": Spaces(NESTED, BOX2), "switch": Spaces(MASKED, Discrete(3))})
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -176,6 +193,14 @@ CASES = [
     Case("appo box", "appo", Spaces(VECTOR, BOX2), APPOConfig(network=NARROW, normalize_observation=True)),
     Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
     Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
+    Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
+    Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
+    Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
+    Case("maddpg", "maddpg", UNLIKE, MADDPGConfig(network=NARROW)),
+    Case("maddpg discrete", "maddpg", PAIR, MADDPGConfig(network=NARROW, max_gradient_norm=None)),
+    Case("matd3", "matd3", ARMS, MATD3Config(network=NARROW)),
+    Case("mappo", "mappo", UNLIKE, MAPPOConfig(network=NARROW)),
+    Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
 LENGTH = 6  # of sequences
 
@@ -204,18 +229,22 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
     spaces, agent = case.spaces, case.agent()
-    shape = (k, n, LENGTH) if agent.learns_from in ("sequences", "unrolls") else (k, n)
+    shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from in ("sequences", "unrolls") else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
     following = random_values(spaces.observation, rng, *shape)
     action = random_values(spaces.action, rng, *shape)
     if spaces.masked:
         allowed = np.take_along_axis(observation["action_mask"], action[..., None], -1)[..., 0] == 1
         action = np.where(allowed, action, 0)
+    shape = shape if spaces.agents is None else (k, n, len(spaces.agents))
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    wanted = {"advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}
+    wanted = {"advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}.get(agent.learns_from, ())
     bootstraps = agent.learns_from not in ("advantages", "episodes")
+    if spaces.agents is not None:
+        extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
+        wanted = (*wanted, "active")
     batch = Batch(
         observation=observation,
         action=action,
@@ -224,7 +253,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         next_observation=following if bootstraps else None,
         weight=rng.uniform(0.5, 1.0, shape if agent.learns_from == "unrolls" else (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
-        extras={name: extras[name] for name in wanted.get(agent.learns_from, ())},
+        extras={name: extras[name] for name in wanted},
     )
     if agent.learns_from == "unrolls":
         batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))

@@ -15,6 +15,7 @@ from etude import (
     ESConfig,
     IMPALAConfig,
     Linear,
+    MADDPGConfig,
     Mlp,
     PPOConfig,
     R2D2Config,
@@ -78,6 +79,14 @@ CASES = [
     Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
+    Case(
+        "dqn-in-turns",
+        "pettingzoo.classic:tictactoe_v3",
+        dataclasses.replace(DQN_TINY, n_step=2, priority_exponent=0.6, **NORMALISED),
+        changed={"workers": 2},
+    ),
+    Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, replay_size=200), changed={"workers": 2}),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 

@@ -203,11 +203,6 @@ def test_agents_may_have_an_explorer_for_each_environment():
     [
         (lambda: ByAgent([Greedy()] * 2, [Discrete(2)] * 3), "2 explorers for 3 agents. Give one for each agent"),
         (lambda: ByAgent(Greedy(), []), "0 agents"),
-        (
-            lambda: ByAgent(AsIs(), [Discrete(2), box(1)]),
-            r"Discrete\(2\), Box\(1,\) float32; expected Discrete for all",
-        ),
-        (lambda: ByAgent(AsIs(), [MultiDiscrete([2])]), "expected Discrete for all or Box for all"),
     ],
 )
 def test_agents_that_do_not_fit_are_refused(make, message):
@@ -263,3 +258,11 @@ def test_outputs_that_are_no_actions_are_refused(rng):
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(NumericalError, match="environment 1 of 3"):
             AsIs()(np.array([[0], [bad], [0]], np.float32), noise, 0, NONE)
+
+
+def test_agents_of_several_kinds_act_in_one_array_of_numbers():
+    spaces = [Discrete(3), MultiDiscrete([2, 4]), box(2)]
+    outputs = (np.array([2, 0]), np.array([[1, 3], [0, 2]]), np.array([[0.5, -1.0], [0.25, 0.0]], np.float32))
+    action = ByAgent(AsIs(), spaces)(outputs, np.empty((2, 0)), 0, np.empty((2, 0))).action
+    assert action.dtype == np.float32
+    assert action.tolist() == [[2, 1, 3, 0.5, -1], [0, 0, 2, 0.25, 0]]

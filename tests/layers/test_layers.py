@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {
     0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json progress",
-    1: "ops losses",
+    1: "ops losses joint",
     2: "networks explore replay adapt offline",
-    3: "agent config engines algorithms presets",
+    3: "agent config engines algorithms presets several independent",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
     "exploration judging recording recorded",
@@ -25,9 +25,14 @@ FLOORS = {
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
 ON_ONE_FLOOR = {  # what may import what beside it
     ("losses", "ops"),
+    ("joint", "ops"),
     ("engines", "agent"),
     ("algorithms", "agent"),
     ("algorithms", "config"),
+    ("several", "agent"),
+    ("algorithms", "several"),
+    ("independent", "agent"),
+    ("independent", "several"),
     ("rollout", "envs"),
     ("run", "assembly"),
     ("run", "exploration"),
@@ -45,6 +50,7 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "recorded"),
     ("recorded", "assembly"),
     ("recorded", "learner"),
+    ("recorded", "cycles"),
     ("loop", "learner"),
     ("loop", "cadence"),
     ("run", "audience"),

@@ -1,0 +1,132 @@
+"""Proximal policy optimisation for several agents, with critics that see what all of them see.
+
+Yu et al. 2022, The surprising effectiveness of PPO in cooperative multi-agent games, arXiv:2103.01955.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks, ops
+from etude.agent import Loss, Losses
+from etude.algorithms.policies import Policy
+from etude.config import OnPolicyConfig
+from etude.data import Batch
+from etude.joint import AGENTS, present, split_actions
+from etude.losses.policy import ppo_clip, standardise
+from etude.networks import Maker, Mlp, Spec
+from etude.optimizers import Adam
+from etude.schedules import Linear
+from etude.several import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
+from etude.spaces import Box, Dict, Space, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class MAPPOConfig(OnPolicyConfig):
+    """Hyperparameters of MAPPO, besides those of every on-policy algorithm."""
+
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of each actor, and of each critic
+    epochs: int = 10
+    max_gradient_norm: float | None = 10.0
+    optimizer: Adam = Adam(epsilon=1e-5)
+    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    entropy: float | Linear = 0.01  # what entropy is worth in the loss
+    value_cost: float = 1.0  # weight of the critics' loss
+    normalize_advantage: bool = True  # to mean 0 and deviation 1 over the agents of a policy, in every minibatch
+    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "clip", "value_cost")
+
+
+class MAPPO(TeamAgent):
+    """For each policy an actor on an agent's own observation, and a critic of the observations of all."""
+
+    learns_from = "advantages"
+    actions = Policy.actions
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        assert spaces.agents is not None
+        self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        there = Box(0.0, 1.0, (len(self.agents),), np.float32)
+        everything = Dict({"all": spaces.observation[AGENTS], "there": there})
+        self.heads: dict[str, Policy] = {}
+        for policy, names in self.driven.items():
+            own = self.agents[names[0]]
+            seen = self._space(own.observation, names, self.policies.identity)
+            self.heads[policy] = Policy(Spaces(seen, own.action))
+            parts = self.heads[policy].make(make, self.config.network, self.config.initial_log_std)
+            # A critic that judges several agents is always told which.
+            parts["critic"] = make(self.config.network, self._space(everything, names, True), outputs=1)
+            self.give(policy, {f"model.{name}": part for name, part in parts.items()})
+
+    def act(self, observation: Tree) -> tuple[Any, ...]:
+        seen, found = self.normaliser(observation)[AGENTS], {}
+        for policy, names in self.driven.items():
+            found |= dict(zip(names, unstacked(self._policy(policy, seen), len(names)), strict=True))
+        return tuple(found[name] for name in self.agents)
+
+    def value(self, observation: Tree) -> Any:
+        seen, found = self._everything(observation), {}
+        for policy, names in self.driven.items():
+            found |= dict(zip(names, unstacked(self._value(policy, seen), len(names)), strict=True))
+        return ops.stack([found[name] for name in self.agents], -1)
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        seen, everything = self.normaliser(batch.observation)[AGENTS], self._everything(batch.observation)
+        actions, order, losses = split_actions(self.agents, batch.action), list(self.agents), Losses()
+        for policy, names in self.driven.items():
+            taken = {"observation": None, "next_observation": None, "action": stacked([actions[n] for n in names])}
+            own = stacked_batch(batch, [order.index(name) for name in names], taken)
+            losses[f"{policy}.model"] = self._loss(policy, self._policy(policy, seen), own, everything)
+        return losses
+
+    def _loss(self, name: str, policy: Any, batch: Batch, everything: Tree) -> Loss:
+        """That of PPO, for the agents of one policy."""
+        config, advantage = self.config, batch.extras["advantage"]
+        if config.normalize_advantage:
+            advantage = standardise(advantage, batch.weight)
+        log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
+        ratio = ops.exp(log_ratio)
+        policy_loss = ops.mean(batch.weight * ppo_clip(log_ratio, advantage, config.clip))
+        value_loss = ops.mean(batch.weight * ops.square(self._value(name, everything) - batch.extras["return"]))
+        entropy = ops.mean(batch.weight * policy.entropy())
+        told = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": ops.mean(batch.weight * (ratio - 1.0 - log_ratio)),
+            "clip_fraction": ops.mean(batch.weight * ops.cast(ops.abs(ratio - 1.0) > config.clip, "float32")),
+        }
+        total = policy_loss + config.value_cost * value_loss - config.entropy * entropy
+        return Loss(total, **{f"{name}.{key}": value for key, value in told.items()})
+
+    def _policy(self, policy: str, seen: Tree) -> Any:
+        """The distributions of a policy's agents, stacked."""
+        own = self._stacked([seen[name] for name in self.driven[policy]], self.policies.identity)
+        parts = {name.removeprefix("model."): part for name, part in getattr(self, policy).items()}
+        return self.heads[policy](parts, own, own)
+
+    def _value(self, policy: str, everything: Tree) -> Any:
+        """The values of a policy's agents, stacked."""
+        own = self._stacked([everything] * len(self.driven[policy]), True)
+        return getattr(self, policy)["model.critic"](own)[:, 0]
+
+    def _everything(self, observation: Tree) -> Tree:
+        return {"all": self.normaliser(observation)[AGENTS], "there": present(observation)}
+
+    @staticmethod
+    def _space(space: Space, names: tuple[str, ...], identity: bool) -> Space:
+        return identified_space(space, len(names)) if identity and len(names) > 1 else space
+
+    @staticmethod
+    def _stacked(parts: list[Tree], identity: bool) -> Tree:
+        if identity and len(parts) > 1:
+            parts = [identified(part, i) for i, part in enumerate(parts)]
+        return stacked(parts)

@@ -1,0 +1,257 @@
+"""Several agents in one environment, as one: PettingZoo's parallel environments, and those whose agents take turns.
+
+What is observed and done is laid out as in `joint`. An agent that has ended, or is not there yet, keeps its last
+observation (zeros before the first); its reward is 0 and its action is not read. Names that are no texts become texts.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from etude import joint
+from etude.envs.actions import Actions
+from etude.envs.observations import Observations, flat_mask
+from etude.envs.parallel import ParallelEnvironment
+from etude.envs.rewards import TeamReward
+from etude.errors import SpaceError
+from etude.spaces import ACTION_MASK, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
+
+Named = dict[str, Any]  # by agent
+
+
+class Scene(NamedTuple):
+    """Where the agents are after a reset or a step."""
+
+    acting: tuple[str, ...]  # who acts next
+    observations: Named  # what there is to see anew
+    infos: Named
+    rewards: Named  # of those that earned something
+    ended: dict[str, int]  # who ended with this step: joint.TERMINATED or joint.TRUNCATED
+
+
+class Play(Protocol):
+    """How one kind of environment is reset and stepped."""
+
+    names: tuple[str, ...]
+    turns: bool
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene: ...
+
+    def step(self, actions: Named) -> Scene:
+        """`actions` are those of `acting`."""
+
+
+class AtOnce:
+    """A parallel environment: an agent plays from when there is an observation of it until it ends."""
+
+    turns = False
+
+    def __init__(self, env: ParallelEnvironment):
+        self._env, self._own = env, {str(name): name for name in env.possible_agents}
+        self.names = tuple(self._own)
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene:
+        result = self._env.reset(seed=seed, options=options)
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
+            raise TypeError(f"reset returned {_kind(result)}; expected (observations, infos), dicts by agent")
+        observations, infos = (self._named(part) for part in result)
+        return Scene(tuple(observations), observations, infos, {}, {})
+
+    def step(self, actions: Named) -> Scene:
+        # In the order of possible_agents: environments may count on it.
+        result = self._env.step({own: actions[name] for name, own in self._own.items() if name in actions})
+        if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
+            expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
+            raise TypeError(f"step returned {_kind(result)}; expected {expected}")
+        observations, rewards, terminations, truncations, infos = (self._named(part) for part in result)
+        ended = {}
+        for name in actions:
+            how = _how(_of(terminations, name, "termination"), _of(truncations, name, "truncation"))
+            if how:
+                ended[name] = how
+            else:
+                _of(observations, name, "observation")
+        acting = tuple(name for name in observations if name not in ended)
+        return Scene(acting, observations, infos, {name: _of(rewards, name, "reward") for name in actions}, ended)
+
+    def _named(self, values: dict[Any, Any]) -> Named:
+        return {name: values[own] for name, own in self._own.items() if own in values}
+
+
+class InTurns:
+    """An environment of PettingZoo's agent-environment cycle: one agent acts at a time, and an agent's reward comes at
+    its next turn, for all that happened since its last one."""
+
+    turns = True
+
+    def __init__(self, env: Any):
+        self._env, self._own = env, {str(name): name for name in env.possible_agents}
+        self.names = tuple(self._own)
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene:
+        self._env.reset(seed=seed, options=options)
+        return self._next()
+
+    def step(self, actions: Named) -> Scene:
+        (action,) = actions.values()
+        self._env.step(action)
+        return self._next()
+
+    def _next(self) -> Scene:
+        """Up to the next turn in which something is to be chosen; those that ended leave with what they earned."""
+        env = self._env
+        observations, rewards, ended, acting = {}, {}, {}, ()
+        while env.agents and not acting:
+            own = env.agent_selection
+            name = str(own)
+            _, rewards[name], terminated, truncated, _ = env.last(observe=False)
+            how = _how(terminated, truncated)
+            if how:
+                ended[name], observations[name] = how, env.observe(own)
+                env.step(None)
+            else:
+                acting = (name,)
+        for own in env.agents:
+            observations[str(own)] = env.observe(own)
+        infos = {str(own): env.infos[own] for own in env.agents}
+        return Scene(acting, observations, infos, rewards, ended)
+
+
+class SeveralEnvironment(gym.Env):
+    """Several agents as one Gymnasium environment, but for its reward, which is a TeamReward.
+
+    An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. It
+    is scored by the sum of all rewards. spaces: as agents see them. Raises SpaceError where there is no agent.
+    """
+
+    def __init__(self, env: Any):
+        self.env = env
+        self._play: Play = InTurns(env) if takes_turns(env) else AtOnce(env)
+        self.names = names = tuple(sorted(self._play.names))
+        if not names:
+            raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
+        self.metadata = getattr(env, "metadata", {})
+        self.render_mode = getattr(env, "render_mode", None)
+        own = {str(name): name for name in env.possible_agents}
+        raw = {name: env.observation_space(own[name]) for name in names}
+        self._actions = {name: Actions(env.action_space(own[name])) for name in names}
+        # Spaces do not tell whether there is an action mask in infos: a reset does.
+        infos = self._play.reset(None, None).infos
+        seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
+        self._masks = {name: _mask_of(space) for name, space in seen.items()}
+        self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
+        each = {name: Spaces(Observations(seen[name], {}).space, self._actions[name].space) for name in names}
+        self.spaces = joint.joined_spaces(each, self._play.turns)
+        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
+        self.action_space = self.spaces.action
+        self._seen_spaces, self._seen = seen, {name: _blank(space) for name, space in seen.items()}
+        self._status = np.zeros(len(names), np.int8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        self._status[:] = joint.WAITING
+        self._seen = {name: _blank(space) for name, space in self._seen_spaces.items()}
+        return self._observe(self._play.reset(seed, options)), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step of the agents whose turn it is."""
+        assert self.spaces.agents is not None
+        chosen = joint.split_actions(self.spaces.agents, action)
+        acting = [name for name, status in zip(self.names, self._status, strict=True) if status == joint.ACTING]
+        scene = self._play.step({name: self._own_action(name, chosen[name]) for name in acting})
+        self._status[self._status == joint.ACTING] = joint.WAITING
+        for name, how in scene.ended.items():
+            self._status[self.names.index(name)] = how
+        each = np.array([scene.rewards.get(name, 0.0) for name in self.names], np.float32)
+        over = not scene.acting
+        terminated = over and set(scene.ended.values()) == {joint.TERMINATED}
+        reward = TeamReward(each, float(each.sum(dtype=np.float64)))
+        return self._observe(scene), reward, terminated, over and not terminated, {}
+
+    def render(self) -> Any:
+        """What the environment renders, in the `render_mode` that it was made with."""
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _own_action(self, name: str, action: Any) -> Any:
+        kind = self._actions[name]
+        own = kind.convert(np.reshape(action, (1, *(kind.space.shape or ()))))[0]
+        return int(own) if isinstance(kind.space, Discrete) else own
+
+    def _observe(self, scene: Scene) -> dict[str, Any]:
+        for name, value in scene.observations.items():
+            if name in scene.ended:  # the last one, which the environment must not change
+                value = copy.deepcopy(value)
+            self._seen[name] = self._present(name, value, scene)
+        for name in scene.acting:
+            self._status[self.names.index(name)] = joint.ACTING
+        return {joint.AGENTS: dict(self._seen), joint.STATUS: self._status.copy()}
+
+    def _present(self, name: str, value: Any, scene: Scene) -> Any:
+        """An observation with its mask: also where that is in the infos, and where nothing is to be chosen."""
+        mask = self._masks[name]
+        if mask is None:
+            return value
+        if name in self._in_infos:
+            value = dict(value) if self._in_infos[name] else {"observation": value}
+            value[ACTION_MASK] = scene.infos.get(name, {}).get(ACTION_MASK)
+        if name not in scene.acting:
+            return {**value, ACTION_MASK: np.ones(mask.shape, mask.dtype)}
+        allowed = flat_mask(value[ACTION_MASK])
+        if not allowed.any():
+            raise ValueError(f"the action mask of agent {name!r}, whose turn it is, allows no action at all")
+        return {**value, ACTION_MASK: allowed.astype(mask.dtype)}
+
+
+def takes_turns(env: Any) -> bool:
+    """Whether it is an environment of PettingZoo's agent-environment cycle."""
+    return any(base.__name__ == "AECEnv" for base in type(env).__mro__)
+
+
+def has_several(env: Any) -> bool:
+    """Whether it is one of PettingZoo's, of either kind."""
+    return takes_turns(env) or (isinstance(env, ParallelEnvironment) and not isinstance(env, gym.Env))
+
+
+def _with_mask(space: Space, info: dict[str, Any]) -> Space:
+    """With a key for the action mask where it comes in the info."""
+    if ACTION_MASK not in info or _mask_of(space) is not None:
+        return space
+    mask = MultiBinary(len(flat_mask(info[ACTION_MASK])))
+    return Dict({**(space.spaces if isinstance(space, Dict) else {"observation": space}), ACTION_MASK: mask})
+
+
+def _mask_of(space: Space) -> Any:
+    return space.spaces.get(ACTION_MASK) if isinstance(space, Dict) else None
+
+
+def _blank(space: Space) -> Any:
+    """What an agent sees before it has seen anything."""
+    if isinstance(space, Dict):
+        blank = {key: _blank(part) for key, part in parts(space)}
+        return blank | ({ACTION_MASK: np.ones_like(blank[ACTION_MASK])} if ACTION_MASK in blank else {})
+    if isinstance(space, Discrete | MultiDiscrete):
+        return np.asarray(space.start, space.dtype) + np.zeros(space.shape or (), space.dtype)
+    inner = [_blank(part) for _, part in parts(space)]
+    return tuple(inner) if inner else zeros(space)
+
+
+def _how(terminated: Any, truncated: Any) -> int:
+    """How an agent ended; 0 where it goes on."""
+    return joint.TERMINATED if terminated else joint.TRUNCATED if truncated else 0
+
+
+def _of(values: Named, name: str, what: str) -> Any:
+    if name not in values:
+        raise LookupError(f"there is no {what} for agent {name!r}, which still plays; got those of {sorted(values)}")
+    return values[name]
+
+
+def _kind(value: Any) -> str:
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

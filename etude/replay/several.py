@@ -1,0 +1,214 @@
+"""Views for several agents: each has transitions of its own, from its own action to its own next turn.
+
+Observations, actions and rewards are laid out as in `joint`. Batches have `reward` and `discount` [B, agents] and the
+extra `active` [B, agents] float32: 1 where the agent acted in that row and what followed is known, else 0, which is
+not to be learned from. An agent's reward is the sum of what it earned up to its next turn; gamma counts its own turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude import trees
+from etude.data import Batch
+from etude.errors import ConfigError
+from etude.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
+from etude.replay.reading import Reading
+from etude.replay.ring import Ring
+from etude.replay.views import scaled
+from etude.trees import Tree
+
+
+class AgentSteps:
+    """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
+    rewards."""
+
+    def __init__(self, gamma: float, n: int = 1, reward_scale: float = 1.0):
+        if n < 1:
+            raise ConfigError(f"AgentSteps: n = {n}; expected at least 1 turn.")
+        self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma."""
+        self.gamma = hyper["gamma"]
+
+    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+        """Every row can be asked for."""
+        return rows
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        observation = ring.observation(rows)
+        found = self._walk(ring, rows, observation[STATUS] == ACTING)
+        return Batch(
+            observation=observation,
+            action=ring.actions(rows),
+            reward=scaled(found.reward, self.reward_scale),
+            discount=found.discount,
+            next_observation=_following(ring, rows, found.last),
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows) | {ACTIVE: found.active.astype(np.float32)},
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+    def _walk(self, ring: Ring, rows: np.ndarray, acting: np.ndarray) -> _Found:
+        """On from `rows` [k, n] until every agent that acts there [k, n, agents] has had its turns."""
+        row, last = rows, np.broadcast_to(rows[..., None], acting.shape).copy()
+        reward, discount = np.zeros(acting.shape, np.float32), np.zeros(acting.shape, np.float32)
+        turns, active, open_ = np.zeros(acting.shape, np.int64), np.zeros(acting.shape, bool), acting.copy()
+        while True:
+            earned, kind = ring.outcome(row)
+            reward[open_] += (self.gamma ** turns[open_]).astype(np.float32) * earned[open_]
+            status = ring.following_part(STATUS, row)
+            last[open_] = np.broadcast_to(row[..., None], acting.shape)[open_]
+            turns += open_
+            stop = ((kind != 0) | (ring.until_head(row) == 1))[..., None]
+            acts = status == ACTING
+            # Out of turn there is nothing yet to bootstrap from.
+            turns -= open_ & ~acts & ~_ended(status)
+            resolved = open_ & (_ended(status) | (acts & (stop | (turns == self.n))))
+            active |= resolved
+            discount[resolved] = (self.gamma ** turns[resolved]) * (status[resolved] != TERMINATED)
+            open_ &= ~resolved & ~stop
+            if not open_.any():
+                return _Found(reward, discount, active, last)
+            # Rows that are through stay where they are.
+            row = np.where(open_.any(-1), ring.ahead(row), row)
+
+
+class _Found(NamedTuple):
+    reward: np.ndarray  # [k, n, agents]
+    discount: np.ndarray
+    active: np.ndarray
+    last: np.ndarray  # [k, n, agents] the row that each agent's next observation follows
+
+
+def _ended(status: np.ndarray) -> np.ndarray:
+    return (status == TERMINATED) | (status == TRUNCATED)
+
+
+def _following(ring: Ring, rows: np.ndarray, last: np.ndarray) -> Tree:
+    """What each agent observed after its own last row."""
+    if (last == last[..., :1]).all():
+        return ring.following(last[..., 0])
+    status = np.stack([ring.following_part(STATUS, last[..., i])[..., i] for i in range(last.shape[-1])], -1)
+    seen = {}
+    for i, name in enumerate(sorted(ring.spaces.observation[AGENTS].spaces)):
+        seen[name] = ring.following_part(AGENTS, last[..., i])[name]
+    return {AGENTS: seen, STATUS: status}
+
+
+class AgentAdvantages:
+    """Rows with the extras `advantage`, `value` and `return` [.., agents], by generalised advantage estimation over the
+    turns of each agent. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
+
+    value: `value(observations [M, ...]) -> [M, agents]`; see `views.Advantages`. An agent that waits for its turn when
+    the rollout ends is bootstrapped from what it observes then.
+    """
+
+    def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
+        self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
+        self._basis: tuple = ()
+        self._estimates: dict[str, np.ndarray] = {}
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self.gamma, self.lambda_ = hyper["gamma"], hyper["lambda_"]
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
+        if basis != self._basis:
+            self._estimates, self._basis = self._estimate(ring), basis
+        observation = ring.observation(rows)
+        reward, _ = ring.outcome(rows)
+        return Batch(
+            observation=observation,
+            action=ring.actions(rows),
+            reward=scaled(reward, self.reward_scale),
+            discount=np.full(reward.shape, self.gamma, np.float32),
+            next_observation=None,
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows)
+            | {name: array[rows] for name, array in self._estimates.items()}
+            | {ACTIVE: (observation[STATUS] == ACTING).astype(np.float32)},
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+    def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
+        """Estimates for every flat row of a ring whose columns hold equally many rows."""
+        times, columns = int(ring.filled.max()), ring.environments
+        first = ring.head - ring.filled
+        slots = (first + np.arange(times)[:, None]) % ring.slots
+        rows = slots * columns + np.arange(columns)  # [T, N]
+        kind, reward = ring.kind.take(rows), self.reward_scale * ring.reward[rows].astype(np.float64)
+        acting = ring.observation(rows)[STATUS] == ACTING
+        stops = kind != 0
+        stops[-1] = True
+        values, after = self._values(ring, rows, rows[stops])
+        status = ring.following_part(STATUS, rows)
+        next_value = np.concatenate([values[1:], values[:1]])
+        next_value[stops] = after
+        advantage = _advantages(
+            reward, values, next_value, (acting, status, stops), (self.gamma, self.gamma * self.lambda_)
+        )
+        found = {"advantage": advantage, "value": values * acting, "return": (advantage + values) * acting}
+        return {name: _scatter(ring.rows, rows, estimate) for name, estimate in found.items()}
+
+    def _values(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values [T, N, agents] of these rows, and [E, agents] of what followed the last ones."""
+        # Engines compile for each new number of observations: fill up to one that most rollouts share.
+        room = 1 << (len(last) - 1).bit_length()
+        padded = np.append(last, np.repeat(last[:1], room - len(last)))
+        flat = rows.reshape(-1)
+        observations = trees.concatenate([ring.observation(flat), ring.following(padded)])
+        values = np.asarray(self.value(observations), np.float64)
+        if values.shape != (len(flat) + room, *ring.reward.shape[1:]):
+            raise ConfigError(
+                f"`value` returned shape {values.shape} for {len(flat) + room} observations of several agents; "
+                f"expected {(len(flat) + room, *ring.reward.shape[1:])}, one number for each agent."
+            )
+        return values[: len(flat)].reshape(*rows.shape, -1), values[len(flat) :][: len(last)]
+
+
+def _advantages(
+    reward: np.ndarray,
+    value: np.ndarray,
+    next_value: np.ndarray,
+    flags: tuple[np.ndarray, np.ndarray, np.ndarray],
+    factors: tuple[float, float],
+) -> np.ndarray:
+    """Advantages [T, N, agents], 0 where the agent does not act. flags: who acts [T, N, agents], the status that
+    follows, and where the rows of an episode stop [T, N]. factors: gamma, and gamma * lambda."""
+    acting, status, stops = flags
+    advantage = np.zeros(reward.shape)
+    earned, ahead, carried = (np.zeros(reward.shape[1:]) for _ in range(3))  # since, and at, the agent's next turn
+    for t in reversed(range(len(reward))):
+        ended = _ended(status[t])
+        cut = ended | stops[t][:, None]
+        earned = np.where(cut, 0.0, earned) + reward[t]
+        carried = np.where(cut, 0.0, carried)
+        ahead = np.where(cut, np.where(status[t] == TERMINATED, 0.0, next_value[t]), ahead)
+        found = earned + factors[0] * ahead - value[t] + factors[1] * carried
+        advantage[t] = np.where(acting[t], found, 0.0)
+        earned = np.where(acting[t], 0.0, earned)
+        ahead = np.where(acting[t], value[t], ahead)
+        carried = np.where(acting[t], found, carried)
+    return advantage
+
+
+def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    array = np.zeros((size, values.shape[-1]), np.float32)
+    array[rows] = values
+    return array

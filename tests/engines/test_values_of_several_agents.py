@@ -1,0 +1,133 @@
+"""Runs with several agents in environments whose values are known."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
+from etude.envs import make_environments
+from etude.joint import ACTING
+from etude.replay import Ring
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
+from several_worlds import Coming, Counting, Meeting, Mixed  # noqa: E402
+
+GAMMA = 0.8
+OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
+OFTEN = {"learn_every": 100, "updates": 100}
+DQN = DQNConfig(**OFF_POLICY, **OFTEN, target_every=20, epsilon=0.5)
+SAC = SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=0.03, learn_temperature=False)
+PPO = PPOConfig(  # one-step values: longer returns of states that look alike are others
+    network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, epochs=10
+)
+MAPPO = MAPPOConfig(
+    network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, entropy=0.0
+)
+CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
+CONFIGS = {
+    "dqn": DQN,
+    "ppo": PPO,
+    "mappo": MAPPO,
+    "sac": SAC,
+    "maddpg": MADDPGConfig(**CENTRAL),
+    "matd3": MATD3Config(**CENTRAL),
+}
+
+
+def trained(algorithm, env, engine_name, steps, policies=None, config=None):
+    config = config or CONFIGS[algorithm]
+    with Run(algorithm, env, config=config, policies=policies, engine=engine_name, environments=4, seed=1) as run:
+        run.train(steps)
+        return run
+
+
+def found_values(run, env):
+    """What each agent takes an observation to be worth, on average over those on which it acts in one episode."""
+    environments = make_environments(env, np.arange(1), run_seed=0)
+    space, values, acted, final = environments.spaces.action, 0.0, 0.0, {}
+    observation = environments.reset()
+    while not final:
+        acting = observation["status"][0] == ACTING
+        if run.algorithm == "dqn":
+            value = np.array([values.max() for values in run.engine.act(observation)])
+        else:
+            value = run.engine.value(observation)[0]
+        values, acted = values + value * acting, acted + acting
+        observation, _, _, _, final = environments.step(np.zeros((1, *space.shape), space.dtype))
+    return (values / acted).tolist()
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 5_000), ("mappo", 4_000)])
+def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
+    run = trained(algorithm, Coming, engine_name, steps)
+    assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 6_000), ("mappo", 10_000)])
+def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
+    run = trained(algorithm, Counting, engine_name, steps)
+    assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "continuous", "policies", "steps"),
+    [
+        ("dqn", False, "each", 1_500),
+        ("dqn", False, "shared", 1_500),
+        ("ppo", False, Policies("shared", identity=True), 3_000),
+        ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 2_000),
+        ("dqn", False, lambda agent: f"policy_{agent}", 1_500),
+        ("mappo", False, "shared", 3_000),
+        ("maddpg", False, None, 1_200),
+        ("matd3", True, None, 1_500),
+    ],
+)
+def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(
+    algorithm, continuous, policies, steps, engine_name
+):
+    run = trained(algorithm, partial(Meeting, continuous), engine_name, steps, policies)
+    assert run.evaluate(episodes=20).mean > 1.85
+
+
+@pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 6_000), ("maddpg", 1_800)])
+def test_agents_of_different_kinds_learn_together_and_obey_their_masks(algorithm, steps, engine_name):
+    run = trained(algorithm, Mixed, engine_name, steps)  # which refuses what is masked
+    assert run.evaluate(episodes=20).mean > 1.85
+
+
+def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, monkeypatch):
+    def noisy(self, rows):
+        """What is stored of agents that do not act becomes nonsense."""
+        tree = keep(self, rows)
+        gone = tree["status"] != 1
+        for i, name in enumerate(sorted(tree["agents"])):
+            tree["agents"][name][gone[..., i]] = 1e3
+        return tree
+
+    keep = Ring.observation
+    before = trained("dqn", Coming, engine_name, 600)
+    monkeypatch.setattr(Ring, "observation", noisy)
+    after = trained("dqn", Coming, engine_name, 600)
+    for name, value in before.engine.weights().items():
+        np.testing.assert_allclose(value, after.engine.weights()[name], rtol=1e-4, atol=1e-5)
+
+
+def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engine_name):
+    for policies, parts in (("each", {"ann", "bob"}), ("shared", {"shared"})):
+        with Run("dqn", Meeting, config=DQN, policies=policies, engine=engine_name) as run:
+            assert {name.split(".")[0] for name in run.engine.weights()} == parts
+            assert set(run.engine.structure.groups) == {f"{part}.q" for part in parts}
+
+
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_numpy_acts_for_all_agents_as_the_engine_does(algorithm, engine_name):
+    env = partial(Meeting, algorithm in ("sac", "matd3"))
+    with Run(algorithm, env, config=CONFIGS[algorithm], engine=engine_name) as run:
+        side = np.array([[-1.0], [0.5], [1.0]], np.float32)
+        seen = {"agents": {"ann": side, "bob": -side}, "status": np.ones((3, 2), np.int8)}
+        outputs = [trees.leaves(acting.act(seen)) for acting in (run.actor(), run.engine)]
+        for mine, theirs in zip(*outputs, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)

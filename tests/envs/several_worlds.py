@@ -1,0 +1,167 @@
+"""Environments with several agents whose values are known. Duck-typed: PettingZoo's classes are not needed at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from pettingzoo import AECEnv, ParallelEnv
+
+SIGN = Box(-1, 1, (1,), np.float32)
+
+
+class Meeting(ParallelEnv):
+    """One step. Both agents see the same side, -1 or 1, and earn 1 together where both act as it asks, else 0.
+
+    Discrete: the side, counted from 0. Box: the reward falls with the squared distances from 0.5 and -0.5 times the
+    side.
+    """
+
+    metadata = {"name": "meeting"}
+    possible_agents = ["ann", "bob"]
+
+    def __init__(self, continuous=False):
+        self.continuous = continuous
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return Box(-1, 1, (1,), np.float32) if self.continuous else Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.side = 1.0 if np.random.default_rng(seed).random() < 0.5 else -1.0
+        return self._of(np.array([self.side], np.float32)), self._of({})
+
+    def step(self, actions):
+        ann, bob = actions["ann"], actions["bob"]
+        if self.continuous:
+            reward = 1.0 - float((ann[0] - 0.5 * self.side) ** 2 + (bob[0] + 0.5 * self.side) ** 2)
+        else:
+            reward = float(ann == bob == (self.side > 0))
+        self.agents = []
+        return self._of(np.array([self.side], np.float32)), self._of(reward), self._of(True), self._of(False), {}
+
+    def _of(self, value):
+        return dict.fromkeys(self.possible_agents, value)
+
+
+class Coming(ParallelEnv):
+    """Nine steps; nobody sees the time. `early` earns 1 in each of its two steps and terminates; `late` earns 1 until
+    the clock stops the episode; `joins` comes after three steps and earns 2 until then.
+
+    Their values: 1 / (1 - gamma / 2), 1 / (1 - gamma), 2 / (1 - gamma).
+    """
+
+    metadata = {"name": "coming"}
+    possible_agents = ["late", "early", "joins"]
+    values = staticmethod(lambda gamma: [1 / (1 - gamma / 2), 2 / (1 - gamma), 1 / (1 - gamma)])  # by name
+
+    def observation_space(self, agent):
+        return Box(0, 1, (1 if agent == "early" else 2,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(3 if agent == "joins" else 2)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, ["late", "early"]
+        return self._see(self.agents), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        assert sorted(actions) == sorted(self.agents), (actions, self.agents)
+        self.time += 1
+        playing, over = self.agents, self.time == 9
+        rewards = {name: 2.0 if name == "joins" else 1.0 for name in playing}
+        terminated = {name: name == "early" and self.time == 2 for name in playing}
+        self.agents = [] if over else [name for name in playing if not terminated[name]]
+        if self.time == 3:
+            self.agents = [*self.agents, "joins"]
+        seen = self._see({*playing, *self.agents})
+        return seen, rewards, terminated, dict.fromkeys(playing, over), {name: {} for name in seen}
+
+    def _see(self, names):
+        return {name: np.ones(self.observation_space(name).shape, np.float32) for name in names}
+
+
+class Counting(AECEnv):
+    """Two agents take eight turns, one after the other. A turn earns its agent 1 at once, and the other 0.5; so a turn
+    is worth 1.5 up to the next one. The clock stops the episode; nobody sees the time.
+
+    The value of `first` is 1.5 / (1 - gamma); `second` lacks the last 0.5: 1.375 / (1 - gamma).
+    """
+
+    metadata = {"name": "counting"}
+    possible_agents = ["first", "second"]
+    values = staticmethod(lambda gamma: [1.5 / (1 - gamma), 1.375 / (1 - gamma)])
+
+    def observation_space(self, agent):
+        return Box(0, 1, (2,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time, self.agent_selection = list(self.possible_agents), 0, "first"
+        self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self.infos = {name: {} for name in self.agents}
+
+    def observe(self, agent):
+        return np.array([1.0, 0.5], np.float32)
+
+    def step(self, action):
+        name = self.agent_selection
+        if self.truncations[name]:
+            self._was_dead_step(action)
+            return
+        self._cumulative_rewards[name] = 0.0
+        other = "second" if name == "first" else "first"
+        self.rewards = {name: 1.0, other: 0.5}
+        self._accumulate_rewards()
+        self.time += 1
+        if self.time == 8:
+            self.truncations = dict.fromkeys(self.agents, True)
+        self.agent_selection = other
+
+
+class Mixed(ParallelEnv):
+    """One step. `arm` sees a place and earns 1 minus the squared distance of its move from half of it; `switch` sees
+    which of three choices is allowed, by a mask in the infos or in its observation, and earns 1 for it and 0 for
+    others, which it must never take."""
+
+    metadata = {"name": "mixed"}
+    possible_agents = ["switch", "arm"]
+
+    def __init__(self, mask_in_infos=False):
+        self.mask_in_infos = mask_in_infos
+
+    def observation_space(self, agent):
+        if agent == "arm":
+            return SIGN
+        number = Discrete(3, start=1)
+        return number if self.mask_in_infos else Dict({"observation": number, "action_mask": MultiBinary(3)})
+
+    def action_space(self, agent):
+        return Box(-2, 2, (2,), np.float32) if agent == "arm" else Discrete(3, start=5)
+
+    def reset(self, seed=None, options=None):
+        rng = np.random.default_rng(seed)
+        self.agents, self.place, self.allowed = list(self.possible_agents), rng.uniform(-1, 1), int(rng.integers(3))
+        return self._see()
+
+    def step(self, actions):
+        assert actions["switch"] == 5 + self.allowed, actions
+        assert self.action_space("arm").contains(actions["arm"]), actions
+        reward = 1.0 - float(((actions["arm"] - self.place / 2) ** 2).sum())
+        self.agents = []
+        seen, infos = self._see()
+        names = self.possible_agents
+        rewards = {"arm": reward, "switch": 1.0}
+        return seen, rewards, dict.fromkeys(names, True), dict.fromkeys(names, False), infos
+
+    def _see(self):
+        mask = (np.arange(3) == self.allowed).astype(np.int8)
+        arm, number = np.array([self.place], np.float32), 1 + self.allowed
+        if self.mask_in_infos:
+            return {"arm": arm, "switch": number}, {"arm": {}, "switch": {"action_mask": mask}}
+        return {"arm": arm, "switch": {"observation": number, "action_mask": mask}}, {"arm": {}, "switch": {}}
