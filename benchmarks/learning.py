@@ -21,7 +21,7 @@ import numpy as np
 
 from etude import presets
 from etude.algorithms import find
-from etude.config_json import to_json
+from etude.config_json import from_json, to_json
 from etude.events import Collected, Event
 
 CURVES = Path(__file__).parent / "curves"
@@ -139,6 +139,13 @@ def config_of(algorithm: str, environment: str) -> dict:
     return {"environments": preset.environments, **to_json(find(algorithm)[1](**preset.config))}
 
 
+def with_new_fields(algorithm: str, config: dict) -> dict:
+    """A config as it was written, and the fields that are new since then, with their defaults."""
+    fields = {name: value for name, value in config.items() if name not in ("environments", "class")}
+    kind = find(algorithm)[1]
+    return {"environments": config["environments"], **to_json(from_json(kind, {"class": kind.__name__, **fields}))}
+
+
 class Table:
     """The JSON file: cells by name, hyperparameters once for each algorithm and environment."""
 
@@ -151,8 +158,7 @@ class Table:
     def has(self, row: Row, key: str) -> bool:
         name = f"{row.algorithm}/{row.environment}"
         config = config_of(row.algorithm, row.environment)
-        default = to_json(find(row.algorithm)[1]())
-        if {**default, **self.configs.get(name, {})} != {**default, **config}:  # fields that are new have defaults
+        if name not in self.configs or with_new_fields(row.algorithm, self.configs[name]) != config:
             self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{name}/")}
             self.configs[name] = config
         return key in self.cells

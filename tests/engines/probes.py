@@ -118,12 +118,17 @@ class Forever(Probe):
     """A reward of 1 at every step of a world that does not end; a clock stops it after every 5. Wrong where truncation
     is taken for an end: the value would be 1 / (1 - 0.8 gamma), as the observation does not tell the time."""
 
+    def __init__(self, continuous: bool, mistaken: bool = False):
+        super().__init__(continuous)
+        self.mistaken = mistaken  # says that the world ended when the clock did
+
     @staticmethod
     def known(gamma):
         return [([0, 1], 1 / (1 - gamma))]
 
     def outcome(self, action, before):
-        return 1.0, False, self.time == 5
+        over = self.time == 5
+        return 1.0, over and self.mistaken, over and not self.mistaken
 
 
 class Corridor(Probe):
@@ -174,6 +179,37 @@ class Chance(Probe):
 
     def outcome(self, action, before):
         return self.right(action) + self.sign, True, False
+
+
+class Cue(gym.Env):
+    """The first observation shows which of two actions is paid for at the very end, `delay` steps later: 1 for that
+    one, -1 for the other. All that is shown in between is the time that is left, and at last that it has run out. After
+    bsuite's memory length experiment (Osband et al. 2020, arXiv:1908.03568).
+
+    Who remembers gets 1. Whoever acts by the present observation acts alike for both cues, and gets 0 on average.
+    side: the cue; None draws one for each episode.
+    """
+
+    observation_space = gym.spaces.Box(-1, 1, (3,))  # time left, whether it is now, the cue
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, delay: int, side: int | None = None):
+        self.delay, self.side = delay, side
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cue, self.time = int(self.np_random.integers(2)) if self.side is None else self.side, 0
+        return self._observation(), {}
+
+    def step(self, action):
+        over = self.time == self.delay
+        reward = (1.0 if action == self.cue else -1.0) if over else 0.0
+        self.time += 1
+        return self._observation(), reward, over, False, {}
+
+    def _observation(self):
+        shown = 2 * self.cue - 1 if self.time == 0 else 0
+        return np.array([max(0.0, 1 - self.time / self.delay), self.time == self.delay, shown], np.float32)
 
 
 PROBES = (Constant, Seen, Later, Acting, Sides, Forever, Corridor, Short, Chance)

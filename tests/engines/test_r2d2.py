@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import CASES, LENGTH, pick, random_batches
-from run_probes import Cue
+from probes import Cue
 
 from etude import DQNConfig, Linear, Mlp, R2D2Config, Recurrent, Run, trees
 from etude.engines.numpy import NumpyEngine
