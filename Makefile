@@ -17,7 +17,7 @@ help:
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers"
 	@echo "make bench   measure speed and memory"
-	@echo "make slow    the learning table of every algorithm, all seeds (hours)"
+	@echo "make slow    every variant of every test of engines, and the learning table of every algorithm, all seeds (hours)"
 
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
@@ -34,7 +34,7 @@ engines: $(VENV)/.ready-test
 
 engine-%:
 	@log=$$(mktemp); \
-	$(PY) -m pytest tests/engines --engine $* >$$log 2>&1; status=$$?; \
+	$(PY) -m pytest tests/engines --engine $* $(WHOLE) >$$log 2>&1; status=$$?; \
 	echo "== tests/engines on $* =="; cat $$log; rm -f $$log; exit $$status
 
 check: $(VENV)/.ready-test
@@ -48,6 +48,7 @@ bench: $(VENV)/.ready-test
 	$(PY) -m benchmarks $(if $(PEERS),--peers $(PEERS))
 
 slow: $(VENV)/.ready-test
+	@$(MAKE) --no-print-directory engines WHOLE=--whole
 	$(PY) benchmarks/learning.py
 
 $(PY):

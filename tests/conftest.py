@@ -17,6 +17,29 @@ def pytest_addoption(parser):
         help="the engine that tests/engines runs on",
     )
 
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="also what is marked as a variant, on every engine, and what is marked as long",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "variant: of a case that all engines run; torch, which compiles nothing, runs it"
+    )
+    config.addinivalue_line("markers", "long: run with --whole alone, as `make slow` does")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out."""
+    if config.getoption("--whole"):
+        return
+    out = {"long"} if config.getoption("--engine") == "torch" else {"long", "variant"}
+    left = [item for item in items if out & {mark.name for mark in item.iter_markers()}]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
+
 
 @pytest.fixture(scope="session")
 def engine_name(request) -> str:

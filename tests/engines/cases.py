@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from etude import (
     A2CConfig,
@@ -203,6 +204,13 @@ CASES = [
     Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
 LENGTH = 6  # of sequences
+
+
+def every_case() -> Any:
+    """A mark: a test of every case. Those after the first of an algorithm are variants."""
+    first = {case.algorithm: case for case in reversed(CASES)}
+    marked = [pytest.param(c, marks=() if first[c.algorithm] is c else pytest.mark.variant, id=c.name) for c in CASES]
+    return pytest.mark.parametrize("case", marked)
 
 
 def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, Case, acted, random_batches, random_values
+from cases import BOX2, CASES, VECTOR, Case, acted, every_case, random_batches, random_values
 
 from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
@@ -15,8 +15,6 @@ from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def make(case: Case, engine_name: str, seed: int = 0):
@@ -40,7 +38,7 @@ def exploring(output):
     return GaussianNoise(0.5) if isinstance(output, Deterministic) else Sample()
 
 
-@every_case
+@every_case()
 def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = make(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
@@ -59,7 +57,7 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
             assert all(mask[a] for mask, a in zip(observation["action_mask"], action, strict=True))
 
 
-@every_case
+@every_case()
 def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, engine_name):
     engine = make(case, engine_name)
     batches = random_batches(case, 1, 16)
@@ -83,7 +81,7 @@ def _twice(tree):
     return None if tree is None else trees.map(lambda x: np.repeat(x, 2, 0), tree)
 
 
-@every_case
+@every_case()
 def test_nothing_is_compiled_again_on_the_second_call_nor_when_a_hyperparameter_changes(case, engine_name):
     if engine_name == "torch":
         pytest.skip("eager torch compiles nothing")
@@ -170,7 +168,7 @@ def _only(batches, i):
     return Batch(**{name: trees.map(lambda x: x[i : i + 1], value) for name, value in fields.items()})
 
 
-@every_case
+@every_case()
 def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
     engine = make(case, engine_name)
     engine.learn(random_batches(case, 2, 16), case.hyper())
@@ -183,7 +181,7 @@ def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
         assert np.array_equal(value, again.weights()[name]), name
 
 
-@every_case
+@every_case()
 def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
     engine, again = make(case, engine_name), make(case, engine_name, seed=99)
     again.restore(engine.state())
@@ -191,7 +189,7 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
     assert again.learn(batches, case.hyper()).losses == engine.learn(batches, case.hyper()).losses
 
 
-@every_case
+@every_case()
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = make(case, engine_name)
     before = engine.weights()
@@ -202,7 +200,7 @@ def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     assert {engine.structure.agent.trained_by(name) for name in moved} == set(engine.structure.groups)
 
 
-@every_case
+@every_case()
 def test_numpy_acts_as_the_engine_does(case, engine_name):
     engine = make(case, engine_name)
     actor = NumpyEngine(case.agent(), case.spaces)

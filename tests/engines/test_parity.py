@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CASES, pick, random_batches
+from cases import CASES, every_case, pick, random_batches
 
 from etude import engines
 from etude.engines.numpy import NumpyEngine
@@ -24,14 +24,14 @@ def losses_before_and_after(case, engine_name, compiled=False):
     return losses[0], losses[8]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case()
 def test_losses_agree_before_and_after_eight_updates(case, engine_name):
     before, after = losses_before_and_after(case, engine_name)
     assert before == pytest.approx(EXPECTED[case.name]["before"], rel=1e-4, abs=1e-6)
     assert after == pytest.approx(EXPECTED[case.name]["after"], rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@every_case()
 def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     engine = engines.create(engine_name, case.agent(), case.spaces, seed=3)
     reference = NumpyEngine(case.agent(), case.spaces)

@@ -94,7 +94,7 @@ LEARNERS = {
     ),
 }
 WITHOUT_VALUES = ("es", "r2d2")  # ES has no critic; R2D2's values belong to memories: see test_r2d2
-EVERYWHERE = (Forever, Sides)  # the probes that every engine runs; torch, which compiles nothing, runs all
+MARKS = {Sides: (), Forever: pytest.mark.variant}  # the other probes are run with --whole
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
@@ -124,11 +124,11 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     return q.mean(0) if q.ndim == 2 else q
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.__name__)
+@pytest.mark.parametrize(
+    "probe", [pytest.param(probe, marks=MARKS.get(probe, pytest.mark.long), id=probe.__name__) for probe in PROBES]
+)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_values_and_policy_are_found(name, probe, engine_name):
-    if engine_name != "torch" and probe not in EVERYWHERE:
-        pytest.skip("compiling takes longer than learning: torch runs all probes")
     if probe is Corridor and name in NOT_THROUGH_THE_CORRIDOR:
         pytest.skip("explores too little to come to the end of the corridor")
     learner = LEARNERS[name]
@@ -143,6 +143,7 @@ def test_values_and_policy_are_found(name, probe, engine_name):
         assert run.evaluate(episodes=20).mean == pytest.approx(probe.best, abs=0.05)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", ONE_STEP)
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.
