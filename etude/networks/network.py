@@ -187,11 +187,6 @@ class Maker:
         Raises NetworkError where a module of your own returns another shape, ConfigError for a recurrent network.
         """
         joined = _joined(space)
-        if isinstance(spec, Recurrent):
-            raise ConfigError(
-                "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
-                "function that returns a module. Recurrent networks are for algorithms such as r2d2."
-            )
         if members is not None and not isinstance(spec, Mlp):
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
@@ -210,6 +205,11 @@ class Maker:
         return self._module(spec, space, shape)
 
     def _module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+        if isinstance(factory, Recurrent):
+            raise ConfigError(
+                "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
+                "function that returns a module. Recurrent networks are for algorithms such as r2d2."
+            )
         if not callable(factory):
             raise ConfigError(
                 f"network is {factory!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "

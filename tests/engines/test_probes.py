@@ -48,6 +48,12 @@ def on_policy(algorithm: str, config: Any, continuous: bool = False) -> Learner:
 LEARNERS = {
     "dqn": Learner("dqn", etude.DQNConfig(**GREEDY)),
     "dqn, 3 steps": Learner("dqn", etude.DQNConfig(**GREEDY, n_step=3)),
+    "qr_dqn, all parts": Learner(
+        "qr_dqn",
+        etude.QRDQNConfig(
+            **{**GREEDY, "network": Mlp((16,), dueling=True, noisy=0.1), "quantiles": 5, "priority_exponent": 0.6}
+        ),
+    ),
     "dqn, priorities": Learner("dqn", etude.DQNConfig(**GREEDY, priority_exponent=0.6)),
     "c51": Learner("c51", etude.C51Config(**GREEDY, **SUPPORT)),
     "qr_dqn": Learner("qr_dqn", etude.QRDQNConfig(**GREEDY, quantiles=5)),
@@ -93,6 +99,7 @@ LEARNERS = {
         environments=16,
     ),
 }
+SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are those of the policy that explores
 WITHOUT_VALUES = ("es", "r2d2")  # ES has no critic; R2D2's values belong to memories: see test_r2d2
 MARKS = {Sides: (), Forever: pytest.mark.variant}  # the other probes are run with --whole
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
@@ -134,6 +141,8 @@ def test_values_and_policy_are_found(name, probe, engine_name):
     learner = LEARNERS[name]
     if name in WITHOUT_VALUES and probe.best is None:
         pytest.skip("nothing but values is asked for, and it tells none")
+    if name in SEVERAL_STEPS and probe.best is not None:
+        pytest.skip("the values are those of a policy that explores")
     run = trained(learner, engine_name, partial(probe, learner.continuous))
     observation, expected = map(np.float32, zip(*probe.known(GAMMA), strict=True))
     if name not in WITHOUT_VALUES:
