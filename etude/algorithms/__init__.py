@@ -32,30 +32,30 @@ from etude.several import TeamAgent
 from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
-    "apex_dqn": (DQN, ApexDQNConfig),
-    "c51": (C51, C51Config),
     "a2c": (A2C, A2CConfig),
+    "apex_dqn": (DQN, ApexDQNConfig),
     "appo": (APPO, APPOConfig),
+    "bc": (BC, BCConfig),
+    "c51": (C51, C51Config),
+    "cql": (CQL, CQLConfig),
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "es": (ES, ESConfig),
     "impala": (IMPALA, IMPALAConfig),
+    "iql": (IQL, IQLConfig),
     "maddpg": (MADDPG, MADDPGConfig),
     "mappo": (MAPPO, MAPPOConfig),
+    "marwil": (MARWIL, MARWILConfig),
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
-    "rainbow": (C51, RainbowConfig),
     "r2d2": (R2D2, R2D2Config),
+    "rainbow": (C51, RainbowConfig),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
-    "bc": (BC, BCConfig),
-    "cql": (CQL, CQLConfig),
-    "iql": (IQL, IQLConfig),
-    "marwil": (MARWIL, MARWILConfig),
-    "td3_bc": (TD3BC, TD3BCConfig),
     "td3": (TD3, TD3Config),
+    "td3_bc": (TD3BC, TD3BCConfig),
 }
 
 

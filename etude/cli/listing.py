@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parse(List, arguments, "list")
     say("Algorithms, and the actions that they can take. Each observes Box (vectors, images), Discrete, MultiDiscrete,")
     say("MultiBinary, and Dict and Tuple of these.\n")
-    rows([(name, actions(agent), title(agent)) for name, (agent, _) in ALGORITHMS.items()], indent="  ")
+    rows([(name, actions(agent), title(config)) for name, (agent, config) in ALGORITHMS.items()], indent="  ")
     say("\nPresets: environments with tuned hyperparameters, which `etude train` takes by itself\n")
     tuned = [(name, env, preset) for name, presets in PRESETS.items() for env, preset in presets.items()]
     rows([(name, env, f"{preset.steps:,} steps") for name, env, preset in tuned], indent="  ")
@@ -35,6 +35,6 @@ def actions(agent: type[Agent]) -> str:
     return ", ".join(space.__name__ for space in agent.actions)
 
 
-def title(agent: type[Agent]) -> str:
-    """The first line of the file that an algorithm is."""
-    return (sys.modules[agent.__module__].__doc__ or "").split("\n")[0]
+def title(config: type) -> str:
+    """The first line of the file that an algorithm is, or the settings that make it one."""
+    return (sys.modules[config.__module__].__doc__ or "").split("\n")[0]

@@ -20,24 +20,24 @@ from etude.presets.sac import SAC
 from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {
-    "c51": C51,
     "a2c": A2C,
     "appo": APPO,
+    "bc": BC,
+    "c51": C51,
+    "cql": CQL,
     "ddpg": DDPG,
     "discrete_sac": DISCRETE_SAC,
     "dqn": DQN,
     "es": ES,
     "impala": IMPALA,
+    "iql": IQL,
+    "marwil": MARWIL,
     "ppo": PPO,
     "qr_dqn": QR_DQN,
     "rainbow": RAINBOW,
     "reinforce": REINFORCE,
     "sac": SAC,
     "td3": TD3,
-    "bc": BC,
-    "cql": CQL,
-    "iql": IQL,
-    "marwil": MARWIL,
     "td3_bc": TD3_BC,
 }
 
