@@ -48,7 +48,7 @@ _error_function = np.frompyfunc(math.erf, 1, 1)
 
 def _uniform(noise: np.ndarray) -> np.ndarray:
     """Standard normal numbers as numbers that are uniform in [-1, 1]: twice their distribution function, minus 1."""
-    return _error_function(noise * math.sqrt(0.5)).astype(np.float32)
+    return np.asarray(_error_function(noise * math.sqrt(0.5)), np.float32)
 
 
 def normal_numbers(rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
