@@ -34,7 +34,7 @@ def joined_spaces(agents: dict[str, Spaces], turns: bool = False) -> Spaces:
 
 def status_space(agents: int) -> MultiDiscrete:
     """The space of what each agent is about: WAITING, ACTING, TERMINATED or TRUNCATED."""
-    return MultiDiscrete([4] * agents, dtype=np.int8)
+    return MultiDiscrete([4] * agents, dtype=np.int8)  # type: ignore[arg-type]
 
 
 def joined_actions(spaces: Sequence[Space]) -> Any:
@@ -43,10 +43,16 @@ def joined_actions(spaces: Sequence[Space]) -> Any:
         _check(i, space)
     if all(_choices(space) for space in spaces):
         return MultiDiscrete([n for space in spaces for n in _choices(space)])
-    bounds = [(np.full(w, -np.inf), np.full(w, np.inf)) if _choices(s) else (s.low.ravel(), s.high.ravel())
-              for s, w in ((space, width(space)) for space in spaces)]  # fmt: skip
+    bounds = [_bounds(space) for space in spaces]
     low, high = (np.concatenate(ends).astype(np.float32) for ends in zip(*bounds, strict=True))
     return Box(low, high, dtype=np.float32)
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest numbers [width] of an action; choices have none."""
+    if _choices(space):
+        return np.full(width(space), -np.inf), np.full(width(space), np.inf)
+    return space.low.ravel(), space.high.ravel()
 
 
 def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Learner:
         """So many gradient steps on batches of so many examples."""
         began = time.perf_counter()
         losses, metrics = self._learn(due)
-        self.engine.load(self.engine.structure.agent.after_phase(self.engine.weights, metrics))
+        if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
+            self.engine.load(moved)
         self.progress.updates += due.gradient_steps
         return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
 

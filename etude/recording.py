@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import trees
 from etude.data import Choice
 from etude.envs import action_space_of, make_environments
 from etude.errors import ConfigError
@@ -84,7 +85,7 @@ class RandomActor:
 
     def act(self, observation: Tree) -> Any:
         """A uniform distribution over the actions for [N, ...] observations; for Box actions, what `Uniform` takes."""
-        space, rows = self._spaces.action, len(_first_leaf(observation))
+        space, rows = self._spaces.action, len(trees.leaves(observation)[0])
         if isinstance(space, Box):
             return np.zeros((rows, *space.shape), np.float32)
         sizes = [space.n] if isinstance(space, Discrete) else getattr(space, "nvec", [])
@@ -106,9 +107,3 @@ class Uniform(Memoryless):
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         log_prob = np.full(len(noise), -noise.shape[1] * math.log(2), np.float32)
         return Choice(noise.reshape(output.shape), {"log_prob": log_prob})
-
-
-def _first_leaf(tree: Tree) -> np.ndarray:
-    while not isinstance(tree, np.ndarray):
-        tree = next(iter(tree.values())) if isinstance(tree, dict) else tree[0]
-    return tree

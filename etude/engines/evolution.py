@@ -15,9 +15,9 @@ import numpy as np
 from etude.agent import Agent
 from etude.data import Batch, Update
 from etude.engines.numpy import NumpyEngine
-from etude.engines.structure import Structure, parts_of
+from etude.engines.structure import Structure
 from etude.errors import ConfigError, NetworkError
-from etude.networks.network import Network, NetworkForEach
+from etude.networks.network import Network, NetworkForEach, parts_of, put_part
 from etude.protocols import Engine, Weights
 from etude.seeding import generator
 from etude.spaces import Spaces
@@ -67,11 +67,7 @@ class PerturbedActor:
         agent = structure.bind({**values, **own})
         for name, part in parts_of(agent).items():
             if isinstance(part, Network):
-                attribute, _, key = name.partition(".")
-                if key:
-                    getattr(agent, attribute)[key] = NetworkForEach(part)
-                else:
-                    setattr(agent, attribute, NetworkForEach(part))
+                put_part(agent, name, NetworkForEach(part))
         return agent
 
     def _vector(self, column: int) -> np.ndarray:

@@ -96,14 +96,13 @@ class FunctionalEngine:
         scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
         inputs = self.backend.put(({key: a for key, a in arrays.items() if a is not None}, noise, scalars))
         self._state, summary, td_error = self._learn(self._state, *inputs)
-        losses, metrics = (dict.fromkeys(names, 0.0) for names in self._names)
-        numbers = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        losses, metrics = self._names
+        told = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
         due = self.structure.times_due(self._done, k, hyper)
-        told = {
-            name: x * k / due if name in self._rare else x
-            for name, x in numbers.items()
-            if due or name not in self._rare
-        }
+        for name in self._rare & told.keys():
+            mean = told.pop(name)
+            if due:  # the mean over the gradient steps at which it was told
+                told[name] = mean * k / due
         self._done += k
         update = Update(
             {name: told[name] for name in losses if name in told},
