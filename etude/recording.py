@@ -14,16 +14,16 @@ from etude.envs import action_space_of, make_environments
 from etude.errors import ConfigError
 from etude.explore import Greedy, Sample
 from etude.explore.memoryless import Memoryless
-from etude.losses.distributions import Bernoullis, Categorical, MultiCategorical
+from etude.losses.distributions import forbid, of_choices
+from etude.networks.encoding import width
 from etude.offline import Dataset, Recorder
 from etude.offline.columns import Columns, split
 from etude.protocols import Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.rollout import InProcess
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, Spaces
+from etude.spaces import ACTION_MASK, Box, Space, Spaces
 from etude.trees import Tree
 
-FORBIDDEN = -1e9  # the logit of an action that a mask forbids
 TOGETHER = 8  # environments that are played side by side
 
 
@@ -88,13 +88,8 @@ class RandomActor:
         space, rows = self._spaces.action, len(trees.leaves(observation)[0])
         if isinstance(space, Box):
             return np.zeros((rows, *space.shape), np.float32)
-        sizes = [space.n] if isinstance(space, Discrete) else getattr(space, "nvec", [])
-        logits = np.zeros((rows, int(sum(sizes)) or int(space.n)), np.float32)
-        if self._spaces.masked:
-            logits = np.where(observation[ACTION_MASK] > 0, logits, np.float32(FORBIDDEN))
-        if isinstance(space, MultiDiscrete):
-            return MultiCategorical(tuple(np.split(logits, np.cumsum(sizes)[:-1], axis=-1)))
-        return Categorical(logits) if isinstance(space, Discrete) else Bernoullis(logits)
+        logits = np.zeros((rows, width(space)), np.float32)
+        return of_choices(space, forbid(logits, observation[ACTION_MASK]) if self._spaces.masked else logits)
 
 
 @dataclass(frozen=True)

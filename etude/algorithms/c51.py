@@ -11,10 +11,11 @@ from typing import Any
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.dqn import NEVER, DQNConfig
+from etude.algorithms.dqn import DQNConfig
 from etude.data import Batch
 from etude.errors import ConfigError
 from etude.losses.distributional import categorical_q_learning, expected_values
+from etude.losses.distributions import forbid
 from etude.networks import Maker, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -71,7 +72,7 @@ class C51(Agent):
     def _values(self, logits: Any, observation: Tree) -> Any:
         """The expected returns [N, n] of distributions [N, n, atoms], far below all others where masked."""
         values = expected_values(logits, self._support(logits))
-        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if self.masked else values
+        return forbid(values, observation[ACTION_MASK]) if self.masked else values
 
     def _support(self, like: Any) -> Any:
         return ops.linspace(self.config.lowest, self.config.highest, self.config.atoms, like)

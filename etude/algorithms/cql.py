@@ -16,7 +16,7 @@ from etude import checks, ops, trees
 from etude.agent import Agent, Loss, Losses
 from etude.config import OfflineConfig
 from etude.data import Batch
-from etude.losses.distributions import TanhGaussian
+from etude.losses.distributions import TanhGaussian, forbid
 from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import lowest, soft_actor, soft_temperature
 from etude.losses.value import double_q, huber, squared, td
@@ -25,7 +25,6 @@ from etude.spaces import ACTION_MASK, Box, Discrete, Spaces
 from etude.trees import Tree
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
-NEVER = -1e9  # the value of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class OnDQN:
     @staticmethod
     def _values(agent: CQL, critic: Part, observation: Tree) -> Any:
         values = critic(agent.normaliser(observation))
-        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if agent.masked else values
+        return forbid(values, observation[ACTION_MASK]) if agent.masked else values
 
 
 class OnSAC:

@@ -15,14 +15,12 @@ from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
 from etude.config import OffPolicyConfig
 from etude.data import Batch
-from etude.losses.distributions import Categorical
+from etude.losses.distributions import Categorical, forbid
 from etude.losses.soft import lowest, soft_discrete_actor, soft_temperature, soft_value
 from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class DiscreteSAC(Agent):
 
     def act(self, observation: Tree) -> Categorical:
         logits = self.actor(self.normaliser(observation))
-        return Categorical(ops.where(observation[ACTION_MASK] > 0, logits, NEVER) if self.masked else logits)
+        return Categorical(forbid(logits, observation[ACTION_MASK]) if self.masked else logits)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)

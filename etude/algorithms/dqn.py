@@ -13,13 +13,12 @@ from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
 from etude.config import OffPolicyConfig
 from etude.data import Batch
+from etude.losses.distributions import forbid
 from etude.losses.value import double_q, huber, q_learning
 from etude.networks import Maker, lagged
 from etude.schedules import Linear
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the value of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -70,4 +69,4 @@ class DQN(Agent):
 
     def _values(self, network: Any, observation: Tree) -> Any:
         values = network(self.normaliser(observation))
-        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if self.masked else values
+        return forbid(values, observation[ACTION_MASK]) if self.masked else values

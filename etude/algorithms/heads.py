@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses.distributions import Bernoullis, Categorical, Deterministic, Gaussian, MultiCategorical
+from etude.losses.distributions import Deterministic, Gaussian, forbid, of_choices
 from etude.networks import Maker, Part, Spec
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, Spaces
+from etude.networks.encoding import width
+from etude.spaces import ACTION_MASK, Box, Spaces
 from etude.trees import Tree
 
 LOG_STD = (-5.0, 2.0)  # bounds on the log standard deviations of Box actions
-NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 def make_actor(make: Maker, network: Spec, spaces: Spaces, certain: bool = False) -> dict[str, Part]:
     """The parts of a policy: a network, and for Box actions their log standard deviations, whatever is observed.
     certain: without deviations; Box actions are then `Deterministic`."""
-    actor: dict[str, Part] = {"policy": make(network, spaces.observation, outputs=outputs(spaces.action))}
+    actor: dict[str, Part] = {"policy": make(network, spaces.observation, outputs=width(spaces.action))}
     if isinstance(spaces.action, Box) and not certain:
-        actor["log_std"] = make.free(np.zeros(outputs(spaces.action)))
+        actor["log_std"] = make.free(np.zeros(width(spaces.action)))
     return actor
 
 
@@ -37,17 +37,5 @@ def policy(actor: dict[str, Part], spaces: Spaces, normalised: Tree, observation
             return Deterministic(mean)
         return Gaussian(mean, mean * 0.0 + ops.clip(actor["log_std"](), *LOG_STD))
     if spaces.masked:
-        x = ops.where(observation[ACTION_MASK] > 0, x, NEVER)
-    if isinstance(space, Discrete):
-        return Categorical(x)
-    if isinstance(space, MultiDiscrete):
-        ends = np.cumsum(space.nvec).tolist()
-        return MultiCategorical(tuple(x[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
-    return Bernoullis(x)
-
-
-def outputs(space: Space) -> int:
-    """How many numbers a network has to give for a policy over these actions."""
-    if isinstance(space, Discrete):
-        return int(space.n)
-    return int(space.nvec.sum()) if isinstance(space, MultiDiscrete) else int(np.prod(space.shape or ()))
+        x = forbid(x, observation[ACTION_MASK])
+    return of_choices(space, x)

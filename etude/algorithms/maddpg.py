@@ -17,7 +17,7 @@ from etude.config import OffPolicyConfig
 from etude.data import Batch
 from etude.errors import ConfigError, SpaceError
 from etude.joint import ACTIVE, AGENTS, present, split_actions, width
-from etude.losses.distributions import Categorical, Deterministic
+from etude.losses.distributions import FORBIDDEN, Categorical, Deterministic, forbid
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import lowest
@@ -27,8 +27,6 @@ from etude.schedules import Linear
 from etude.several import TeamAgent, average_weights
 from etude.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ class MADDPG(TeamAgent):
             x = self._policy(name, "actor", observation[AGENTS])
             chosen = {**taken, name: self._relaxed(name, x, noise[f"{name}.action"])}
             judged = parts["critic"](self._joined(observation, chosen, here))[0, :, 0]
-            cost = ops.mean(ops.where(x > NEVER / 2, ops.square(x), 0.0 * x), -1)
+            cost = ops.mean(ops.where(x > FORBIDDEN / 2, ops.square(x), 0.0 * x), -1)
             actor = ops.mean(weight * (deterministic_policy_gradient(judged) + self.config.policy_cost * cost))
 
             losses[f"{name}.critic"] = Loss(critic, **{f"{name}.q_value": ops.mean(q)})
@@ -145,7 +143,7 @@ class MADDPG(TeamAgent):
     def _policy(self, name: str, actor: str, seen: Tree) -> Any:
         """What an actor puts out: logits, or actions before tanh."""
         x = getattr(self, name)[actor](seen[name])
-        return ops.where(seen[name][ACTION_MASK] > 0, x, NEVER) if self.agents[name].masked else x
+        return forbid(x, seen[name][ACTION_MASK]) if self.agents[name].masked else x
 
     def _relaxed(self, name: str, x: Any, noise: Any) -> Any:
         """An action as critics see it, with a gradient into the actor."""

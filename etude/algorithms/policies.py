@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from etude import ops
-from etude.losses.distributions import Categorical, Gaussian, MultiCategorical
+from etude.losses.distributions import Gaussian, forbid, of_choices
 from etude.networks import Maker, Spec
+from etude.networks.encoding import width
 from etude.networks.network import Part
 from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the logit of an action that the mask forbids
 
 
 class Policy:
@@ -25,13 +23,7 @@ class Policy:
 
     def __init__(self, spaces: Spaces):
         self.spaces = spaces
-        space = spaces.action
-        if isinstance(space, Discrete):
-            self.outputs = int(space.n)
-        elif isinstance(space, MultiDiscrete):
-            self.outputs = int(space.nvec.sum())
-        else:
-            self.outputs = int(np.prod(space.shape))
+        self.outputs = width(spaces.action)
 
     def make(self, make: Maker, spec: Spec, initial_log_std: float) -> dict[str, Part]:
         """The parts that `__call__` takes: `actor`, and for Box actions `log_std`.
@@ -49,8 +41,5 @@ class Policy:
         if isinstance(self.spaces.action, Box):
             return Gaussian(x, x * 0.0 + parts["log_std"]())
         if self.spaces.masked:
-            x = ops.where(observation[ACTION_MASK] > 0, x, NEVER)
-        if isinstance(self.spaces.action, Discrete):
-            return Categorical(x)
-        ends = np.cumsum(self.spaces.action.nvec).tolist()
-        return MultiCategorical(tuple(x[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+            x = forbid(x, observation[ACTION_MASK])
+        return of_choices(self.spaces.action, x)

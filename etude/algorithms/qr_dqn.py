@@ -11,9 +11,10 @@ from typing import Any
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.dqn import NEVER, DQNConfig
+from etude.algorithms.dqn import DQNConfig
 from etude.data import Batch
 from etude.losses.distributional import of_action, quantile_error, quantile_regression
+from etude.losses.distributions import forbid
 from etude.networks import Maker, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -67,4 +68,4 @@ class QRDQN(Agent):
     def _values(self, quantiles: Any, observation: Tree) -> Any:
         """The expected returns [N, n] of quantiles [N, n, quantiles], far below all others where masked."""
         values = ops.mean(quantiles, -1)
-        return ops.where(observation[ACTION_MASK] > 0, values, NEVER) if self.masked else values
+        return forbid(values, observation[ACTION_MASK]) if self.masked else values

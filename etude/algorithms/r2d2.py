@@ -13,6 +13,7 @@ from etude import checks, ops, trees
 from etude.agent import Agent, Loss, Losses
 from etude.config import SequenceConfig
 from etude.data import Batch
+from etude.losses.distributions import forbid
 from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
@@ -20,8 +21,6 @@ from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, lagged
 from etude.schedules import Linear
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
-
-NEVER = -1e9  # the value of an action that the mask forbids
 
 
 @dataclass(frozen=True)
@@ -98,4 +97,4 @@ class R2D2(Agent):
         return rescaled(target) if self.config.rescale_values else target
 
     def _allowed(self, q: Any, observation: Tree) -> Any:
-        return ops.where(observation[ACTION_MASK] > 0, q, NEVER) if self.masked else q
+        return forbid(q, observation[ACTION_MASK]) if self.masked else q

@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 from etude import ops
 from etude.ops import Array
+from etude.spaces import Discrete, MultiDiscrete, Space
 
+FORBIDDEN = -1e9  # the value or logit of an action that a mask forbids
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
@@ -121,6 +123,21 @@ class Bernoullis(NamedTuple):
     def kl(self, other: Bernoullis) -> Array:
         one = ops.sigmoid(self.logits) * (self.logits - other.logits)
         return ops.sum(one + ops.softplus(other.logits) - ops.softplus(self.logits), -1)
+
+
+def forbid(x: Array, mask: Array) -> Array:
+    """Values or logits [B, n] with FORBIDDEN in the place of those whose mask [B, n] is 0."""
+    return ops.where(mask > 0, x, FORBIDDEN)
+
+
+def of_choices(space: Space, logits: Array) -> Categorical | MultiCategorical | Bernoullis:
+    """The distribution over the actions of a Discrete, MultiDiscrete or MultiBinary space, from logits [B, all]."""
+    if isinstance(space, Discrete):
+        return Categorical(logits)
+    if isinstance(space, MultiDiscrete):
+        ends = space.nvec.cumsum().tolist()
+        return MultiCategorical(tuple(logits[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+    return Bernoullis(logits)
 
 
 class Gaussian(NamedTuple):
