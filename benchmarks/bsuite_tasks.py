@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -131,19 +130,16 @@ def main() -> None:
         measure.answer(train(rows[task], int(seed)))
         return
     cells = [f"{task}:{seed}" for task in rows for seed in options.seeds if any(part in task for part in options.only)]
-    limits = dict.fromkeys(measure.LIMITS, "1")
 
-    def run(cell: str) -> tuple[str, dict]:
-        command = measure.script("bsuite_tasks.py", "--cell", cell)
-        return cell, measure.process(command, timeout=6 * 3600, **limits)
+    def keep(cell: str, found: dict) -> None:
+        task, _, seed = cell.rpartition(":")
+        held = measure.read(__file__).get(task, {})
+        about = {"algorithm": rows[task].algorithm, "best": rows[task].best}
+        measure.write(__file__, {task: {**held, **about, seed: found}})
+        print(f"{cell:<24} {found}", flush=True)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for cell, found in pool.map(run, cells):
-            task, _, seed = cell.rpartition(":")
-            held = measure.read(__file__).get(task, {})
-            about = {"algorithm": rows[task].algorithm, "best": rows[task].best}
-            measure.write(__file__, {task: {**held, **about, seed: found}})
-            print(f"{cell:<24} {found}", flush=True)
+    if failed := measure.run_cells(cells, options.jobs, partial(measure.cell, "bsuite_tasks.py"), keep):
+        raise SystemExit(f"Failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import statistics
-import subprocess
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import measure
@@ -150,7 +148,6 @@ class Table:
     """The JSON file: cells by name, hyperparameters once for each algorithm and environment."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         held = measure.read(__file__)
         self.cells: dict[str, dict] = held.get("cells", {})
         self.configs: dict[str, dict] = held.get("configs", {})
@@ -164,11 +161,10 @@ class Table:
         return key in self.cells
 
     def add(self, key: str, cell: dict) -> None:
-        with self.lock:
-            keep_curve(key, cell.pop("curve"))
-            self.cells[key] = {**cell, "versions": measure.versions()}
-            ordered = dict(sorted(self.cells.items()))
-            measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
+        keep_curve(key, cell["curve"])
+        self.cells[key] = {name: x for name, x in cell.items() if name != "curve"} | {"versions": measure.versions()}
+        ordered = dict(sorted(self.cells.items()))
+        measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
 
     def summary(self) -> dict[str, dict]:
         """Mean, lowest and highest over the seeds that are there."""
@@ -207,35 +203,18 @@ def main() -> None:
     cells = [(row, key_of(row, engine, seed)) for seed in options.seeds for row in rows for engine in row.engines]
     wanted = [key for row, key in cells if any(part in key for part in options.only) and not table.has(row, key)]
     print(f"{len(wanted)} cells to run", flush=True)
-    failed = run_all(wanted, table, options.jobs)
+
+    def keep(key: str, cell: dict) -> None:
+        table.add(key, cell)
+        print(f"{key:<44} {cell['return']:>8g}  {cell['seconds']:.0f} s", flush=True)
+
+    failed = measure.run_cells(wanted, options.jobs, functools.partial(measure.cell, "learning.py"), keep)
     for name, found in table.summary().items():
         spread = f"{found['lowest']:g} to {found['highest']:g}, {found['seeds']} seeds"
         verdict = "" if found["bar"] is None else f"bar {found['bar']:g}: {'reached' if found['reached'] else 'MISSED'}"
         print(f"{name:<44} {found['mean']:>8g}  ({spread})  {verdict}")
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}")
-
-
-def run_all(wanted: list[str], table: Table, jobs: int) -> list[str]:
-    """Run cells in processes; returns those that failed. The next call runs what is missing."""
-    failed = []
-    pool, limits = ThreadPoolExecutor(jobs), dict.fromkeys(measure.LIMITS, "1")
-    futures = {
-        pool.submit(measure.process, measure.script("learning.py", "--cell", key), timeout=6 * 3600, **limits): key
-        for key in wanted
-    }
-    try:
-        for future in as_completed(futures):
-            key = futures[future]
-            try:
-                table.add(key, future.result())
-                print(f"{key:<44} {future.result()['return']:>8g}  {future.result()['seconds']:.0f} s", flush=True)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                failed.append(key)
-                print(error, flush=True)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return failed
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,34 @@ def process(command: list[str], threads: str = "default", timeout: float = 3600,
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def run_cells(wanted: list[str], jobs: int, run: Callable[[str], dict], keep: Callable[[str, dict], None]) -> list[str]:
+    """Run cells side by side, each in a process of its own, and keep each as it comes; returns those that failed.
+
+    run: from a cell's name to its result. keep: stores and tells one. Called in this thread alone.
+    """
+    failed, pool = [], ThreadPoolExecutor(jobs)
+    futures = {pool.submit(run, key): key for key in wanted}
+    try:
+        for future in as_completed(futures):
+            key = futures[future]
+            try:
+                found = future.result()
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                failed.append(key)
+                print(error, flush=True)
+            else:
+                keep(key, found)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return failed
+
+
+def cell(name: str, key: str, timeout: float = 6 * 3600, **environment: str) -> dict:
+    """One cell of a script of this folder, in a process with one thread."""
+    limits = dict.fromkeys(LIMITS, "1")
+    return process(script(name, "--cell", key), timeout=timeout, **limits, **environment)
 
 
 def script(name: str, *arguments: str, python: str = sys.executable) -> list[str]:

@@ -7,10 +7,9 @@ cell that is there with the same hyperparameters is not run again. `--only cql/P
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
-import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import measure
 from offline_data import path_of
@@ -105,25 +104,15 @@ def main() -> None:
     wanted = [f"{row}/{seed}" for seed in options.seeds for row in ROWS]
     wanted = [key for key in wanted if key not in cells and any(part in key for part in options.only)]
     print(f"{len(wanted)} cells to run", flush=True)
-    pool, limits = ThreadPoolExecutor(options.jobs), dict.fromkeys(measure.LIMITS, "1")
-    futures = {
-        pool.submit(measure.process, measure.script("offline.py", "--cell", key), timeout=3600, **limits): key
-        for key in wanted
-    }
-    try:
-        for future in as_completed(futures):
-            key = futures[future]
-            try:
-                cells[key] = {**future.result(), "versions": measure.versions()}
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                print(error, flush=True)
-                continue
-            found = summary(cells, data)
-            measure.write(__file__, {"behaviour": data, "configs": configs, "summary": found,
-                                     "cells": dict(sorted(cells.items()))})  # fmt: skip
-            print(f"{key:<40} {cells[key]['return']:>8g}  {cells[key]['seconds']:.0f} s", flush=True)
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def keep(key: str, cell: dict) -> None:
+        cells[key] = {**cell, "versions": measure.versions()}
+        ordered = dict(sorted(cells.items()))
+        told = {"behaviour": data, "configs": configs, "summary": summary(cells, data), "cells": ordered}
+        measure.write(__file__, told)
+        print(f"{key:<40} {cell['return']:>8g}  {cell['seconds']:.0f} s", flush=True)
+
+    measure.run_cells(wanted, options.jobs, functools.partial(measure.cell, "offline.py", timeout=3600), keep)
     for row, line in summary(cells, data).items():
         print(f"{row:<36} {line['mean']:>8g}  bar {line.get('bar', '')} {line.get('reached', '')}")
 

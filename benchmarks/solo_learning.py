@@ -13,11 +13,8 @@ import argparse
 import dataclasses
 import importlib
 import statistics
-import subprocess
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import measure
@@ -205,7 +202,6 @@ class Table:
     """The JSON file: cells by name, hyperparameters once for each row."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         held = measure.read(__file__)
         self.cells: dict[str, dict] = held.get("cells", {})
         self.configs: dict[str, dict] = held.get("configs", {})
@@ -215,10 +211,9 @@ class Table:
                 self.configs[name] = row.config()
 
     def add(self, key: str, cell: dict) -> None:
-        with self.lock:
-            self.cells[key] = {**cell, "versions": measure.versions()}
-            ordered = dict(sorted(self.cells.items()))
-            measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
+        self.cells[key] = {**cell, "versions": measure.versions()}
+        ordered = dict(sorted(self.cells.items()))
+        measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
 
     def summary(self) -> dict[str, dict]:
         """Of the seeds that are there: how many reached the bar, and the spread of scores and steps."""
@@ -254,7 +249,12 @@ def main() -> None:
     keys = [f"{name}/{engine}/{seed}" for seed in options.seeds for name in TABLE for engine in ENGINES]
     wanted = [key for key in keys if any(part in key for part in options.only) and key not in table.cells]
     print(f"{len(wanted)} cells to run", flush=True)
-    failed = run_all(wanted, table, options.jobs)
+
+    def keep(key: str, cell: dict) -> None:
+        table.add(key, cell)
+        print(f"{key:<28} {cell['score']:>8g}  {cell['steps']:>7} steps  {cell['seconds']:.0f} s", flush=True)
+
+    failed = measure.run_cells(wanted, options.jobs, run_cell, keep)
     for name, found in table.summary().items():
         spread = f"{found['lowest']:g} to {found['highest']:g}"
         print(f"{name:<26} {found['reached']} of {found['seeds']} reach {found['bar']:g}  ({spread})")
@@ -262,33 +262,11 @@ def main() -> None:
         raise SystemExit(f"Failed: {', '.join(failed)}")
 
 
-def run_all(wanted: list[str], table: Table, jobs: int) -> list[str]:
-    """Run cells in processes; returns those that failed. The next call runs what is missing."""
-    failed = []
-    pool = ThreadPoolExecutor(jobs)
-    futures = {pool.submit(run_cell, key): key for key in wanted}
-    try:
-        for future in as_completed(futures):
-            key = futures[future]
-            try:
-                cell = future.result()
-                table.add(key, cell)
-                print(f"{key:<28} {cell['score']:>8g}  {cell['steps']:>7} steps  {cell['seconds']:.0f} s", flush=True)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                failed.append(key)
-                print(error, flush=True)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return failed
-
-
 def run_cell(key: str) -> dict[str, Any]:
     """One cell, in a process of its own with one thread, on its engine."""
     engine = key.split("/")[-2]
-    variables = dict.fromkeys(measure.LIMITS, "1")
-    if engine != "torch":
-        variables["KERAS_BACKEND"] = engine
-    return measure.process(measure.script("solo_learning.py", "--cell", key), timeout=3600, **variables)
+    backend = {} if engine == "torch" else {"KERAS_BACKEND": engine}
+    return measure.cell("solo_learning.py", key, 3600, **backend)
 
 
 if __name__ == "__main__":
