@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= jax tensorflow torch
+TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folder)))
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -22,20 +23,22 @@ help:
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
 
+# A process for each folder and engine, as what XLA compiled stays until a process ends; two at a time, and each prints
+# its report when it is whole.
 test: $(VENV)/.ready-test
-	@failed=0; \
-	$(PY) -m pytest tests --ignore tests/engines || failed=1; \
-	$(MAKE) --no-print-directory engines || failed=1; \
-	exit $$failed
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-without-engines $(TESTS_OF_ENGINES)
 
-# One process per engine, two at a time; each prints its report when it is whole.
 engines: $(VENV)/.ready-test
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(ENGINES:%=engine-%)
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(TESTS_OF_ENGINES)
 
-engine-%:
-	@log=$$(mktemp); \
-	$(PY) -m pytest tests/engines --engine $* $(WHOLE) >$$log 2>&1; status=$$?; \
-	echo "== tests/engines on $* =="; cat $$log; rm -f $$log; exit $$status
+test-without-engines:
+	@$(call reported,tests --ignore tests/engines)
+
+test-%:
+	@$(call reported,tests/engines/$(lastword $(subst -, ,$*)) --engine $(firstword $(subst -, ,$*)) $(WHOLE))
+
+reported = log=$$(mktemp); $(PY) -m pytest $(1) >$$log 2>&1; status=$$?; \
+  echo "== $(1) =="; cat $$log; rm -f $$log; exit $$status
 
 check: $(VENV)/.ready-test
 	$(PY) -m ruff check .

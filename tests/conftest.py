@@ -1,7 +1,10 @@
 """Keras fixes its backend per process: tests of engines run once per engine, `pytest tests/engines --engine torch`."""
 
+import atexit
 import functools
+import os
 import signal
+import tempfile
 
 import pytest
 
@@ -25,10 +28,26 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if not config.getoption("--whole"):
+        compile_fast()
     config.addinivalue_line(
         "markers", "variant: of a case that all engines run; torch, which compiles nothing, runs it"
     )
     config.addinivalue_line("markers", "long: run with --whole alone, as `make slow` does")
+
+
+def compile_fast():
+    """XLA spends little on the programs of tests, which run them a few times, and nothing on those it compiled before.
+
+    Set before any framework is imported; programs that tests start inherit it.
+    """
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        compiled = tempfile.TemporaryDirectory(prefix="etude-compiled-")
+        atexit.register(compiled.cleanup)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def pytest_collection_modifyitems(config, items):

@@ -63,21 +63,23 @@ class TensorFlowBackend:
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         k = tf.nest.flatten(inputs)[0].shape[0]
-
-        def pick(i: Any) -> Any:
-            return tf.nest.map_structure(lambda x: x[i], inputs)
+        # Traced before the loop, which then calls it: what it returns has to be known, and tracing takes long.
+        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, (carry, constant))
+        slices = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), inputs)
+        traced = tf.function(step, autograph=False).get_concrete_function(specs[0], slices, specs[1])
+        flat = [x for x in tf.nest.flatten(traced.structured_outputs[1]) if x is not None]
 
         def body(i: Any, carry: Any, arrays: list) -> Any:
-            carry, outputs = step(carry, pick(i), constant)
-            return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, _present(outputs), strict=True)]
+            carry, outputs = traced(carry, tf.nest.map_structure(lambda x: x[i], inputs), constant)
+            found = [x for x in tf.nest.flatten(outputs) if x is not None]
+            return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
 
-        outputs = _outputs_of(lambda: step(carry, pick(0), constant)[1])
-        arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in _present(outputs)]
+        arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in flat]
         _, carry, arrays = tf.while_loop(
             lambda i, *_: i < k, body, (tf.constant(0), carry, arrays), maximum_iterations=k
         )
         stacked = iter([array.stack() for array in arrays])
-        return carry, tuple(None if x is None else next(stacked) for x in outputs)
+        return carry, tuple(None if x is None else next(stacked) for x in traced.structured_outputs[1])
 
     def put(self, tree: Any) -> Any:
         with tf.device(self._place):
@@ -85,14 +87,3 @@ class TensorFlowBackend:
 
     def numpy(self, tree: Any) -> Any:
         return tf.nest.map_structure(lambda x: np.array(x), tree)
-
-
-def _outputs_of(function: Any) -> tuple:
-    """What a function returns, as tensors of a graph that is thrown away: their dtypes and shapes are known then."""
-    found: list = []
-    tf.function(lambda: found.append(function()), autograph=False).get_concrete_function()
-    return found[0]
-
-
-def _present(outputs: tuple) -> list:
-    return [x for x in outputs if x is not None]

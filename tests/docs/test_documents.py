@@ -8,18 +8,15 @@ import inspect
 import json
 import re
 import shlex
-import sys
 import tomllib
 
+import generate
 import pytest
 from written import PAGES, ROOT, anchors, blocks, links, name_of, quoted, run, section, table
 
 import etude
 from etude import cli
 from etude.algorithms import ALGORITHMS
-
-sys.path.insert(0, str(ROOT / "docs"))
-import generate  # noqa: E402
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)

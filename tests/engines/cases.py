@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ from etude import (
     SACConfig,
     TD3BCConfig,
     TD3Config,
+    engines,
     trees,
 )
 from etude.agent import Agent
@@ -211,6 +213,25 @@ def every_case() -> Any:
     first = {case.algorithm: case for case in reversed(CASES)}
     marked = [pytest.param(c, marks=() if first[c.algorithm] is c else pytest.mark.variant, id=c.name) for c in CASES]
     return pytest.mark.parametrize("case", marked)
+
+
+def variants_but(kept: tuple[str, ...], names: Any) -> list:
+    """Parameters of a test; all but those that are kept are variants."""
+    return [pytest.param(name, marks=() if name in kept else pytest.mark.variant) for name in names]
+
+
+def made(case: Case, engine_name: str, seed: int = 0) -> Any:
+    """A fresh engine, or one that was used before and is put back to its fresh state: it is compiled already."""
+    engine, fresh = _made(case.name, engine_name, seed)
+    engine.restore(fresh)
+    return engine
+
+
+@functools.cache
+def _made(name: str, engine_name: str, seed: int) -> tuple[Any, dict]:
+    case = next(case for case in CASES if case.name == name)
+    engine = engines.create(engine_name, case.agent(), case.spaces, seed=seed)
+    return engine, engine.state()
 
 
 def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:

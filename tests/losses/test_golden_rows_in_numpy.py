@@ -1,4 +1,4 @@
-"""Every golden row, in NumPy. `tests/engines/test_golden_values.py` runs the same rows on an engine."""
+"""Every golden row, in NumPy. `tests/engines/agents/test_golden_values.py` runs the same rows on an engine."""
 
 import numpy as np
 import pytest

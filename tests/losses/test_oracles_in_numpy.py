@@ -1,4 +1,4 @@
-"""Losses against other libraries, in NumPy. `tests/engines/test_oracles.py` runs the same cases on an engine."""
+"""Losses against other libraries, in NumPy. `tests/engines/agents/test_oracles.py` runs the same cases on an engine."""
 
 import numpy as np
 import pytest

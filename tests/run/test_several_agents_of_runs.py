@@ -1,20 +1,16 @@
 """Runs with several agents: which policy drives which, saved and gone on with, and what is refused."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from run_makers import DQN_TINY, PPO_TINY
+from several_worlds import Coming, Counting, Meeting, Mixed
 
 import etude
 from etude import MADDPGConfig, Mlp, Policies, Run
 from etude.errors import ConfigError, SpaceError
 from etude.several import identified
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
-from run_makers import DQN_TINY, PPO_TINY  # noqa: E402
-from several_worlds import Coming, Counting, Meeting, Mixed  # noqa: E402
 
 
 def tiny(algorithm, env, policies=None, **more):

@@ -4,10 +4,9 @@ import dataclasses
 import importlib
 import inspect
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from written import ROOT, quoted, section, table
 
 import etude
 import etude.explore
@@ -15,9 +14,6 @@ import etude.solo
 from etude.solo.callbacks import HOOKS
 from etude.solo.options import Options
 from etude.solo.settings import Settings
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-from written import ROOT, quoted, section, table  # noqa: E402
 
 PAGE = ROOT / "docs" / "coming-from-note-rl.md"
 POLICIES = (

@@ -7,6 +7,7 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import variants_but
 from run_cases import differences, measured
 
 import etude
@@ -80,12 +81,13 @@ def probabilities(run):
     return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
 
 
+@pytest.mark.variant
 def test_cloning_copies_how_often_each_action_was_taken(engine_name):
     run, _ = trained("bc", BCConfig(**SMALL), skewed(), engine_name)
     np.testing.assert_allclose(probabilities(run), [0.75, 0.25, 0, 0], atol=0.04)
 
 
-@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("squared", variants_but((False,), (False, True)))
 def test_cloning_finds_the_mean_of_box_actions(engine_name, squared):
     data = near(0.3, 0.2)
     run, _ = trained("bc", BCConfig(**SMALL, squared_error=squared), data, engine_name, continuous=True)
@@ -96,6 +98,7 @@ def test_cloning_finds_the_mean_of_box_actions(engine_name, squared):
         assert np.exp(output.log_std[0, 0]) == pytest.approx(actions.std(), rel=0.15)
 
 
+@pytest.mark.variant
 def test_without_conservatism_an_action_never_taken_is_overestimated_and_with_it_the_best_recorded_one_is_found(
     engine_name,
 ):
@@ -113,6 +116,7 @@ def test_without_conservatism_an_action_never_taken_is_overestimated_and_with_it
     assert chosen[0.2].argmax() == 1
 
 
+@pytest.mark.variant
 def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
     """With gamma 0 and shares p of the actions, values minimise sum p (r - Q)**2 / 2 + w (logsumexp Q - sum p Q), for
     errors below 1, where the Huber loss is quadratic: p (Q - r) + w (softmax Q - p) = 0."""
@@ -126,6 +130,7 @@ def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
     assert last.metrics["gap"] == pytest.approx(np.log(np.exp(q).sum()) - share @ q, abs=0.05)
 
 
+@pytest.mark.variant
 def test_a_learned_weight_brings_the_gap_to_what_is_wanted(engine_name):
     config = CQLConfig(**SMALL, wanted_gap=1.0, conservatism=0.1, tau=0.1)
     _, last = trained("cql", config, skewed(), engine_name, 1_000)
@@ -133,6 +138,7 @@ def test_a_learned_weight_brings_the_gap_to_what_is_wanted(engine_name):
     assert last.metrics["conservatism"] > 0
 
 
+@pytest.mark.variant
 def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_name):
     values = {}
     for conservatism in (0.0, 5.0):
@@ -143,6 +149,7 @@ def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_nam
     assert abs(values[5.0][1]) < 0.5
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("expectile", [0.5, 0.9])
 def test_the_value_of_implicit_q_learning_is_the_expectile_of_the_recorded_actions(engine_name, expectile):
     """V = m + g V with m the expectile of the rewards 1 (three of four) and 2: at 0.5 their mean 1.25, at 0.9 the m
@@ -153,12 +160,14 @@ def test_the_value_of_implicit_q_learning_is_the_expectile_of_the_recorded_actio
     assert probabilities(run).argmax() == 1
 
 
+@pytest.mark.variant
 def test_implicit_q_learning_moves_box_actions_to_the_better_ones(engine_name):
     config = IQLConfig(**SMALL, expectile=0.8, beta=5.0, tau=0.1)
     run, _ = trained("iql", config, near(0.0, 0.3), engine_name, 800, continuous=True)
     assert run.engine.act(HERE).mode()[0, 0] == pytest.approx(0.25, abs=0.12)
 
 
+@pytest.mark.variant
 def test_marwil_weighs_actions_by_their_advantage_and_with_beta_0_clones(engine_name):
     """With gamma 0 the advantages are 1 - 1.25 and 2 - 1.25, of typical size sqrt(0.1875); the share of action 1 is
     0.25 exp(0.75 / c) / (0.25 exp(0.75 / c) + 0.75 exp(-0.25 / c)) = 0.7704."""
@@ -167,12 +176,14 @@ def test_marwil_weighs_actions_by_their_advantage_and_with_beta_0_clones(engine_
         assert probabilities(run)[1] == pytest.approx(share, abs=0.05)
 
 
+@pytest.mark.variant
 def test_marwil_bootstraps_from_the_end_of_a_truncated_episode(engine_name):
     """Every episode is truncated: with the value of what followed, V = 1.25 / (1 - g). Without it, less."""
     run, _ = trained("marwil", MARWILConfig(**SMALL), skewed(), engine_name, 1_000)
     assert run.engine.value(HERE)[0] == pytest.approx(2.5, abs=0.12)
 
 
+@pytest.mark.variant
 def test_td3_bc_stays_near_the_data_where_values_count_little_and_improves_where_they_count_more(engine_name):
     found = {}
     for alpha in (0.0, 2.5):
@@ -191,7 +202,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", variants_but(("cql",), CASES))
 def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(engine_name, name, tmp_path):
     path = tmp_path / "codes.h5"
     offline.write(path, etude.record("CartPole-v1", 10))

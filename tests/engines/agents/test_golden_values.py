@@ -1,19 +1,13 @@
 """Golden rows and gradients on one engine. Gradients are held against finite differences in NumPy."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from frameworks import FRAMEWORKS
+from golden import ROWS, check, evaluate
 
 from etude import ops
 from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "losses"))
-
-from golden import ROWS, check, evaluate  # noqa: E402
 
 FIXED = np.random.default_rng(9).normal(size=(5, 3)).astype(np.float32)
 

@@ -1,11 +1,10 @@
 """What every algorithm does on every engine, on every kind of space and network that it takes."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, Case, acted, every_case, random_batches, random_values
+from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values
 
 from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
@@ -17,20 +16,6 @@ from etude.losses.distributions import Deterministic
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 
-def make(case: Case, engine_name: str, seed: int = 0):
-    """A fresh engine, or one that was used before and is put back to its fresh state: it is compiled already."""
-    engine, fresh = _made(case.name, engine_name, seed)
-    engine.restore(fresh)
-    return engine
-
-
-@functools.cache
-def _made(name: str, engine_name: str, seed: int):
-    case = next(case for case in CASES if case.name == name)
-    engine = engines.create(engine_name, case.agent(), case.spaces, seed=seed)
-    return engine, engine.state()
-
-
 def exploring(output):
     """An explorer that fits what an agent's `act` returned."""
     if isinstance(output, np.ndarray):
@@ -40,7 +25,7 @@ def exploring(output):
 
 @every_case()
 def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
     output = acted(engine, observation)
     if engine.memory:
@@ -59,7 +44,7 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
 
 @every_case()
 def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, engine_name):
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     batches = random_batches(case, 1, 16)
     many = Batch(**{field.name: _twice(getattr(batches, field.name)) for field in dataclasses.fields(Batch)})
     hyper = case.hyper(target_every=1_000_000, tau=0.0, entropy=0.0, learning_rate=3e-3)
@@ -85,7 +70,7 @@ def _twice(tree):
 def test_nothing_is_compiled_again_on_the_second_call_nor_when_a_hyperparameter_changes(case, engine_name):
     if engine_name == "torch":
         pytest.skip("eager torch compiles nothing")
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     engine.learn(random_batches(case, 2, 16), case.hyper())
     traced = engine.traces
     changes = {name: value * 0.5 if isinstance(value, float) else 7 for name, value in case.hyper().items()}
@@ -100,7 +85,7 @@ def test_a_changed_hyperparameter_takes_effect(engine_name):
     case = CASES[0]
     outcomes = []
     for rate in (0.0, 1e-2):
-        engine = make(case, engine_name)
+        engine = made(case, engine_name)
         before = engine.weights()
         engine.learn(random_batches(case, 2, 16), case.hyper(learning_rate=1e-3))
         between = engine.weights()
@@ -114,7 +99,7 @@ def test_a_changed_hyperparameter_takes_effect(engine_name):
 
 def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
     case = CASES[0]
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     start = engine.weights()["q_lagged.dense0.weight"]
     engine.learn(random_batches(case, 2, 16), case.hyper(target_every=4))
     assert np.array_equal(engine.weights()["q_lagged.dense0.weight"], start)
@@ -123,7 +108,7 @@ def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
     assert np.array_equal(weights["q_lagged.dense0.weight"], weights["q.dense0.weight"])
 
     case = next(case for case in CASES if case.name == "sac")
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     before = engine.weights()["critic_lagged.dense0.weight"]
     engine.learn(random_batches(case, 2, 16), case.hyper(tau=0.25, learning_rate=0.0))
     engine.load({"critic.dense0.weight": before + 1.0})
@@ -135,7 +120,7 @@ def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
 
 def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
     case = next(case for case in CASES if case.name == "td3")
-    engine, hyper = make(case, engine_name), case.hyper(policy_delay=2, tau=0.5)
+    engine, hyper = made(case, engine_name), case.hyper(policy_delay=2, tau=0.5)
     batches = random_batches(case, 1, 16)
     start = engine.weights()
     first = engine.learn(batches, hyper)
@@ -154,8 +139,8 @@ def test_what_a_delayed_loss_tells_is_the_mean_over_the_gradient_steps_at_which_
     case = next(case for case in CASES if case.name == "td3")
     hyper = case.hyper(policy_delay=2, learning_rate=0.0)
     batches = random_batches(case, 5, 16)
-    told = make(case, engine_name).learn(batches, hyper)
-    engine = make(case, engine_name)
+    told = made(case, engine_name).learn(batches, hyper)
+    engine = made(case, engine_name)
     one_by_one = [engine.learn(_only(batches, i), hyper) for i in range(5)]
     due = [update.losses["actor"] for update in one_by_one if "actor" in update.losses]
     assert len(due) == 2
@@ -170,11 +155,11 @@ def _only(batches, i):
 
 @every_case()
 def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     engine.learn(random_batches(case, 2, 16), case.hyper())
     state = engine.state()
     expected = [engine.learn(random_batches(case, 2, 16, seed=i), case.hyper()).losses for i in (1, 2)]
-    again = make(case, engine_name, seed=99)
+    again = made(case, engine_name, seed=99)
     again.restore(state)
     assert [again.learn(random_batches(case, 2, 16, seed=i), case.hyper()).losses for i in (1, 2)] == expected
     for name, value in engine.weights().items():
@@ -183,7 +168,7 @@ def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
 
 @every_case()
 def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
-    engine, again = make(case, engine_name), make(case, engine_name, seed=99)
+    engine, again = made(case, engine_name), made(case, engine_name, seed=99)
     again.restore(engine.state())
     batches = random_batches(case, 2, 16)
     assert again.learn(batches, case.hyper()).losses == engine.learn(batches, case.hyper()).losses
@@ -191,7 +176,7 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
 
 @every_case()
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     before = engine.weights()
     delay = dict.fromkeys(engine.structure.agent.trained_every.values(), 2)
     engine.learn(random_batches(case, 2, 16), case.hyper(target_every=1_000_000, tau=0.0, **delay))
@@ -202,7 +187,7 @@ def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
 
 @every_case()
 def test_numpy_acts_as_the_engine_does(case, engine_name):
-    engine = make(case, engine_name)
+    engine = made(case, engine_name)
     actor = NumpyEngine(case.agent(), case.spaces)
     actor.load(engine.weights())
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
@@ -281,7 +266,7 @@ def test_a_network_that_cannot_read_the_observations_is_named(engine_name):
 
 
 def test_weights_that_do_not_fit_are_refused_by_name(engine_name):
-    engine = make(CASES[0], engine_name)
+    engine = made(CASES[0], engine_name)
     with pytest.raises(NetworkError, match="no weight named 'q.dense9.weight'"):
         engine.load({"q.dense9.weight": np.zeros((2, 2), np.float32)})
     with pytest.raises(NetworkError, match=r"'q.dense0.weight' has shape \(2, 2\)"):
@@ -289,7 +274,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(engine_name):
 
 
 def test_a_loss_that_is_not_a_number_is_named(engine_name):
-    engine = make(CASES[0], engine_name)
+    engine = made(CASES[0], engine_name)
     batches = random_batches(CASES[0], 2, 16)
     batches.reward[0, 3] = np.nan
     with pytest.raises(NumericalError, match="q = nan"):
@@ -301,7 +286,7 @@ def test_a_gpu_that_is_not_there_is_refused_in_one_line(engine_name):
         engines.create(engine_name, CASES[0].agent(), CASES[0].spaces, device="cuda:7")
     with pytest.raises(ConfigError, match="Unknown device 'tpu'"):
         engines.create(engine_name, CASES[0].agent(), CASES[0].spaces, device="tpu")
-    assert make(CASES[0], engine_name).device.startswith("cpu")
+    assert made(CASES[0], engine_name).device.startswith("cpu")
 
 
 def test_a_space_that_an_algorithm_cannot_use_is_refused_with_those_that_can():

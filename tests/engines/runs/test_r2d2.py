@@ -92,6 +92,7 @@ def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
         assert returns_for_both_cues(run) == [1.0, 1.0]
 
 
+@pytest.mark.variant
 def test_an_agent_without_memory_acts_alike_for_both_cues(engine_name):
     with Run("dqn", partial(Cue, DELAY), config=DQN, engine=engine_name, environments=8, seed=1) as run:
         run.train(1_000)

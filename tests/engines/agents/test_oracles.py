@@ -1,15 +1,9 @@
 """Losses against other libraries, on one engine."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from frameworks import FRAMEWORKS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "losses"))
-
-from oracles import CASES, NAMES, check, evaluate  # noqa: E402
+from oracles import CASES, NAMES, check, evaluate
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

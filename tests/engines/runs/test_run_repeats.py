@@ -27,7 +27,7 @@ def in_another_process(jobs: list, folder: Path) -> None:
     plan = folder / "jobs.json"
     plan.write_text(json.dumps(jobs))
     environment = {**os.environ, "PYTHONHASHSEED": "random"}
-    command = [sys.executable, str(Path(__file__).with_name("run_on.py")), str(plan)]
+    command = [sys.executable, str(Path(__file__).parents[1] / "run_on.py"), str(plan)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -37,8 +37,8 @@ def read(path: Path, state: Path) -> tuple[list, dict]:
 
 
 def tried(case: Case, engine_name: str) -> bool:
-    """Every algorithm on every engine; other environments on the one that starts fastest, as they know no engine."""
-    return bool(case.changed) or engine_name == "torch"
+    """One of each way to learn on every engine; all on the one that starts fastest, as the rest knows no engine."""
+    return case.name in ("dqn", "ppo", "sac", "es") or engine_name == "torch"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def left_by(events: list) -> tuple[list, dict]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_bit(case, resumed, engine_name):
     if not tried(case, engine_name):
-        pytest.skip("this environment is tried on torch")
+        pytest.skip("this one is tried on torch")
     folder, whole, jobs = resumed
     expected, last = left_by(whole[case.name])
     count = 0
@@ -94,6 +94,8 @@ def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_b
 @pytest.mark.parametrize("case", [case for case in CASES if case.changed], ids=lambda case: case.name)
 def test_the_same_seed_gives_the_same_numbers_in_another_process_and_with_three_workers(case, resumed):
     folder, whole, _ = resumed
+    if case.name not in whole:
+        pytest.skip("this one is tried on torch")
     expected, last = left_by(whole[case.name])
     told, state = read(folder / f"{case.name}-again.json", folder / f"{case.name}-again.etude")
     assert told == expected

@@ -1,19 +1,16 @@
 """Runs with several agents in environments whose values are known."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import variants_but
+from several_worlds import Coming, Counting, Meeting, Mixed
 
 from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
 from etude.envs import make_environments
 from etude.joint import ACTING
 from etude.replay import Ring
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "envs"))
-from several_worlds import Coming, Counting, Meeting, Mixed  # noqa: E402
 
 GAMMA = 0.8
 OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
@@ -60,44 +57,47 @@ def found_values(run, env):
     return (values / acted).tolist()
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 5_000), ("mappo", 4_000)])
 def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
     run = trained(algorithm, Coming, engine_name, steps)
     assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 6_000), ("mappo", 10_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
     run = trained(algorithm, Counting, engine_name, steps)
     assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.08)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "continuous", "policies", "steps"),
-    [
-        ("dqn", False, "each", 1_500),
-        ("dqn", False, "shared", 1_500),
-        ("ppo", False, Policies("shared", identity=True), 3_000),
-        ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 2_000),
-        ("dqn", False, lambda agent: f"policy_{agent}", 1_500),
-        ("mappo", False, "shared", 3_000),
-        ("maddpg", False, None, 1_200),
-        ("matd3", True, None, 1_500),
-    ],
-)
-def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(
-    algorithm, continuous, policies, steps, engine_name
-):
+TOGETHER = {
+    "dqn": ("dqn", False, "each", 1_500),
+    "dqn, shared": ("dqn", False, "shared", 1_500),
+    "ppo, shared and told apart": ("ppo", False, Policies("shared", identity=True), 3_000),
+    "sac, by name": ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 2_000),
+    "dqn, by a function": ("dqn", False, lambda agent: f"policy_{agent}", 1_500),
+    "mappo": ("mappo", False, "shared", 3_000),
+    "maddpg": ("maddpg", False, None, 1_200),
+    "matd3": ("matd3", True, None, 1_500),
+}
+
+
+@pytest.mark.parametrize("name", variants_but(("dqn",), TOGETHER))
+def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine_name):
+    algorithm, continuous, policies, steps = TOGETHER[name]
     run = trained(algorithm, partial(Meeting, continuous), engine_name, steps, policies)
     assert run.evaluate(episodes=20).mean > 1.85
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 6_000), ("maddpg", 1_800)])
 def test_agents_of_different_kinds_learn_together_and_obey_their_masks(algorithm, steps, engine_name):
     run = trained(algorithm, Mixed, engine_name, steps)  # which refuses what is masked
     assert run.evaluate(episodes=20).mean > 1.85
 
 
+@pytest.mark.variant
 def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, monkeypatch):
     def noisy(self, rows):
         """What is stored of agents that do not act becomes nonsense."""
@@ -122,6 +122,7 @@ def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engi
             assert set(run.engine.structure.groups) == {f"{part}.q" for part in parts}
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_numpy_acts_for_all_agents_as_the_engine_does(algorithm, engine_name):
     env = partial(Meeting, algorithm in ("sac", "matd3"))
