@@ -3,6 +3,7 @@
 from etude import offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.bc import BC, BCConfig
@@ -39,11 +40,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
-    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig",
-    "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig",
-    "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig",
-    "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
-    "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "Reinforce",
-    "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig",
-    "lagged", "load", "offline", "record", "replayed", "report",
+    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDDPGConfig",
+    "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
+    "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses",
+    "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig",
+    "OnPolicyConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent",
+    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
+    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from etude.explore import (
     Greedy,
     Sample,
     SpreadEpsilonGreedy,
+    SpreadGaussianNoise,
 )
 from etude.protocols import Explorer
 from etude.schedules import Linear
@@ -29,7 +30,7 @@ from etude.spaces import Box, Spaces
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 FITTING: dict[str, tuple[type, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy),
-    "actions": (GaussianNoise, Greedy),
+    "actions": (GaussianNoise, Greedy, SpreadGaussianNoise),
     "distribution": (GaussianNoise, Greedy, Sample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
@@ -55,7 +56,10 @@ def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explore
             return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
         return EpsilonGreedy(config.epsilon, total=total)
     if acts_by == "actions":
-        return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
+        alpha, noise, first = vars(config).get("noise_exponent", 0.0), config.exploration_noise, config.random_steps
+        if alpha:
+            return SpreadGaussianNoise(noise, alpha, count, total, first)
+        return GaussianNoise(noise, total=total, random_steps=first)
     if agent.learns_from == "scores":
         return ByColumn(Greedy())  # what is explored are the weights
     return Sample(log_prob=agent.learns_from in ("advantages", "unrolls"))

@@ -10,7 +10,7 @@ from etude.explore.noise import GaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
-from etude.explore.spread import SpreadEpsilonGreedy
+from etude.explore.spread import SpreadEpsilonGreedy, SpreadGaussianNoise
 from etude.explore.value_policies import (
     AdaptiveEpsGreedyPolicy,
     BoltzmannGumbelQPolicy,
@@ -25,5 +25,5 @@ __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
     "ByAgent", "ByColumn", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess",
     "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
-    "SoftmaxPolicy", "SpreadEpsilonGreedy",
+    "SoftmaxPolicy", "SpreadEpsilonGreedy", "SpreadGaussianNoise",
 ]  # fmt: skip

@@ -37,10 +37,16 @@ class GaussianNoise(Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         action = check_distribution(output, "GaussianNoise").mode()
-        if step < self.random_steps:
-            return Choice(_uniform(noise).reshape(action.shape), {})
-        noisy = action + at(self.std, step, self.total) * noise.reshape(action.shape)
-        return Choice(np.minimum(np.maximum(noisy, -1.0), 1.0), {})
+        return noisy(action, at(self.std, step, self.total), noise, step < self.random_steps)
+
+
+def noisy(action: np.ndarray, std: float | np.ndarray, noise: np.ndarray, random: bool) -> Choice:
+    """Actions [N, A] plus std times standard normal noise [N, A], clipped to [-1, 1]; or, from the same noise, random
+    ones that are uniform there. std: a number, or [N, 1]."""
+    if random:
+        return Choice(_uniform(noise).reshape(action.shape), {})
+    moved = action + (std * noise).reshape(action.shape)
+    return Choice(np.minimum(np.maximum(moved, -1.0), 1.0), {})
 
 
 _error_function = np.frompyfunc(math.erf, 1, 1)

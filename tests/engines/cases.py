@@ -13,6 +13,7 @@ import pytest
 from etude import (
     A2CConfig,
     Adam,
+    ApexDDPGConfig,
     ApexDQNConfig,
     APPOConfig,
     BCConfig,
@@ -182,6 +183,7 @@ CASES = [
         RainbowConfig(network=Mlp((16, 16), dueling=True, noisy=0.5), atoms=11, lowest=-2.0, highest=2.0),
     ),
     Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
+    Case("apex_ddpg", "apex_ddpg", Spaces(VECTOR, BOX2), ApexDDPGConfig(network=NARROW)),
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
     Case(

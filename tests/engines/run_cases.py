@@ -10,6 +10,7 @@ import numpy as np
 
 from etude import (
     A2CConfig,
+    ApexDDPGConfig,
     APPOConfig,
     DQNConfig,
     ESConfig,
@@ -25,6 +26,7 @@ from etude import (
     Run,
     SACConfig,
 )
+from etude.algorithms import ALGORITHMS
 from etude.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
@@ -44,6 +46,7 @@ ES_TINY = ESConfig(network=TINY, learning_rate=RATE, deviation=0.1, normalize_ob
 IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout=8)
 A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
+APEX_DDPG_TINY = ApexDDPGConfig(**FAST, replay_size=200, random_steps=24)
 SAC_TINY = SACConfig(**FAST, replay_size=200)
 
 
@@ -59,7 +62,7 @@ class Case:
 
     @property
     def algorithm(self) -> str:
-        return type(self.config).__name__.removesuffix("Config").lower()
+        return next(name for name, (_, config) in ALGORITHMS.items() if config is type(self.config))
 
     def run(self, engine: str, **more: Any) -> Run:
         settings = {"environments": 4, "seed": 3, "engine": engine, **more}
@@ -73,6 +76,7 @@ CASES = [
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
+    Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 2}),
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
     Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),

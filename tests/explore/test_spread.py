@@ -1,14 +1,16 @@
-"""Epsilons that differ by environment."""
+"""Epsilons, and deviations of noise, that differ by environment."""
 
 import numpy as np
 import pytest
 
 from etude.errors import ConfigError
-from etude.explore import EpsilonGreedy, SpreadEpsilonGreedy
+from etude.explore import EpsilonGreedy, GaussianNoise, SpreadEpsilonGreedy, SpreadGaussianNoise
+from etude.losses.distributions import Deterministic
 from etude.schedules import Linear
-from etude.spaces import Discrete
+from etude.spaces import Box, Discrete
 
 NONE = np.empty((0, 0))
+BOX = Box(-1.0, 1.0, (2,), np.float32)
 VALUES = np.array([[0.0, 1.0, 0.0]], np.float32)
 
 
@@ -43,8 +45,41 @@ def test_one_environment_or_an_exponent_of_0_is_plain_epsilon_greedy():
     np.testing.assert_array_equal(found, expected)
 
 
+def deterministic(rows):
+    return Deterministic(np.linspace(-0.3, 0.4, 2 * rows, dtype=np.float32).reshape(rows, 2))
+
+
+def test_noise_of_environment_i_of_n_has_the_power_of_its_deviation():
+    explorer, output = SpreadGaussianNoise(0.4, 7.0, 4), deterministic(4)
+    noise = np.array([[0.5, -1.0], [1.0, 2.0], [-1.0, 1.0], [3.0, 0.0]], np.float32)
+    deviation = np.array([0.4, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8])[:, None]
+    found = explorer(output, noise, 0, NONE).action
+    np.testing.assert_allclose(found, output.mode() + deviation * noise, rtol=1e-6)
+    assert found.dtype == np.float32
+    assert explorer(output, 100 * noise, 0, NONE).action[0].tolist() == [1.0, -1.0]
+
+
+def test_the_part_for_some_environments_adds_the_noise_of_the_whole_and_acts_at_random_as_long():
+    whole, output = SpreadGaussianNoise(Linear(0.9, 0.1), 3.0, 6, total=10, random_steps=4), deterministic(6)
+    noise = np.stack([whole.draw(np.random.default_rng(i), 10, BOX) for i in range(6)], 1)
+    for columns in ([0, 1, 2], [3, 4, 5], [4], [1, 5]):
+        part, own = whole.of(np.array(columns)), Deterministic(output.mode()[columns])
+        for step, row in enumerate(noise):
+            expected = whole(output, row, step, NONE).action[columns]
+            np.testing.assert_array_equal(part(own, row[columns], step, NONE).action, expected)
+    alike = GaussianNoise(0.5, random_steps=4)
+    for step in (3, 4):
+        expected = alike(output, noise[step], step, NONE).action
+        found = SpreadGaussianNoise(0.5, 0.0, 6, random_steps=4)(output, noise[step], step, NONE).action
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="epsilon = 2.0"):
         SpreadEpsilonGreedy(2.0, 7.0, 4)
     with pytest.raises(ConfigError, match="alpha = -1.0"):
         SpreadEpsilonGreedy(0.4, -1.0, 4)
+    with pytest.raises(ConfigError, match="std = 1.5; expected a number from 0 to 1"):
+        SpreadGaussianNoise(1.5, 7.0, 4)
+    with pytest.raises(ConfigError, match="random_steps = -1"):
+        SpreadGaussianNoise(0.4, 7.0, 4, random_steps=-1)

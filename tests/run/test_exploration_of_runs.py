@@ -10,7 +10,7 @@ import pytest
 from run_makers import DQN_TINY, tiny
 
 import etude
-from etude import ApexDQNConfig, Conv, DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude import ApexDDPGConfig, ApexDQNConfig, Conv, DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError
 from etude.explore import (
@@ -22,11 +22,15 @@ from etude.explore import (
     Greedy,
     Sample,
     SpreadEpsilonGreedy,
+    SpreadGaussianNoise,
 )
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
 APEX = ApexDQNConfig(
     network=Mlp((8,), dueling=True), warmup=64, learn_every=32, batch_size=16, replay_size=4_000, n_step=3
+)
+APEX_DDPG = ApexDDPGConfig(
+    network=Mlp((8,)), warmup=64, learn_every=32, batch_size=16, replay_size=4_000, random_steps=20, learning_rate=1e-2
 )
 
 
@@ -169,17 +173,33 @@ def test_where_the_engine_acts_rollouts_have_noise_and_evaluation_has_none(tmp_p
 # -- Ape-X -------------------------------------------------------------------------------------------------------------
 
 
-def test_each_environment_of_ape_x_has_an_epsilon_of_its_own():
+def test_each_environment_of_ape_x_has_an_epsilon_or_noise_of_its_own():
     with Run("apex_dqn", "CartPole-v1", config=APEX, engine="torch", environments=4) as run:
         run.train(32)
         assert using(run) == SpreadEpsilonGreedy(0.4, 7.0, 4, total=32)
+    with Run("apex_ddpg", "Pendulum-v1", config=APEX_DDPG, engine="torch", environments=4) as run:
+        run.train(32)
+        assert using(run) == SpreadGaussianNoise(0.4, 7.0, 4, total=32, random_steps=20)
     with Run("dqn", "CartPole-v1", config=DQNConfig(epsilon=0.3), engine="torch", environments=4) as run:
         run.train(32)
         assert using(run) == EpsilonGreedy(0.3, total=32)
 
 
-def slow_error(agent, rows, t, n, gamma, horizon):
-    """The error of double DQN over up to `horizon` steps from row t of column n, or None if they are not all there."""
+def values_of_dqn(agent, observation, action=None):
+    """Of an action, or, by the lagged network, of the one that double DQN would take."""
+    if action is None:
+        return agent.q_lagged(observation)[0, agent.q(observation)[0].argmax()]
+    return agent.q(observation)[0, action]
+
+
+def values_of_ddpg(agent, observation, action=None):
+    if action is None:
+        return agent.critic_lagged((observation, np.tanh(agent.actor_lagged(observation))))[0, 0]
+    return agent.critic((observation, action[None]))[0, 0]
+
+
+def slow_error(value, agent, rows, t, n, gamma, horizon):
+    """The error over up to `horizon` steps from row t of column n, or None if they are not all there."""
     reward, discount, k = 0.0, 1.0, 0
     while True:
         reward += discount * rows["reward"][t + k, n]
@@ -193,9 +213,8 @@ def slow_error(agent, rows, t, n, gamma, horizon):
     following = rows["final"][t + k - 1, n] if ended else rows["observation"][t + k, n]
     bootstrap = 0.0
     if not rows["terminated"][t + k - 1, n]:
-        best = agent.q(following[None])[0].argmax()
-        bootstrap = discount * agent.q_lagged(following[None])[0, best]
-    return reward + bootstrap - agent.q(rows["observation"][t, n][None])[0, rows["action"][t, n]]
+        bootstrap = discount * value(agent, following[None])
+    return reward + bootstrap - value(agent, rows["observation"][t, n][None], rows["action"][t, n])
 
 
 def rows_of(steps):
@@ -208,9 +227,18 @@ def rows_of(steps):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_new_rows_have_the_errors_that_their_workers_found_with_the_weights_that_they_had(workers):
+@pytest.mark.parametrize(
+    ("algorithm", "env", "config", "value"),
+    [
+        ("apex_dqn", "CartPole-v1", APEX, values_of_dqn),
+        ("apex_ddpg", "Pendulum-v1", APEX_DDPG, values_of_ddpg),
+    ],
+)
+def test_new_rows_have_the_errors_that_their_workers_found_with_the_weights_that_they_had(
+    algorithm, env, config, value, workers
+):
     known = 0
-    with Run("apex_dqn", "CartPole-v1", config=APEX, engine="torch", environments=4, workers=workers) as run:
+    with Run(algorithm, env, config=config, engine="torch", environments=4, workers=workers) as run:
         collected, take = [], run.learner.take
         selector, ring = run.learner.replay.selector, run.learner.replay.ring
         run.learner.take = lambda steps: (collected.append((steps, run.engine.weights())), take(steps), look())
@@ -228,7 +256,7 @@ def test_new_rows_have_the_errors_that_their_workers_found_with_the_weights_that
         actor.load(weights)
         rows = rows_of(steps)
         for t, n in np.ndindex(*steps.shape):
-            expected = slow_error(actor._bound, rows, t, n, APEX.gamma, APEX.n_step)
+            expected = slow_error(value, actor._bound, rows, t, n, config.gamma, config.n_step)
             if expected is None:
                 assert np.isnan(steps.extras["priority"][t, n])
                 assert errors[t, n] <= largest
@@ -255,3 +283,5 @@ def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():
         DQNConfig(actor_priorities=True)
     with pytest.raises(ConfigError, match="actors do not know the scale"):
         DQNConfig(actor_priorities=True, priority_exponent=0.6, normalize_reward=True)
+    with pytest.raises(ConfigError, match="exploration_noise = 1.5; expected a number from 0 to 1"):
+        ApexDDPGConfig(exploration_noise=1.5)

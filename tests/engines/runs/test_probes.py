@@ -69,6 +69,11 @@ LEARNERS = {
         "apex_dqn",
         etude.ApexDQNConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True), "target_every": 20, "n_step": 1}),
     ),
+    "apex_ddpg": Learner(
+        "apex_ddpg",
+        etude.ApexDDPGConfig(**NOISY, noise_exponent=1.0, n_step=1),
+        continuous=True,
+    ),
     "r2d2": Learner(
         "r2d2",
         etude.R2D2Config(

@@ -1,0 +1,32 @@
+"""Ape-X DDPG: DDPG with settings for many actors, each of which explores in its own way and judges what it has seen.
+
+Horgan et al. 2018, Distributed prioritized experience replay, arXiv:1803.00933, section 4.2 and its appendix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from etude import checks
+from etude.algorithms.ddpg import DDPGConfig
+from etude.schedules import Linear
+
+
+@dataclass(frozen=True)
+class ApexDDPGConfig(DDPGConfig):
+    """What makes DDPG Ape-X, besides environments and workers of which there should be many."""
+
+    exploration_noise: float | Linear = 0.4
+    noise_exponent: float = 7.0  # alpha: environment i of N has exploration_noise ** (1 + alpha * i / (N - 1))
+    actor_priorities: bool = True
+    priority_exponent: float = 0.6
+    importance_exponent: float | Linear = 0.4
+    n_step: int = 3
+    learning_rate: float | Linear = 1e-4
+    learn_every: int = 256  # together with the number of environments: how many steps of each are judged at once
+    updates: int = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "noise_exponent")
+        checks.fractions(self, "exploration_noise")  # a power of more than 1 would grow along the environments
