@@ -22,12 +22,21 @@ from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
+from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
-from etude.config import EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig, UnrollsConfig
+from etude.config import (
+    EpisodesConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    OnPolicySequenceConfig,
+    SequenceConfig,
+    UnrollsConfig,
+)
 from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.recording import record, replayed
@@ -44,7 +53,8 @@ __all__ = [
     "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
     "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses",
     "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig",
-    "OnPolicyConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent",
-    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
-    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
+    "OnPolicyConfig", "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch",
+    "RainbowConfig", "Recurrent", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "Run",
+    "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "lagged", "load", "offline",
+    "record", "replayed", "report",
 ]  # fmt: skip

@@ -20,12 +20,16 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "returns", "sequences", "advantages", "unrolls", "episodes", "scores"]
+LearnsFrom = Literal[
+    "transitions", "returns", "sequences", "advantages", "advantage_sequences", "unrolls", "episodes", "scores"
+]
 """What a batch holds:
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
+advantage_sequences: [B, L] of such steps in a row, with the same extras, `memory` [B, M] before the first of them, and
+    `first` (1 where an episode begins within them).
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
 scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
@@ -87,8 +91,11 @@ class Agent:
         """
         raise NotImplementedError
 
-    def value(self, observation: Tree) -> Any:
-        """State values [N] for [N, ...] observations; agents with a critic of states write it."""
+    def value(self, observation: Tree, *memory: Any) -> Any:
+        """State values [N] for [N, ...] observations; agents with a critic of states write it.
+
+        Agents with a memory get it, [N, memory], and return (values, the memory for the next step's value).
+        """
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import presets, trees
+from etude import on_policy, presets, trees
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, check_team, find
 from etude.config import (
@@ -20,6 +20,7 @@ from etude.config import (
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
+    OnPolicySequenceConfig,
     SequenceConfig,
     UnrollsConfig,
 )
@@ -39,12 +40,8 @@ from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import split
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
-    Advantages,
-    AgentAdvantages,
     AgentSteps,
     Buffer,
-    Columns,
-    Epochs,
     OneStep,
     Prioritised,
     Returns,
@@ -54,8 +51,6 @@ from etude.replay import (
     Selector,
     Sequences,
     Uniform,
-    Unrolls,
-    View,
     WholeReturns,
 )
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
@@ -67,6 +62,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "transitions": OffPolicyConfig,
     "sequences": SequenceConfig,
     "advantages": OnPolicyConfig,
+    "advantage_sequences": OnPolicySequenceConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
     "scores": EpisodesConfig,
@@ -276,24 +272,22 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
     make = {
         "transitions": _transitions,
         "sequences": _sequences,
-        "advantages": _advantages,
-        "unrolls": _unrolls,
+        "advantages": on_policy.advantages,
+        "advantage_sequences": on_policy.advantage_sequences,
+        "unrolls": on_policy.unrolls,
     }[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
 
 
-Parts = tuple[Ring, Selector, View]
-
-
-def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    config = agent.config
-    ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=_each(engine.spaces), folder=folder)
-    several = engine.spaces.agents is not None
+def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> on_policy.Parts:
+    config, several = agent.config, engine.spaces.agents is not None
+    each = (len(engine.spaces.agents),) if several else ()
+    ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=each, folder=folder)
     view = AgentSteps(config.gamma, config.n_step) if several else transitions(config)
     return ring, _off_policy_selector(config, ring), view
 
 
-def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
+def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> on_policy.Parts:
     config = agent.config
     extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_memory else {}
     ring = Ring(engine.spaces, config.replay_size, count, extras, folder=folder)
@@ -304,31 +298,10 @@ def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
     return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
 
 
-def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    estimate = Advantages if engine.spaces.agents is None else AgentAdvantages
-    view = estimate(agent.config.gamma, agent.config.lambda_, engine.value)
-    return _one_rollout(agent.config, engine, count, folder), Epochs(), view
-
-
-def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
-    return _one_rollout(agent.config, engine, count, folder), Columns(), Unrolls(agent.config.gamma)
-
-
-def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
-    each = _each(engine.spaces)
-    log_prob = {"log_prob": (each, np.dtype(np.float32))}
-    return Ring(engine.spaces, config.rollout * count, count, log_prob, reward_shape=each, folder=folder)
-
-
 def judges(agent: Agent, engine: Engine) -> bool:
     """Whether actors judge what they collect: where the config asks for it, and NumPy can."""
     config = agent.config
     return engine.exportable and isinstance(config, OffPolicyConfig) and config.actor_priorities
-
-
-def _each(spaces: Spaces) -> tuple[int, ...]:
-    """The shape of what there is once for each agent."""
-    return () if spaces.agents is None else (len(spaces.agents),)
 
 
 def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:
@@ -343,7 +316,8 @@ def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: in
 def example_bytes(agent: Agent, spaces: Spaces) -> int:
     """Bytes of one example in a batch."""
     transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
-    length = {"sequences": "sequence_length", "unrolls": "rollout"}.get(agent.learns_from)
+    lengths = {"sequences": "sequence_length", "advantage_sequences": "sequence_length", "unrolls": "rollout"}
+    length = lengths.get(agent.learns_from)
     return transition * (1 if length is None else getattr(agent.config, length))
 
 

@@ -104,6 +104,23 @@ class OnPolicyConfig(Config):
 
 
 @dataclass(frozen=True)
+class OnPolicySequenceConfig(OnPolicyConfig):
+    """On-policy learning with networks that keep a memory, from the parts that each environment's rollout is cut into.
+    A minibatch is of as many whole ones as it has room for, at least one."""
+
+    sequence_length: int = 32  # time steps that gradients flow back over; the rollout is a multiple of it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "sequence_length")
+        if self.rollout % self.sequence_length:
+            raise ConfigError(
+                f"{type(self).__name__}: rollout = {self.rollout}, sequence_length = {self.sequence_length}; expected "
+                "a rollout of whole sequences, as 128 is of 32. Change one of them."
+            )
+
+
+@dataclass(frozen=True)
 class UnrollsConfig(OnPolicyConfig):
     """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
     V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from etude.config import Config, EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
+from etude.config import (
+    Config,
+    EpisodesConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    OnPolicySequenceConfig,
+    UnrollsConfig,
+)
 from etude.errors import ConfigError
 from etude.progress import Progress
 from etude.protocols import Replay
@@ -55,11 +63,15 @@ class OffPolicyCycle:
 
 class OnPolicyCycle:
     """A phase after `rollout` time steps of every environment, all of which it forgets. Examples are steps, or the
-    whole rollouts of environments."""
+    whole rollouts of environments, or sequences that these are cut into."""
 
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
-        self._length = config.rollout if isinstance(config, UnrollsConfig) else 1
+        self._length = 1
+        if isinstance(config, UnrollsConfig):
+            self._length = config.rollout
+        elif isinstance(config, OnPolicySequenceConfig):
+            self._length = config.sequence_length
 
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout - stored // self.count % self.config.rollout

@@ -31,8 +31,8 @@ class Engine(Protocol):
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
 
-    def value(self, observation: Tree) -> np.ndarray:
-        """What `agent.value` returns for observations [M, ...]: [M] float32."""
+    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""

@@ -23,6 +23,7 @@ from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
+from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
@@ -54,6 +55,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "qr_dqn": (QRDQN, QRDQNConfig),
     "r2d2": (R2D2, R2D2Config),
     "rainbow": (C51, RainbowConfig),
+    "recurrent_ppo": (RecurrentPPO, RecurrentPPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
     "td3": (TD3, TD3Config),

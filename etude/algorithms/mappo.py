@@ -13,10 +13,11 @@ import numpy as np
 from etude import checks, ops
 from etude.agent import Loss, Losses
 from etude.algorithms.policies import Policy
+from etude.algorithms.proximal import clip_fraction, joined, moved
 from etude.config import OnPolicyConfig
 from etude.data import Batch
 from etude.joint import AGENTS, present, split_actions
-from etude.losses.policy import ppo_clip, standardise
+from etude.losses.policy import ppo_clip
 from etude.networks import Maker, Mlp, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
@@ -89,23 +90,12 @@ class MAPPO(TeamAgent):
 
     def _loss(self, name: str, policy: Any, batch: Batch, everything: Tree) -> Loss:
         """That of PPO, for the agents of one policy."""
-        config, advantage = self.config, batch.extras["advantage"]
-        if config.normalize_advantage:
-            advantage = standardise(advantage, batch.weight)
-        log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
-        ratio = ops.exp(log_ratio)
-        policy_loss = ops.mean(batch.weight * ppo_clip(log_ratio, advantage, config.clip))
-        value_loss = ops.mean(batch.weight * ops.square(self._value(name, everything) - batch.extras["return"]))
-        entropy = ops.mean(batch.weight * policy.entropy())
-        told = {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": ops.mean(batch.weight * (ratio - 1.0 - log_ratio)),
-            "clip_fraction": ops.mean(batch.weight * ops.cast(ops.abs(ratio - 1.0) > config.clip, "float32")),
-        }
-        total = policy_loss + config.value_cost * value_loss - config.entropy * entropy
-        return Loss(total, **{f"{name}.{key}": value for key, value in told.items()})
+        config, now = self.config, moved(policy, batch, self.config.normalize_advantage)
+        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
+        value_error = ops.square(self._value(name, everything) - batch.extras["return"])
+        loss = joined(config, batch, now, surrogate, value_error)
+        told = loss.metrics | {"clip_fraction": clip_fraction(now, batch, config.clip)}
+        return Loss(loss.value, **{f"{name}.{key}": value for key, value in told.items()})
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""

@@ -30,14 +30,22 @@ class Policy:
 
         initial_log_std: where log deviations start, in the range [-1, 1] of the actions that an agent sees.
         """
-        parts = {"actor": make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01)}
+        return self.with_actor(
+            make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01), make, initial_log_std
+        )
+
+    def with_actor(self, actor: Part, make: Maker, initial_log_std: float) -> dict[str, Part]:
+        """The same parts around a network that was made otherwise."""
         if isinstance(self.spaces.action, Box):
-            parts["log_std"] = make.free(np.full(self.outputs, initial_log_std))
-        return parts
+            return {"actor": actor, "log_std": make.free(np.full(self.outputs, initial_log_std))}
+        return {"actor": actor}
 
     def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> Any:
         """The distribution [N] for observations [N, ...]; `seen`: as the network is to see them, normalised."""
-        x = parts["actor"](seen)
+        return self.of(parts, observation, parts["actor"](seen))
+
+    def of(self, parts: dict[str, Part], observation: Tree, x: Any) -> Any:
+        """The distribution [...] that outputs of the actor [..., outputs] for observations [..., ...] stand for."""
         if isinstance(self.spaces.action, Box):
             return Gaussian(x, x * 0.0 + parts["log_std"]())
         if self.spaces.masked:

@@ -13,11 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from etude import checks, ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
+from etude.algorithms.proximal import clip_fraction, joined, moved
 from etude.config import OnPolicyConfig
 from etude.data import Batch
-from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, standardise, value_clip
+from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, value_clip
 from etude.networks import Maker, Mlp, Spec
 from etude.optimizers import Adam
 from etude.protocols import Weights
@@ -82,30 +83,21 @@ class PPO(Agent):
         return value * self.returns()[1] + self.returns()[0] if self.config.normalize_value else value
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        config, policy = self.config, self.act(batch.observation)
-        advantage = batch.extras["advantage"]
-        if config.normalize_advantage:
-            advantage = standardise(advantage, batch.weight)
-        log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
-        ratio = ops.exp(log_ratio)
-        divergence = ratio - 1.0 - log_ratio  # its mean, and that of its gradient, are those of KL(acted || now)
+        config = self.config
+        now = moved(self.act(batch.observation), batch, config.normalize_advantage)
         if config.objective == "clip":
-            surrogate = ppo_clip(log_ratio, advantage, config.clip)
+            surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
         else:
-            surrogate = ppo_penalty(log_ratio, advantage, divergence, self.penalty())
-        policy_loss = ops.mean(batch.weight * surrogate)
-        value_loss = ops.mean(batch.weight * self._value_error(batch))
-        entropy = ops.mean(batch.weight * policy.entropy())
-        told = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        told["approx_kl"] = ops.mean(divergence)
+            surrogate = ppo_penalty(now.log_ratio, now.advantage, now.divergence, self.penalty())
+        loss = joined(config, batch, now, surrogate, self._value_error(batch))
         if config.objective == "clip":
-            told["clip_fraction"] = ops.mean(ops.cast(ops.abs(ratio - 1.0) > config.clip, "float32"))
+            loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip)
         else:
-            told["kl_coefficient"] = self.penalty()
+            loss.metrics["kl_coefficient"] = self.penalty()
         if config.normalize_value:
-            told["return_mean"] = ops.mean(batch.extras["return"])
-            told["return_deviation"] = ops.std(batch.extras["return"])
-        return Losses(model=Loss(policy_loss + config.value_cost * value_loss - config.entropy * entropy, **told))
+            loss.metrics["return_mean"] = ops.mean(batch.extras["return"])
+            loss.metrics["return_deviation"] = ops.std(batch.extras["return"])
+        return Losses(model=loss)
 
     def _value_error(self, batch: Batch) -> Any:
         """The squared error of values [B], in deviations of returns where these are normalised."""
@@ -117,15 +109,15 @@ class PPO(Agent):
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         """The penalty's coefficient by the rule of section 4, and the moments of returns."""
-        moved = {}
+        changed = {}
         if self.config.objective == "penalty":
             before = float(read(["penalty.value"])["penalty.value"])
-            moved["penalty.value"] = next_kl_coefficient(before, metrics["approx_kl"], self.config.kl_target)
+            changed["penalty.value"] = next_kl_coefficient(before, metrics["approx_kl"], self.config.kl_target)
         if self.config.normalize_value:
             mean, deviation, phases = read(["returns.value"])["returns.value"].tolist()
             rate = 1.0 / min(phases + 1.0, REMEMBERED)
             square = mean**2 + deviation**2
             square += rate * (metrics["return_mean"] ** 2 + metrics["return_deviation"] ** 2 - square)
             mean += rate * (metrics["return_mean"] - mean)
-            moved["returns.value"] = np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])
-        return {name: np.asarray(value, np.float32) for name, value in moved.items()}
+            changed["returns.value"] = np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])
+        return {name: np.asarray(value, np.float32) for name, value in changed.items()}

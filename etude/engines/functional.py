@@ -72,7 +72,7 @@ class FunctionalEngine:
         self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
-        self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
+        self._value = backend.compile(lambda values, inputs: self.structure.bind(values).value(*inputs))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self.traces = 0
         self._done = 0  # gradient steps
@@ -84,9 +84,10 @@ class FunctionalEngine:
         inputs = (observation,) if memory is None else (observation, memory)
         return self.backend.numpy(self._act(self._state["values"], self.backend.put(inputs)))
 
-    def value(self, observation: Tree) -> np.ndarray:
-        """What `agent.value` returns for observations [M, ...]: [M] float32."""
-        return self.backend.numpy(self._value(self._state["values"], self.backend.put(observation)))
+    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+        inputs = (observation,) if memory is None else (observation, memory)
+        return self.backend.numpy(self._value(self._state["values"], self.backend.put(inputs)))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""

@@ -42,9 +42,9 @@ class NumpyEngine:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them."""
         return self._bound.act(observation) if memory is None else self._bound.act(observation, memory)
 
-    def value(self, observation: Tree) -> np.ndarray:
-        """What `agent.value` returns for observations [M, ...]: [M] float32."""
-        return self._bound.value(observation)
+    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them."""
+        return self._bound.value(observation) if memory is None else self._bound.value(observation, memory)
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
         """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""

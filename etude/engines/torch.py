@@ -75,9 +75,10 @@ class TorchEngine:
             return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
-    def value(self, observation: Tree) -> np.ndarray:
-        """What `agent.value` returns for observations [M, ...]: [M] float32."""
-        return to_numpy(self._bound.value(to_torch(observation, self.device)))
+    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+        inputs = (observation,) if memory is None else (observation, memory)
+        return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""

@@ -136,7 +136,7 @@ def of_choices(space: Space, logits: Array) -> Categorical | MultiCategorical | 
         return Categorical(logits)
     if isinstance(space, MultiDiscrete):
         ends = space.nvec.cumsum().tolist()
-        return MultiCategorical(tuple(logits[:, a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+        return MultiCategorical(tuple(logits[..., a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
     return Bernoullis(logits)
 
 

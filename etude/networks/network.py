@@ -208,7 +208,7 @@ class Maker:
         if isinstance(factory, Recurrent):
             raise ConfigError(
                 "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
-                "function that returns a module. Recurrent networks are for algorithms such as r2d2."
+                "function that returns a module. Recurrent networks are for recurrent_ppo and r2d2."
             )
         if not callable(factory):
             raise ConfigError(

@@ -69,7 +69,7 @@ class Conv:
 @dataclass(frozen=True)
 class Recurrent:
     """Layers over what is observed, a cell that remembers what came before in the episode, dense layers over what it
-    gives. Needs an algorithm that keeps memories and learns from sequences, such as r2d2."""
+    gives. Needs an algorithm that keeps memories and learns from sequences: r2d2 or recurrent_ppo."""
 
     before: Mlp | Conv = Mlp((64,))  # its last hidden layer feeds the cell
     units: int = 64

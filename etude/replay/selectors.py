@@ -103,16 +103,28 @@ class Epochs(Unprioritised):
 
 
 class Columns(Unprioritised):
-    """Shuffled passes over the columns, each by its oldest row; as `Epochs` over rows."""
+    """Shuffled passes over the columns, each by its oldest row, or over the parts of `length` rows that each is cut
+    into, by the oldest row of each; as `Epochs` over rows.
+
+    length: None for whole columns; the oldest rows that would make a shorter part are left out.
+    """
+
+    def __init__(self, length: int | None = None):
+        self.length = length
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
-        if ring.environments < n:
+        length = ring.filled if self.length is None else np.full_like(ring.filled, self.length)
+        parts = ring.filled // np.maximum(length, 1)
+        total = int(parts.sum())
+        if total < n:
             raise ConfigError(
-                f"A batch of {n} unrolls was asked for, but there are {ring.environments} environments; expected a "
-                "batch that is no larger. Lower the minibatch size."
+                f"A batch of {n} unrolls was asked for, but there are {total} of {ring.environments} environments; "
+                "expected a batch that is no larger. Lower the minibatch size."
             )
-        column = _shuffled_passes(ring.environments, k, n, rng)
-        slot = (ring.head - ring.filled)[column] % ring.slots
+        drawn = _shuffled_passes(total, k, n, rng)
+        column = np.repeat(np.arange(ring.environments), parts)[drawn]
+        before_head = np.concatenate([np.arange(1, count + 1) for count in parts])[drawn] * length[column]
+        slot = (ring.head[column] - before_head) % ring.slots
         return slot * ring.environments + column, np.ones((k, n), np.float32)
 
 

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from etude import trees
-from etude.data import Batch
+from etude.data import MEMORY, Batch
 from etude.errors import ConfigError
 from etude.replay.reading import Reading
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.trees import Tree
 
 
 class OneStep:
@@ -108,9 +107,13 @@ class Advantages:
         observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again
         only after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy
         that collected it.
+
+    Where the ring stores what the agent remembered at each step (the extra `memory`), `value` gets it with the
+    observations and returns (values, the memory after them): each row is valued with what was remembered there, and
+    what follows the last row of an episode or of the ring, with what was remembered after that.
     """
 
-    def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
+    def __init__(self, gamma: float, lambda_: float, value: Callable[..., Any], reward_scale: float = 1.0):
         self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
         self._basis: tuple = ()
         self._estimates: dict[str, np.ndarray] = {}
@@ -172,14 +175,25 @@ class Advantages:
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
         room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
         bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
-        observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
-        values = np.asarray(self.value(observations), np.float64)
+        if MEMORY in ring.extras:
+            values = np.concatenate(self._remembering(ring, rows, bootstrapped), dtype=np.float64)
+        else:
+            observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
+            values = np.asarray(self.value(observations), np.float64)
         if values.shape != (len(rows) + room,):
             raise ConfigError(
                 f"`value` returned shape {values.shape} for {len(rows) + room} observations; expected "
                 "one number for each."
             )
         return values
+
+    def _remembering(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of these rows, and of what followed the last ones."""
+        memory = ring.extras[MEMORY]
+        value, _ = self.value(ring.observation(rows), memory.take(rows, 0))
+        _, after = self.value(ring.observation(last), memory.take(last, 0))
+        following, _ = self.value(ring.following(last), after)
+        return value, following
 
 
 def reverse_sums(terms: np.ndarray, factors: np.ndarray) -> np.ndarray:

@@ -36,6 +36,7 @@ from etude import (
     R2D2Config,
     RainbowConfig,
     Recurrent,
+    RecurrentPPOConfig,
     ReinforceConfig,
     SACConfig,
     TD3BCConfig,
@@ -192,6 +193,24 @@ CASES = [
         Spaces(VECTOR, Discrete(3)),
         PPOConfig(network=NARROW, objective="penalty", value_clip=0.2, normalize_value=True),
     ),
+    Case(
+        "recurrent_ppo, masked",
+        "recurrent_ppo",
+        Spaces(MASKED, Discrete(3)),
+        RecurrentPPOConfig(network=REMEMBERING, value_clip=0.2),
+    ),
+    Case(
+        "recurrent_ppo box on nested",
+        "recurrent_ppo",
+        Spaces(NESTED, BOX2),
+        RecurrentPPOConfig(network=Recurrent(NARROW, 8, "lstm"), normalize_observation=True),
+    ),
+    Case(
+        "recurrent_ppo multidiscrete on images",
+        "recurrent_ppo",
+        Spaces(IMAGE, MultiDiscrete([2, 3])),
+        RecurrentPPOConfig(network=Recurrent(SMALL_CONV, 8), max_gradient_norm=None),
+    ),
     Case("impala discrete", "impala", Spaces(MASKED, Discrete(3)), IMPALAConfig(network=NARROW)),
     Case("impala multidiscrete", "impala", Spaces(NESTED, MultiDiscrete([2, 3])), IMPALAConfig(network=NARROW)),
     Case("appo discrete", "appo", Spaces(VECTOR, Discrete(3)), APPOConfig(network=NARROW, kl_coefficient=0.5)),
@@ -208,6 +227,7 @@ CASES = [
     Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
 LENGTH = 6  # of sequences
+IN_A_ROW = ("sequences", "advantage_sequences", "unrolls")  # [B, LENGTH]; of the first, weights are [B]
 
 
 def every_case() -> Any:
@@ -260,7 +280,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
     spaces, agent = case.spaces, case.agent()
-    shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from in ("sequences", "unrolls") else (k, n)
+    shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from in IN_A_ROW else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
     following = random_values(spaces.observation, rng, *shape)
     action = random_values(spaces.action, rng, *shape)
@@ -271,8 +291,9 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    wanted = {"advantages": tuple(extras), "episodes": ("return",), "unrolls": ("log_prob",)}.get(agent.learns_from, ())
-    bootstraps = agent.learns_from not in ("advantages", "episodes")
+    on_policy = dict.fromkeys(("advantages", "advantage_sequences"), tuple(extras))
+    wanted = (on_policy | {"episodes": ("return",), "unrolls": ("log_prob",)}).get(agent.learns_from, ())
+    bootstraps = agent.learns_from not in (*on_policy, "episodes")
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
         wanted = (*wanted, "active")
@@ -282,12 +303,15 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         reward=normal(),
         discount=np.where(rng.random(shape) < ends, 0.0, 0.9).astype(np.float32),
         next_observation=following if bootstraps else None,
-        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from == "unrolls" else (k, n)).astype(np.float32),
+        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from in IN_A_ROW[1:] else (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
         extras={name: extras[name] for name in wanted},
     )
     if agent.learns_from == "unrolls":
         batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
+    if agent.learns_from == "advantage_sequences":
+        batch.extras["first"] = np.tile(np.float32([0, 0, 1, 0, 0, 1]), (k, n, 1))
+        batch.extras["memory"] = random_memories(case, rng, k, n)
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch
@@ -300,17 +324,31 @@ def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: 
     extras = {"mask": np.float32((time >= before) & (time < stop)), "first": np.zeros((k, n, LENGTH), np.float32)}
     extras["first"][..., 0] = before[..., 0] == 0
     if case.config.stored_memory:
-        size = NumpyEngine(case.agent(), case.spaces).memory
-        extras["memory"] = rng.uniform(-0.5, 0.5, (k, n, size)).astype(np.float32)
+        extras["memory"] = random_memories(case, rng, k, n)
     return extras
+
+
+def random_memories(case: Case, rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """[*shape, M]."""
+    size = NumpyEngine(case.agent(), case.spaces).memory
+    return rng.uniform(-0.5, 0.5, (*shape, size)).astype(np.float32)
 
 
 def acted(actor: Any, observation: Any) -> Any:
     """What an engine's `act` returns; with random memories where it keeps them."""
+    return actor.act(*_inputs(actor, observation))
+
+
+def valued(actor: Any, observation: Any) -> Any:
+    """What an engine's `value` returns; with random memories where it keeps them."""
+    return actor.value(*_inputs(actor, observation))
+
+
+def _inputs(actor: Any, observation: Any) -> tuple:
     if not actor.memory:
-        return actor.act(observation)
+        return (observation,)
     n = len(trees.leaves(observation)[0])
-    return actor.act(observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.memory)).astype(np.float32))
+    return observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.memory)).astype(np.float32)
 
 
 def pick(batches: Batch, i: int) -> Batch:

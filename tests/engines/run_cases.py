@@ -22,6 +22,7 @@ from etude import (
     R2D2Config,
     RainbowConfig,
     Recurrent,
+    RecurrentPPOConfig,
     ReinforceConfig,
     Run,
     SACConfig,
@@ -37,6 +38,9 @@ DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
 SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
 R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_every=7, replay_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
+RECURRENT_PPO_TINY = RecurrentPPOConfig(
+    network=Recurrent(Mlp((8,)), 4), learning_rate=RATE, rollout=16, sequence_length=8, minibatch=32, epochs=2
+)
 RAINBOW_TINY = RainbowConfig(
     **{**FAST, "network": Mlp((8,), dueling=True, noisy=0.5)}, target_every=7, replay_size=200, atoms=11
 )
@@ -80,6 +84,7 @@ CASES = [
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
     Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("recurrent_ppo", "CartPole-v1", dataclasses.replace(RECURRENT_PPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),

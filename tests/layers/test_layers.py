@@ -18,7 +18,7 @@ FLOORS = {
     3: "agent config engines algorithms presets several independent",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
-    "exploration judging recording recorded",
+    "exploration judging recording recorded on_policy",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -37,6 +37,7 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "assembly"),
     ("run", "exploration"),
     ("assembly", "judging"),
+    ("assembly", "on_policy"),
     ("run", "learner"),
     ("learner", "assembly"),
     ("learner", "cycles"),

@@ -42,7 +42,7 @@ def test_every_unroll_is_a_whole_column_in_order_of_time(filled):
 
 
 def test_more_unrolls_than_environments_are_refused(filled):
-    with pytest.raises(ConfigError, match="6 unrolls was asked for, but there are 5 environments"):
+    with pytest.raises(ConfigError, match="6 unrolls was asked for, but there are 5 of 5 environments"):
         filled[1].sample(1, 6)
 
 

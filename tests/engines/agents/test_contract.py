@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values
+from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
 from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
@@ -193,8 +193,9 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
     for mine, theirs in zip(_arrays(acted(actor, observation)), _arrays(acted(engine, observation)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-    if case.agent().learns_from in ("advantages", "unrolls", "episodes"):
-        np.testing.assert_allclose(actor.value(observation), engine.value(observation), rtol=1e-4, atol=1e-5)
+    if case.agent().learns_from in ("advantages", "advantage_sequences", "unrolls", "episodes"):
+        for mine, theirs in zip(_arrays(valued(actor, observation)), _arrays(valued(engine, observation)), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
 def _arrays(output):

@@ -6,6 +6,9 @@ every policy is as good.
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 
@@ -210,6 +213,15 @@ class Cue(gym.Env):
     def _observation(self):
         shown = 2 * self.cue - 1 if self.time == 0 else 0
         return np.array([max(0.0, 1 - self.time / self.delay), self.time == self.delay, shown], np.float32)
+
+
+def returns_for_both_cues(run: Any, delay: int) -> list[float]:
+    """The return of the best policy of a run for either cue."""
+    found = []
+    for side in (0, 1):
+        run.environment = partial(Cue, delay, side)
+        found.append(run.evaluate(episodes=1).mean)
+    return found
 
 
 PROBES = (Constant, Seen, Later, Acting, Sides, Forever, Corridor, Short, Chance)

@@ -96,6 +96,12 @@ LEARNERS = {
     "ppo, penalty": on_policy(
         "ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip=0.5)
     ),
+    "recurrent_ppo": on_policy(
+        "recurrent_ppo",
+        etude.RecurrentPPOConfig(
+            **{**ON_POLICY, **EPOCHS, "network": Recurrent(Mlp((16,), "tanh"), 8)}, sequence_length=10
+        ),
+    ),
     "impala": on_policy("impala", etude.IMPALAConfig(**ON_POLICY, entropy=0.0, rollout=5)),
     "appo": on_policy("appo", etude.APPOConfig(**ON_POLICY, entropy=0.0, rollout=25, minibatch=50, epochs=4)),
     "es": Learner(
@@ -106,7 +112,8 @@ LEARNERS = {
     ),
 }
 SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are those of the policy that explores
-WITHOUT_VALUES = ("es", "r2d2")  # ES has no critic; R2D2's values belong to memories: see test_r2d2
+# ES has no critic; the values of agents with a memory belong to that: see test_r2d2 and test_recurrent_ppo
+WITHOUT_VALUES = ("es", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
 ON_EVERY_ENGINE = (
     "dqn",

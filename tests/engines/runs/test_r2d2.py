@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import CASES, LENGTH, pick, random_batches
-from probes import Cue
+from probes import Cue, returns_for_both_cues
 
 from etude import DQNConfig, Linear, Mlp, R2D2Config, Recurrent, Run, trees
 from etude.engines.numpy import NumpyEngine
@@ -77,26 +77,17 @@ R2D2 = R2D2Config(
 DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50)
 
 
-def returns_for_both_cues(run):
-    """The return of the greedy policy for either cue."""
-    found = []
-    for side in (0, 1):
-        run.environment = partial(Cue, DELAY, side)
-        found.append(run.evaluate(episodes=1).mean)
-    return found
-
-
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
     with Run("r2d2", partial(Cue, DELAY), config=R2D2, engine=engine_name, environments=8, seed=1) as run:
         run.train(6_000)
-        assert returns_for_both_cues(run) == [1.0, 1.0]
+        assert returns_for_both_cues(run, DELAY) == [1.0, 1.0]
 
 
 @pytest.mark.variant
 def test_an_agent_without_memory_acts_alike_for_both_cues(engine_name):
     with Run("dqn", partial(Cue, DELAY), config=DQN, engine=engine_name, environments=8, seed=1) as run:
         run.train(1_000)
-        assert sum(returns_for_both_cues(run)) == 0.0
+        assert sum(returns_for_both_cues(run, DELAY)) == 0.0
 
 
 def test_configs_refuse_what_cannot_be():
@@ -106,5 +97,5 @@ def test_configs_refuse_what_cannot_be():
         R2D2Config(priority_mix=1.5)
     with pytest.raises(ConfigError, match=r"keeps no memory.*Recurrent\("):
         Run("r2d2", "CartPole-v1", config=R2D2Config(network=Mlp((8,))))
-    with pytest.raises(ConfigError, match=r"whose memory this algorithm does not keep.*r2d2"):
+    with pytest.raises(ConfigError, match=r"whose memory this algorithm does not keep.*recurrent_ppo and r2d2"):
         Run("dqn", "CartPole-v1", config=DQNConfig(network=Recurrent()))

@@ -1,0 +1,54 @@
+"""Parts of rollouts with advantages, for recurrent networks that learn on-policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from etude.data import MEMORY, Batch
+from etude.replay.ring import Ring
+from etude.replay.views import Advantages
+
+
+class AdvantageSequences:
+    """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
+    for two extras, float32, that say what is remembered:
+
+    memory: [k, B, M] what the agent remembered at the first row; zeros where an episode begins there.
+    first: [k, B, L] 1 where an episode begins after that, however the one before it ended; else 0.
+
+    Rows [k, B] are the first ones of their parts, as `Columns(length)` selects them; no part goes beyond the newest row
+    of its column.
+    """
+
+    def __init__(self, length: int, advantages: Advantages):
+        self.length, self.advantages = length, advantages
+
+    @property
+    def reward_scale(self) -> float:
+        """What rewards are multiplied by."""
+        return self.advantages.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: float) -> None:
+        self.advantages.reward_scale = scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self.advantages.adjust(hyper)
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        path = ring.ahead(rows[..., None], np.arange(self.length))
+        batch = self.advantages(ring, path, np.repeat(weight[..., None], self.length, -1))
+        first = np.zeros(path.shape, np.float32)
+        first[..., 1:] = ring.kind.take(path[..., :-1]) != 0
+        memory = batch.extras[MEMORY][..., 0, :]
+        return dataclasses.replace(batch, extras=batch.extras | {MEMORY: memory, "first": first})
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None: ...

@@ -1,0 +1,130 @@
+"""Recurrent PPO: what it learns from is what it acted with, and it learns what an agent without memory cannot."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from probes import Cue, returns_for_both_cues
+
+from etude import Mlp, PPOConfig, Recurrent, RecurrentPPOConfig, Run, trees
+from etude.engines.numpy import NumpyEngine
+from etude.errors import ConfigError
+from etude.explore import Greedy
+from etude.spaces import ACTION_MASK
+
+SMALL = Recurrent(Mlp((8,), "tanh"), 6, "lstm", (4,))
+
+
+class Ends(gym.Env):
+    """Random numbers; episodes of 1 to 6 steps, every second of them stopped by a clock."""
+
+    def __init__(self, action_space, masked=False):
+        seen = gym.spaces.Box(-1, 1, (3,), np.float32)
+        self.action_space, self.masked = action_space, masked
+        mask = gym.spaces.MultiBinary(int(sum(np.atleast_1d(action_space.nvec)))) if masked else None
+        self.observation_space = gym.spaces.Dict({"observation": seen, ACTION_MASK: mask}) if masked else seen
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.clock = int(self.np_random.integers(1, 7)), bool(self.np_random.integers(2))
+        return self.observe(), {}
+
+    def step(self, action):
+        self.left -= 1
+        over = self.left == 0
+        return self.observe(), float(self.np_random.normal()), over and not self.clock, over and self.clock, {}
+
+    def observe(self):
+        seen = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        if not self.masked:
+            return seen
+        return {"observation": seen, ACTION_MASK: np.array([1, *self.np_random.integers(0, 2, 2), 1, 1], np.int8)}
+
+
+class OneStepOfGradient:
+    """Learns as a run does, and keeps what it learned from, the weights before it, and the memories of all rows."""
+
+    def __init__(self, run):
+        self.run, self.inner, self.kept = run, run.learner.gradients, []
+        self.marks = self.inner.marks
+
+    def learn(self, batches, hyper, done):
+        ring = self.run.learner.replay.ring
+        self.kept.append((batches, self.run.engine.weights(), ring.extras["memory"].copy()))
+        return self.inner.learn(batches, hyper, done)
+
+
+WORLDS = {
+    "masked choices": partial(Ends, gym.spaces.MultiDiscrete([3, 2]), masked=True),
+    "numbers": partial(Ends, gym.spaces.Box(-1, 1, (2,), np.float32)),
+}
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("world", WORLDS)
+def test_memories_probabilities_and_values_over_sequences_are_those_that_were_acted_with(
+    world, normalised, engine_name
+):
+    config = RecurrentPPOConfig(
+        network=SMALL, rollout=18, sequence_length=9, minibatch=None, epochs=1, learning_rate=3e-2,
+        normalize_observation=normalised,
+    )  # fmt: skip
+    with Run("recurrent_ppo", WORLDS[world], config=config, engine=engine_name, environments=4, seed=1) as run:
+        run.learner.gradients = recorder = OneStepOfGradient(run)
+        learned = [event for event in run.steps(3 * 72) if type(event).__name__ == "Learned"]
+    assert len(learned) == len(recorder.kept) == 3
+    carried = []
+    for event, (batches, weights, stored) in zip(learned, recorder.kept, strict=True):
+        assert abs(event.metrics["approx_kl"]) < 1e-6 and event.metrics["clip_fraction"] == 0.0
+        actor = NumpyEngine(run.agent, run.engine.spaces)
+        actor.load(weights)
+        agent, first = actor.structure.bind(weights), batches.extras["first"][0]
+        observation, memory = trees.map(lambda x: x[0], batches.observation), batches.extras["memory"][0]
+        outputs, after = [], []
+        for part, at in (("actor", slice(0, agent.actors)), ("critic", slice(agent.actors, None))):
+            output, memories = agent.model[part].unroll(agent.normaliser(observation), memory[:, at], first)
+            outputs.append(output)
+            after.append(memories)
+        follows = first[:, 1:] == 0
+        found = np.where(follows[..., None], np.concatenate(after, -1)[:, :-1], 0)
+        np.testing.assert_allclose(stored[batches.index[0][:, 1:]], found, rtol=1e-4, atol=1e-5)
+        assert not follows.all() and follows.any()
+        log_prob = agent.policy.of(agent.model, observation, outputs[0]).log_prob(batches.action[0])
+        np.testing.assert_allclose(log_prob, batches.extras["log_prob"][0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(outputs[1][..., 0], batches.extras["value"][0], rtol=1e-4, atol=1e-5)
+        carried.append(np.abs(memory).sum(1) > 0)
+    assert np.concatenate(carried).any(), "memories go on from one rollout to the next"
+
+
+DELAY = 4
+ON_POLICY = {"rollout": 20, "minibatch": 160, "epochs": 4, "learning_rate": 1e-2, "gamma": 0.95, "entropy": 0.01}
+CUED = RecurrentPPOConfig(**ON_POLICY, network=Recurrent(Mlp((16,), "tanh", "orthogonal"), 16), sequence_length=10)
+
+
+def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
+    with Run("recurrent_ppo", partial(Cue, DELAY), config=CUED, engine=engine_name, environments=16, seed=1) as run:
+        run.train(9_600)
+        assert returns_for_both_cues(run, DELAY) == [1.0, 1.0]
+
+
+@pytest.mark.variant
+def test_ppo_acts_alike_for_both_cues(engine_name):
+    config = PPOConfig(**ON_POLICY, network=Mlp((16,), "tanh"))
+    with Run("ppo", partial(Cue, DELAY), config=config, engine=engine_name, environments=16, seed=1) as run:
+        run.train(9_600)
+        assert sum(returns_for_both_cues(run, DELAY)) == 0.0
+
+
+def test_what_cannot_be_is_refused(engine_name):
+    with pytest.raises(ConfigError, match=r"rollout = 20, sequence_length = 8; expected a rollout of whole sequences"):
+        RecurrentPPOConfig(rollout=20, sequence_length=8)
+    with pytest.raises(ConfigError, match="value_clip = -1"):
+        RecurrentPPOConfig(value_clip=-1)
+    for algorithm, config, more, message in (
+        ("ppo", PPOConfig(network=Recurrent()), {}, r"whose memory this algorithm does not keep.*recurrent_ppo"),
+        ("recurrent_ppo", RecurrentPPOConfig(network=Mlp((8,))), {}, r"keeps no memory.*Recurrent\("),
+        ("recurrent_ppo", RecurrentPPOConfig(), {"explorer": Greedy()}, r"Give Sample, or leave it out"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Run(algorithm, "CartPole-v1", config=config, engine=engine_name, **more)
