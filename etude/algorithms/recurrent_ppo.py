@@ -58,12 +58,12 @@ class RecurrentPPO(Agent):
         network, observed = self.config.network, spaces.observation
         actor = make.recurrent(network, observed, outputs=self.policy.outputs, gain=0.01)
         critic = make.recurrent(network, observed, outputs=1)
-        self.model = {**self.policy.with_actor(actor, make, self.config.initial_log_std), "critic": critic}
+        self.model = {**self.policy.around(actor, make, self.config.initial_log_std), "critic": critic}
         self.actors, self.memory = actor.memory, actor.memory + critic.memory
 
     def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
         seen, (acting, judging) = self.normaliser(observation), self._split(memory)
-        x, acting = self.model["actor"](seen, acting)
+        x, acting = self.model["policy"](seen, acting)
         _, judging = self.model["critic"](seen, judging)
         return self.policy.of(self.model, observation, x), ops.concatenate([acting, judging], -1)
 
@@ -75,7 +75,7 @@ class RecurrentPPO(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, seen, first = self.config, self.normaliser(batch.observation), batch.extras["first"]
         acting, judging = self._split(batch.extras[MEMORY])
-        x, _ = self.model["actor"].unroll(seen, acting, first)
+        x, _ = self.model["policy"].unroll(seen, acting, first)
         value, _ = self.model["critic"].unroll(seen, judging, first)
         now = moved(self.policy.of(self.model, batch.observation, x), batch, config.normalize_advantage)
         surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)

@@ -82,7 +82,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         agent, first = actor.structure.bind(weights), batches.extras["first"][0]
         observation, memory = trees.map(lambda x: x[0], batches.observation), batches.extras["memory"][0]
         outputs, after = [], []
-        for part, at in (("actor", slice(0, agent.actors)), ("critic", slice(agent.actors, None))):
+        for part, at in (("policy", slice(0, agent.actors)), ("critic", slice(agent.actors, None))):
             output, memories = agent.model[part].unroll(agent.normaliser(observation), memory[:, at], first)
             outputs.append(output)
             after.append(memories)
