@@ -20,12 +20,16 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "returns", "sequences", "advantages", "unrolls", "episodes", "scores"]
+LearnsFrom = Literal[
+    "transitions", "returns", "sequences", "advantages", "demonstrations", "unrolls", "episodes", "scores"
+]
 """What a batch holds:
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
+demonstrations: the same, of the rewards that the agent tells (`reward`), with next observations, and as the extra
+    `expert` as many steps of recorded data: a dict of `observation`, `action`, `next_observation` and `discount`.
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
 scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
@@ -90,6 +94,13 @@ class Agent:
     def value(self, observation: Tree) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it."""
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        """Rewards [N] of N steps, in the place of the environment's; agents that learn from demonstrations write it.
+
+        discount: [N] gamma, or 0 where the episode terminated.
+        """
+        raise NotImplementedError(f"{type(self).__name__} tells no rewards; it cannot learn from demonstrations.")
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """A gradient to descend [P] for the trained weights [P], from the returns [2, n] of episodes that were played

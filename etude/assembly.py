@@ -67,6 +67,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "transitions": OffPolicyConfig,
     "sequences": SequenceConfig,
     "advantages": OnPolicyConfig,
+    "demonstrations": OnPolicyConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
     "scores": EpisodesConfig,
@@ -277,6 +278,7 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
         "transitions": _transitions,
         "sequences": _sequences,
         "advantages": _advantages,
+        "demonstrations": _advantages,  # the expert comes later: `recorded.show`
         "unrolls": _unrolls,
     }[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
@@ -343,8 +345,9 @@ def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: in
 def example_bytes(agent: Agent, spaces: Spaces) -> int:
     """Bytes of one example in a batch."""
     transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    shown = 2 if agent.learns_from == "demonstrations" else 1  # the expert's beside it
     length = {"sequences": "sequence_length", "unrolls": "rollout"}.get(agent.learns_from)
-    return transition * (1 if length is None else getattr(agent.config, length))
+    return transition * (shown if length is None else getattr(agent.config, length))
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -34,6 +34,9 @@ class Engine(Protocol):
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""
 
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 

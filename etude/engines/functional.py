@@ -73,6 +73,7 @@ class FunctionalEngine:
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, observation: self.structure.bind(values).value(observation))
+        self._reward = backend.compile(lambda values, steps: self.structure.bind(values).reward(*steps))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self.traces = 0
         self._done = 0  # gradient steps
@@ -87,6 +88,11 @@ class FunctionalEngine:
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""
         return self.backend.numpy(self._value(self._state["values"], self.backend.put(observation)))
+
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+        steps = self.backend.put((observation, action, following, discount))
+        return self.backend.numpy(self._reward(self._state["values"], steps))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
