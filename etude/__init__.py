@@ -40,12 +40,12 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
-    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "AIRLConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig",
-    "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig",
-    "ESConfig", "EpisodesConfig", "GAILConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig",
-    "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
-    "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "Reinforce",
-    "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig",
-    "lagged", "load", "offline", "record", "replayed", "report",
+    "A2C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO",
+    "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "AIRLConfig", "APPOConfig", "Adam",
+    "Agent", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
+    "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GAILConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss",
+    "Losses", "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig",
+    "OnPolicyConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent",
+    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
+    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What imitation by a discriminator has in common: a PPO policy that is rewarded for steps that could be an expert's."""
+"""What imitation by a discriminator has in common: a PPO policy, rewarded for steps that could be an expert's."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from etude.trees import Tree
 class AdversarialConfig(PPOConfig):
     """Hyperparameters of the discriminator, besides those of PPO, which the policy learns by."""
 
+    normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
     discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as `network`
     discriminator_learning_rate: float | Linear = 3e-4
     discriminator_every: int = 1  # gradient steps of the policy to one of the discriminator

@@ -17,8 +17,8 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Demonstrations", "Epochs", "Hindsight", "NStep",
-    "OneStep", "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets",
-    "Uniform", "Unrolls", "View", "WholeReturns",
+    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Demonstrations", "Epochs", "Hindsight",
+    "NStep", "OneStep", "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores", "Selector",
+    "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
     "bytes_needed",
 ]  # fmt: skip
