@@ -1,4 +1,4 @@
-"""Adversarial inverse reinforcement learning.
+"""AIRL: adversarial inverse reinforcement learning, a reward that explains an expert.
 
 Fu et al. 2018, Learning robust rewards with adversarial inverse reinforcement learning, arXiv:1710.11248, algorithm 1
 and section 6.

@@ -1,4 +1,4 @@
-"""Generative adversarial imitation learning.
+"""GAIL: generative adversarial imitation learning, a policy that cannot be told from an expert.
 
 Ho & Ermon 2016, Generative adversarial imitation learning, arXiv:1606.03476, algorithm 1.
 """
