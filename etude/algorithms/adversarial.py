@@ -25,8 +25,8 @@ class AdversarialConfig(PPOConfig):
 
     normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
     discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as `network`
-    discriminator_learning_rate: float | Linear = 3e-4
-    discriminator_every: int = 1  # gradient steps of the policy to one of the discriminator
+    discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator
+    discriminator_every: int = 1  # gradient steps from one of the discriminator to the next; the policy takes all
 
     def __post_init__(self) -> None:
         super().__post_init__()
