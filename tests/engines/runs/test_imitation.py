@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -97,17 +99,22 @@ def of_agent(run):
     return engine.structure.bind(run.engine.weights())
 
 
+@functools.cache
+def trained(name, engine_name, of_numbers=False):
+    with made(name, engine_name, of_numbers) as run:
+        run.train(8_000)
+    return run
+
+
 @pytest.mark.parametrize("of_numbers", variants_but((False,), (False, True)))
 @pytest.mark.parametrize("name", variants_but(("gail", "airl"), CONFIGS))
 def test_the_expert_is_imitated_against_the_rewards_of_the_environment(name, of_numbers, engine_name):
-    run = made(name, engine_name, of_numbers)
-    with run:
-        run.train(8_000)
-        assert imitated(run) > 0.9
-        assert run.evaluate(10).mean < 0.15 * LENGTH, "it is evaluated by the environment, which rewards the contrary"
+    run = trained(name, engine_name, of_numbers)
+    assert imitated(run) > 0.9
+    assert run.evaluate(10).mean < 0.15 * LENGTH, "it is evaluated by the environment, which rewards the contrary"
 
 
-@pytest.mark.parametrize("name", ["gail", "airl"])
+@pytest.mark.parametrize("name", variants_but(("gail",), ("gail", "airl")))
 def test_without_a_discriminator_that_learns_nothing_is_imitated(name, engine_name):
     config = type(CONFIGS[name])(**FAST | {"discriminator_learning_rate": 0.0})
     run = made(name, engine_name, config=config)
@@ -115,20 +122,20 @@ def test_without_a_discriminator_that_learns_nothing_is_imitated(name, engine_na
     assert imitated(run) < 0.8
 
 
+def learned_rewards(run):
+    """Of both actions: [2, 1000]."""
+    return np.array([of_agent(run).learned_reward(seen(), np.full(1000, action)) for action in (0, 1)])
+
+
 def test_the_learned_reward_ranks_the_experts_action_first(engine_name):
-    run = made("airl", engine_name)
-    run.train(8_000)
-    observation, agent = seen(), of_agent(run)
-    of_each = [agent.learned_reward(observation, np.full(1000, action)) for action in (0, 1)]
-    assert np.mean((of_each[1] > of_each[0]) == (observation[:, 0] > 0)) > 0.9
+    found = learned_rewards(trained("airl", engine_name))
+    assert np.mean(found.argmax(0) == (seen()[:, 0] > 0)) > 0.9
 
 
 def test_a_reward_of_states_alone_does_not_read_actions(engine_name):
-    run = made("airl", engine_name, config=AIRLConfig(**FAST, state_only=True))
-    run.train(400)
-    agent = of_agent(run)
-    zero, one = (agent.learned_reward(seen(8), np.full(8, action)) for action in (0, 1))
-    np.testing.assert_array_equal(zero, one)
+    for alone in (True, False):
+        found = learned_rewards(made("airl", engine_name, config=AIRLConfig(**FAST, state_only=alone)))
+        assert (found[0] == found[1]).all() == alone
 
 
 def told_with(run, biases):
@@ -171,9 +178,16 @@ def test_numbers_beyond_the_bounds_are_judged_as_they_are_carried_out(engine_nam
     assert within == beyond
 
 
-def test_a_run_tells_how_well_the_discriminator_tells_and_what_it_told(engine_name):
-    run = made("gail", engine_name)
-    learned = [event for event in run.steps(1_000) if isinstance(event, Learned)]
+def test_a_run_steps_its_environment_and_tells_how_well_the_discriminator_tells(engine_name):
+    data, run = experts(), made("gail", engine_name)
+    observed = np.concatenate([episode.observation[:-1] for episode in data.episodes]).mean(0)
+    np.testing.assert_allclose(run.engine.weights()["normaliser.all.mean"], observed, rtol=1e-4, atol=1e-5)
+    events = list(run.steps(1_000))
+    assert run.step == 1_000 and any(isinstance(event, Collected) for event in events)
+    assert events[0].description["steps"] == "environment"
+    assert events[0].description["data"]["transitions"] == len(data)
+    assert not np.allclose(run.engine.weights()["normaliser.all.mean"], observed, rtol=1e-4)
+    learned = [event for event in events if isinstance(event, Learned)]
     assert len(learned) == 1_000 // 200
     assert set(learned[0].losses) == {"model", "discriminator"}
     assert learned[0].losses["discriminator"] == pytest.approx(np.log(2), abs=0.1)
@@ -188,13 +202,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(name, engin
     offline.write(path, etude.record("CartPole-v1", 10))
     config = type(CONFIGS[name])(**FAST | {"rollout": 16, "minibatch": 16, "discriminator_every": 3})
     cadence = {"evaluate_every": 200, "evaluate_episodes": 2}
-    whole, twin = (
-        etude.Run(name, "CartPole-v1", data=path, engine=engine_name, seed=3, environments=4, config=config)
-        for _ in range(2)
-    )
-    began = list(whole.steps(300, **cadence))
-    assert measured(began) == measured(list(twin.steps(300, **cadence)))
-    assert differences(whole.state(), twin.state()) == []
+    settings = {"engine": engine_name, "seed": 3, "environments": 4, "config": config}
+    whole = etude.Run(name, "CartPole-v1", data=path, **settings)
+    list(whole.steps(300, **cadence))
     whole.save(tmp_path / "run.etude")
     expected = measured(list(whole.steps(300, **cadence)))
     path.unlink()
@@ -204,27 +214,17 @@ def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(name, engin
 
 
 @pytest.mark.variant
-def test_workers_collect_the_same_steps(engine_name):
-    found = []
-    for workers in (0, 2):
-        config = GAILConfig(**FAST | {"rollout": 16})
+@pytest.mark.parametrize("name", ["gail", "airl"])
+def test_the_same_seed_gives_the_same_numbers_whoever_collects(name, engine_name):
+    found, states = [], []
+    for workers in (0, 0, 2):
+        config = type(CONFIGS[name])(**FAST | {"rollout": 16})
         settings = {"config": config, "data": etude.record("CartPole-v1", 4), "environments": 4, "workers": workers}
-        with etude.Run("gail", "CartPole-v1", engine=engine_name, seed=3, **settings) as run:
+        with etude.Run(name, "CartPole-v1", engine=engine_name, seed=3, **settings) as run:
             found.append(measured(list(run.steps(300))))
-    assert found[0] == found[1]
-
-
-def test_a_run_steps_its_environment_and_begins_with_the_moments_of_the_expert():
-    data = experts()
-    run = made("gail", "auto")
-    observed = np.concatenate([episode.observation[:-1] for episode in data.episodes])
-    np.testing.assert_allclose(run.engine.weights()["normaliser.all.mean"], observed.mean(0), rtol=1e-4, atol=1e-5)
-    events = list(run.steps(400))
-    assert events[0].description["steps"] == "environment"
-    assert events[0].description["data"]["transitions"] == len(data)
-    assert any(isinstance(event, Collected) for event in events)
-    assert run.step == 400
-    assert not np.allclose(run.engine.weights()["normaliser.all.mean"], observed.mean(0), rtol=1e-4)
+            states.append(run.state()["engine"])
+    assert found[0] == found[1] == found[2]
+    assert differences(states[0], states[1]) == differences(states[0], states[2]) == []
 
 
 class Switches(Sides):
