@@ -103,6 +103,7 @@ CASES = [
     Case("dqn on nested", "dqn", Spaces(NESTED, Discrete(3)), DQNConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo discrete", "ppo", Spaces(VECTOR, Discrete(3)), PPOConfig(network=Mlp((16,), "tanh", "orthogonal"))),
     Case("ppo multidiscrete", "ppo", Spaces(NESTED, MultiDiscrete([2, 3])), PPOConfig(network=NARROW)),
+    Case("ppo multibinary", "ppo", Spaces(VECTOR, MultiBinary(3)), PPOConfig(network=NARROW)),
     Case("ppo box, normalised", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, normalize_observation=True)),
     Case("ppo masked", "ppo", Spaces(MASKED, Discrete(3)), PPOConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
@@ -185,6 +186,7 @@ CASES = [
     ),
     Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
+    Case("a2c multibinary", "a2c", Spaces(VECTOR, MultiBinary(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
     Case(
         "ppo with a penalty",
