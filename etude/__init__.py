@@ -3,6 +3,7 @@
 from etude import offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
@@ -13,6 +14,7 @@ from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
+from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
@@ -48,13 +50,13 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
-    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDDPGConfig",
-    "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
-    "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses",
-    "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig",
-    "OnPolicyConfig", "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch",
-    "RainbowConfig", "Recurrent", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "Run",
-    "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "lagged", "load", "offline",
-    "record", "replayed", "report",
+    "A2C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO",
+    "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "AIRLConfig", "APPOConfig", "Adam",
+    "Agent", "ApexDDPGConfig", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig",
+    "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GAILConfig", "IMPALAConfig",
+    "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp",
+    "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig", "OnPolicySequenceConfig", "PPOConfig", "Policies",
+    "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "RecurrentPPO", "RecurrentPPOConfig",
+    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
+    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

@@ -21,7 +21,15 @@ ActsBy = Literal["values", "actions", "distribution"]
 or a distribution that is sampled."""
 
 LearnsFrom = Literal[
-    "transitions", "returns", "sequences", "advantages", "advantage_sequences", "unrolls", "episodes", "scores"
+    "transitions",
+    "returns",
+    "sequences",
+    "advantages",
+    "advantage_sequences",
+    "demonstrations",
+    "unrolls",
+    "episodes",
+    "scores",
 ]
 """What a batch holds:
 
@@ -30,6 +38,8 @@ sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `memory` [B, M] before the first of them, and
     `first` (1 where an episode begins within them).
+demonstrations: the same, of the rewards that the agent tells (`reward`), with next observations, and as the extra
+    `expert` as many steps of recorded data: a dict of `observation`, `action`, `next_observation` and `discount`.
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
 scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
@@ -97,6 +107,13 @@ class Agent:
         Agents with a memory get it, [N, memory], and return (values, the memory for the next step's value).
         """
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
+
+    def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        """Rewards [N] of N steps, in the place of the environment's; agents that learn from demonstrations write it.
+
+        discount: [N] gamma, or 0 where the episode terminated.
+        """
+        raise NotImplementedError(f"{type(self).__name__} tells no rewards; it cannot learn from demonstrations.")
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """A gradient to descend [P] for the trained weights [P], from the returns [2, n] of episodes that were played

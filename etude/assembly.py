@@ -63,6 +63,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "sequences": SequenceConfig,
     "advantages": OnPolicyConfig,
     "advantage_sequences": OnPolicySequenceConfig,
+    "demonstrations": OnPolicyConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
     "scores": EpisodesConfig,
@@ -274,6 +275,7 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
         "sequences": _sequences,
         "advantages": on_policy.advantages,
         "advantage_sequences": on_policy.advantage_sequences,
+        "demonstrations": on_policy.advantages,  # the expert comes later: `recorded.show`
         "unrolls": on_policy.unrolls,
     }[agent.learns_from]
     return Buffer(*make(agent, engine, count, folder), generator(seed, "replay"))
@@ -316,9 +318,10 @@ def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: in
 def example_bytes(agent: Agent, spaces: Spaces) -> int:
     """Bytes of one example in a batch."""
     transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    shown = 2 if agent.learns_from == "demonstrations" else 1  # the expert's beside it
     lengths = {"sequences": "sequence_length", "advantage_sequences": "sequence_length", "unrolls": "rollout"}
     length = lengths.get(agent.learns_from)
-    return transition * (1 if length is None else getattr(agent.config, length))
+    return transition * (shown if length is None else getattr(agent.config, length))
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class Batch:
     next_observation: Tree  # [B, ...]
     weight: np.ndarray  # [B] float32: importance weights, 1 where all count the same
     index: np.ndarray  # [B] int64: rows of the ring, for priorities
-    extras: dict[str, np.ndarray] = field(default_factory=dict)  # log_prob, advantage, ...
+    extras: dict[str, Tree] = field(default_factory=dict)  # log_prob, advantage, ...
 
 
 @dataclass(frozen=True, slots=True)

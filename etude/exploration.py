@@ -34,7 +34,11 @@ FITTING: dict[str, tuple[type, ...]] = {
     "distribution": (GaussianNoise, Greedy, Sample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
-PRESENT_POLICY = ("advantages", "advantage_sequences")  # what is learned from the policy that acted, and no other
+PRESENT_POLICY = ("advantages", "advantage_sequences", "demonstrations")  # no other than the one that acted
+    "advantages",
+    "advantage_sequences",
+    "demonstrations",
+)  # learned from by what the policy that acted did
 OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
 
 

@@ -34,6 +34,9 @@ class Engine(Protocol):
     def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
 
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 

@@ -1,4 +1,5 @@
-"""Runs on recorded data: gradient steps are counted, and no environment is stepped but to evaluate."""
+"""Recorded data in runs: those that learn from nothing else, in which gradient steps are counted and no environment is
+stepped but to evaluate, and those in which an expert is shown beside what is collected."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS
+from etude.algorithms import ALGORITHMS, takes_data
 from etude.assembly import Setup
 from etude.config import OfflineConfig
 from etude.cycles import Due
@@ -20,6 +21,8 @@ from etude.learner import Learner
 from etude.offline import Dataset, read, to_steps
 from etude.progress import Progress
 from etude.protocols import Weights
+from etude.replay import Buffer, Demonstrations, OneStep, Ring, Uniform
+from etude.seeding import generator
 from etude.spaces import Spaces, describe
 
 
@@ -30,20 +33,25 @@ class Held:
     about: dict[str, Any]
 
 
+def only_data(agent: Agent) -> bool:
+    """Whether an agent learns from recorded data and from nothing else."""
+    return isinstance(agent.config, OfflineConfig)
+
+
 def data_for(data: Any, agent: Agent, setup: Setup, env: Any, spaces: Spaces) -> Dataset | Held | None:
     """The data of a run whose agent learns from some; None for one that learns from its environment. ConfigError where
     data and agent do not go together."""
     name = type(agent).__name__
-    if not isinstance(agent.config, OfflineConfig):
+    if not takes_data(type(agent), type(agent.config)):
         if data is not None:
-            known = [name for name, (_, config) in ALGORITHMS.items() if issubclass(config, OfflineConfig)]
+            known = [name for name, (kind, config) in ALGORITHMS.items() if takes_data(kind, config)]
             raise ConfigError(f"{name} learns from an environment and takes no data; {', '.join(known)} do.")
         return None
     if data is None:
         raise ConfigError(
             f"{name} learns from recorded data: give data= (--data), such as the path of a file of episodes."
         )
-    if setup.workers or setup.overlap or setup.environments not in (None, 1):
+    if only_data(agent) and (setup.workers or setup.overlap or setup.environments not in (None, 1)):
         raise ConfigError(
             f"{name} learns from recorded data and steps no environment: leave out workers, overlap and environments."
         )
@@ -102,6 +110,19 @@ def fill(learner: Learner, data: Dataset | Held) -> None:
     if isinstance(data, Dataset):
         steps = to_steps(data.episodes)
         learner.store(steps)
+        learner.follow_moments(steps)
+
+
+def show(learner: Learner, data: Dataset | Held, seed: int) -> None:
+    """Put the data, an expert's, beside what a learner collects: in its batches, and in the moments that it normalises
+    with. What a checkpoint holds comes with its state."""
+    engine, replay, gamma = learner.engine, learner.replay, learner.agent.config.gamma
+    ring = Ring(engine.spaces, describe_data(data)["transitions"] + 1)  # see `assembly.recorded_replay_for`
+    expert = Buffer(ring, Uniform(), OneStep(gamma), generator(seed, "expert"))
+    replay.view = Demonstrations(replay.view, expert, engine.reward)
+    if isinstance(data, Dataset):
+        steps = to_steps(data.episodes)
+        expert.add(steps)
         learner.follow_moments(steps)
 
 

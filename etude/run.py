@@ -26,7 +26,7 @@ from etude.interrupt import stop_on_interrupt
 from etude.learner import Learner
 from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
-from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill
+from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill, only_data, show
 from etude.run_directory import RunDirectory
 from etude.spaces import Spaces, describe
 
@@ -41,9 +41,9 @@ class Run:
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
-    data: recorded episodes, for the algorithms that learn from them (bc, cql, iql, marwil, td3_bc): the path of a file,
-        a `Dataset` of `etude.offline`, or canonical episodes. All steps of such a run are gradient steps, and `env` is
-        only evaluated on.
+    data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
+        `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
+        `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
     run_dir: where checkpoints go; None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
@@ -68,7 +68,7 @@ class Run:
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
         self._data = data_for(data, self.agent, self.setup, env, spaces)
-        count = 1 if self._data else assembly.parallel(self.setup, self.algorithm, self.agent, env)
+        count = 1 if only_data(self.agent) else assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
             self.setup.engine,
@@ -79,7 +79,7 @@ class Run:
             compiled=self.setup.compiled,
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
-        halves = self._from_environment if self._data is None else self._from_data
+        halves = self._from_data if only_data(self.agent) else self._from_environment
         self.learner, learning, self._collection = halves(count)
         self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
@@ -90,6 +90,8 @@ class Run:
         make_explorer = functools.partial(exploration.explorer_for, agent, engine.spaces, self.explorer, count=count)
         make_rollout = functools.partial(assembly.rollout_for, self.environment, agent, engine, setup)
         learner = Learner(agent, engine, replay, count, setup.seed)
+        if self._data is not None:
+            show(learner, self._data, setup.seed)
         return learner, learner, Collection(make_explorer, make_rollout, engine.spaces, count, setup.seed)
 
     def _from_data(self, count: int) -> tuple[Learner, Learning, NothingCollected]:
@@ -189,7 +191,7 @@ class Run:
             "observation_space": describe(self.engine.spaces.observation),
             "action_space": describe(self.engine.spaces.action),
             "total": self.learner.progress.total,
-            "steps": "environment" if self._data is None else "gradient",
+            "steps": "gradient" if only_data(self.agent) else "environment",
             "data": None if self._data is None else describe_data(self._data),
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
@@ -14,6 +15,7 @@ from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
+from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
@@ -35,6 +37,7 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
+    "airl": (AIRL, AIRLConfig),
     "apex_ddpg": (DDPG, ApexDDPGConfig),
     "apex_dqn": (DQN, ApexDQNConfig),
     "appo": (APPO, APPOConfig),
@@ -45,6 +48,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
     "es": (ES, ESConfig),
+    "gail": (GAIL, GAILConfig),
     "impala": (IMPALA, IMPALAConfig),
     "iql": (IQL, IQLConfig),
     "maddpg": (MADDPG, MADDPGConfig),
@@ -74,13 +78,18 @@ def find(name: str) -> tuple[type[Agent], type]:
     return ALGORITHMS[name]
 
 
-def fitting(action: Space, offline: bool = False) -> list[str]:
-    """The names of the algorithms for one agent that can use an action space and learn from an environment, or from
-    recorded data."""
+def takes_data(agent: type[Agent], config: type) -> bool:
+    """Whether an algorithm learns from recorded data, with or without steps of an environment beside it."""
+    return issubclass(config, OfflineConfig) or agent.learns_from == "demonstrations"
+
+
+def fitting(action: Space, data: bool = False) -> list[str]:
+    """The names of the algorithms for one agent that can use an action space and learn without recorded data, or with
+    it."""
     return [
         name
         for name, (agent, config) in ALGORITHMS.items()
-        if isinstance(action, agent.actions) and issubclass(config, OfflineConfig) == offline and not for_several(agent)
+        if isinstance(action, agent.actions) and takes_data(agent, config) == data and not for_several(agent)
     ]
 
 
@@ -113,7 +122,7 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
     kind = type(agent)
     if not isinstance(spaces.action, kind.actions):
         wanted = " or ".join(space.__name__ for space in kind.actions)
-        others = fitting(spaces.action, isinstance(agent.config, OfflineConfig))
+        others = fitting(spaces.action, takes_data(kind, type(agent.config)))
         raise SpaceError(
             f"{kind.__name__} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
@@ -127,4 +136,4 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "check_team", "find", "fitting", "for_several"]
+__all__ = ["ALGORITHMS", "OTHER_NAMES", "check_spaces", "check_team", "find", "fitting", "for_several", "takes_data"]

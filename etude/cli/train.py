@@ -28,8 +28,8 @@ class Train:
     --help`.
     """
 
-    steps: int = STEPS  # environment steps to take; with --data, gradient steps
-    data: str | None = None  # a file of recorded episodes, for bc, cql, iql, marwil and td3_bc
+    steps: int = STEPS  # environment steps to take; gradient steps, where nothing but --data is learned from
+    data: str | None = None  # a file of recorded episodes, for airl, bc, cql, gail, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of everything random: the same seed gives the same numbers
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first of them that is installed

@@ -73,6 +73,7 @@ class FunctionalEngine:
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, inputs: self.structure.bind(values).value(*inputs))
+        self._reward = backend.compile(lambda values, steps: self.structure.bind(values).reward(*steps))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self.traces = 0
         self._done = 0  # gradient steps
@@ -88,6 +89,11 @@ class FunctionalEngine:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
         return self.backend.numpy(self._value(self._state["values"], self.backend.put(inputs)))
+
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+        steps = self.backend.put((observation, action, following, discount))
+        return self.backend.numpy(self._reward(self._state["values"], steps))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""

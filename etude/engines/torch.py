@@ -80,6 +80,11 @@ class TorchEngine:
         inputs = (observation,) if memory is None else (observation, memory)
         return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
 
+    @torch.no_grad()
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+        return to_numpy(self._bound.reward(*to_torch((observation, action, following, discount), self.device)))
+
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]

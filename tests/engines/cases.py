@@ -13,6 +13,7 @@ import pytest
 from etude import (
     A2CConfig,
     Adam,
+    AIRLConfig,
     ApexDDPGConfig,
     ApexDQNConfig,
     APPOConfig,
@@ -23,6 +24,7 @@ from etude import (
     DDPGConfig,
     DiscreteSACConfig,
     DQNConfig,
+    GAILConfig,
     IMPALAConfig,
     IQLConfig,
     MADDPGConfig,
@@ -84,7 +86,7 @@ class Case:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
         found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
-        found |= {"policy_delay": getattr(self.config, "policy_delay", 1)}
+        found |= {name: getattr(self.config, name, 1) for name in ("policy_delay", "discriminator_every")}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
         found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5}
         return found | changes
@@ -219,6 +221,11 @@ CASES = [
     Case("appo box", "appo", Spaces(VECTOR, BOX2), APPOConfig(network=NARROW, normalize_observation=True)),
     Case("reinforce discrete", "reinforce", Spaces(MASKED, Discrete(3)), ReinforceConfig(network=NARROW)),
     Case("reinforce box, bare", "reinforce", Spaces(VECTOR, BOX2), ReinforceConfig(network=NARROW, baseline=False)),
+    Case("gail discrete", "gail", Spaces(VECTOR, Discrete(3)), GAILConfig(network=NARROW)),
+    Case("gail box", "gail", Spaces(NESTED, BOX2), GAILConfig(network=NARROW)),
+    Case("gail on images", "gail", Spaces(IMAGE, Discrete(3)), GAILConfig(network=SMALL_CONV, reward_form="log D")),
+    Case("airl discrete", "airl", Spaces(MASKED, Discrete(3)), AIRLConfig(network=NARROW, state_only=True)),
+    Case("airl box", "airl", Spaces(VECTOR, BOX2), AIRLConfig(network=NARROW, normalize_observation=False)),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
     Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
@@ -293,9 +300,9 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    on_policy = dict.fromkeys(("advantages", "advantage_sequences"), tuple(extras))
+    on_policy = dict.fromkeys(("advantages", "advantage_sequences", "demonstrations"), tuple(extras))
     wanted = (on_policy | {"episodes": ("return",), "unrolls": ("log_prob",)}).get(agent.learns_from, ())
-    bootstraps = agent.learns_from not in (*on_policy, "episodes")
+    bootstraps = agent.learns_from not in ("advantages", "advantage_sequences", "episodes")
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
         wanted = (*wanted, "active")
@@ -309,6 +316,8 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         index=np.zeros((k, n), np.int64),
         extras={name: extras[name] for name in wanted},
     )
+    if agent.learns_from == "demonstrations":
+        batch.extras["expert"] = random_demonstrations(spaces, rng, k, n)
     if agent.learns_from == "unrolls":
         batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
     if agent.learns_from == "advantage_sequences":
@@ -317,6 +326,17 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch
+
+
+def random_demonstrations(spaces: Spaces, rng: np.random.Generator, k: int, n: int) -> dict[str, Any]:
+    """Steps of an expert that always takes the first action."""
+    action = random_values(spaces.action, rng, k, n)
+    return {
+        "observation": random_values(spaces.observation, rng, k, n),
+        "action": np.zeros_like(action),
+        "next_observation": random_values(spaces.observation, rng, k, n),
+        "discount": np.where(rng.random((k, n)) < 0.2, 0.0, 0.9).astype(np.float32),
+    }
 
 
 def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: int) -> dict[str, np.ndarray]:
@@ -364,5 +384,5 @@ def pick(batches: Batch, i: int) -> Batch:
         following,
         batches.weight[i],
         batches.index[i],
-        {name: value[i] for name, value in batches.extras.items()},
+        {name: trees.rows(value, i) for name, value in batches.extras.items()},
     )

@@ -104,6 +104,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sequence_priority": recurrent.sequence_priority,
     "discriminator": adversarial.discriminator,
     "gail_reward": adversarial.gail_reward,
+    "log_reward": adversarial.log_reward,
+    "log_odds_reward": adversarial.log_odds_reward,
     "airl_logits": adversarial.airl_logits,
     "huber": value.huber,
     "lambda_returns": returns.lambda_returns,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from etude.losses.adversarial import airl_logits, discriminator, gail_reward
+from etude.losses.adversarial import airl_logits, discriminator, gail_reward, log_odds_reward, log_reward
 
 LOGITS = np.linspace(-8, 8, 33)
 D = 1 / (1 + np.exp(-LOGITS))  # the probability that a step is the expert's
@@ -17,6 +17,12 @@ def test_the_reward_is_high_where_a_step_is_taken_for_the_experts():
     np.testing.assert_allclose(gail_reward(LOGITS), -np.log(1 - D), rtol=1e-9)
     assert (np.diff(gail_reward(LOGITS)) > 0).all()
     assert (gail_reward(LOGITS) > 0).all()
+
+
+def test_the_other_forms_of_the_reward_are_below_0_or_change_sign_where_nobody_can_tell():
+    np.testing.assert_allclose(log_reward(LOGITS), np.log(D), rtol=1e-9)
+    assert (log_reward(LOGITS) < 0).all()
+    np.testing.assert_allclose(log_odds_reward(LOGITS), np.log(D) - np.log(1 - D), rtol=1e-9, atol=1e-12)
 
 
 def test_airl_weighs_the_exponential_of_the_reward_against_the_probability_of_the_action():

@@ -97,6 +97,8 @@ STOPPED = {
     ),
     "sequence_priority": (lambda x: recurrent.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
     "gail_reward": (adversarial.gail_reward, [False]),
+    "log_reward": (adversarial.log_reward, [False]),
+    "log_odds_reward": (adversarial.log_odds_reward, [False]),
     "airl_logits": (adversarial.airl_logits, [True, True, True, True, False]),
 }
 

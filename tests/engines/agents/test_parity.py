@@ -37,7 +37,8 @@ def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     engine, reference = made(case, engine_name), NumpyEngine(case.agent(), case.spaces)
     structure, weights = reference.structure, engine.weights()
     due = dict.fromkeys(structure.agent.trained_every.values(), 1)
-    hyper = case.hyper(learning_rate=0.0, tau=0.0, target_every=1_000_000, **due)
+    still = dict.fromkeys(structure.rates.values(), 0.0)
+    hyper = case.hyper(tau=0.0, target_every=1_000_000, **due, **still)
     batches, noise = random_batches(case, 2, 16), structure.draw_noise(loss_noise(0), 2, 16)
     losses = []
     for i in range(2):

@@ -1,0 +1,81 @@
+"""What imitation by a discriminator has in common: a PPO policy, rewarded for steps that could be an expert's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude import checks, ops
+from etude.agent import Loss, Losses
+from etude.algorithms.ppo import PPO, PPOConfig
+from etude.data import Batch
+from etude.errors import ConfigError
+from etude.losses.adversarial import discriminator
+from etude.networks import Maker, Spec
+from etude.schedules import Linear
+from etude.spaces import Box, Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class AdversarialConfig(PPOConfig):
+    """Hyperparameters of the discriminator, besides those of PPO, which the policy learns by."""
+
+    normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
+    discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as `network`
+    discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator
+    discriminator_every: int = 1  # gradient steps from one of the discriminator to the next; the policy takes all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "discriminator_learning_rate")
+        checks.counts(self, "discriminator_every")
+        if self.normalize_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: normalize_reward = True divides by the deviation of the environment's "
+                "rewards, from which nothing is learned here. Leave it off."
+            )
+
+
+class Adversarial(PPO):
+    """A policy and a discriminator that learn against each other. Write `make_discriminator`, `logits` and `reward`.
+
+    `discriminator` is a network, or a dict of networks, that the loss of this name trains.
+    """
+
+    learns_from = "demonstrations"
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        super().build(make, spaces)
+        self.bounded = isinstance(spaces.action, Box) and bool(np.isfinite(spaces.action.low).all())
+        spec = self.config.discriminator_network
+        self.discriminator = self.make_discriminator(make, self.config.network if spec is None else spec, spaces)
+        self.trained_every = {"discriminator": "discriminator_every"}
+
+    def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> Any:
+        """The networks that tell the expert's steps from others."""
+        raise NotImplementedError
+
+    def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        """How much more likely a step is the expert's than the policy's, [N] log odds; see `reward` for the
+        arguments."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        losses = super().loss(batch, noise)
+        losses["model"].metrics["told_reward"] = ops.mean(batch.reward)
+        own = self.logits(batch.observation, batch.action, batch.next_observation, batch.discount)
+        expert = self.logits(**batch.extras["expert"])
+        error = discriminator(expert, ops.ones_like(expert)) + discriminator(own, ops.zeros_like(own))
+        losses["discriminator"] = Loss(
+            ops.mean(0.5 * error),
+            expert_accuracy=ops.mean(ops.cast(expert > 0, "float32")),
+            policy_accuracy=ops.mean(ops.cast(own < 0, "float32")),
+        )
+        return losses
+
+    def carried_out(self, action: Any) -> Any:
+        """Actions as the environment carries them out: a Gaussian's samples beyond the bounds would give it away."""
+        return ops.clip(action, -1.0, 1.0) if self.bounded else action

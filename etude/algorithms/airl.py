@@ -1,0 +1,48 @@
+"""AIRL: adversarial inverse reinforcement learning, a reward that explains an expert.
+
+Fu et al. 2018, Learning robust rewards with adversarial inverse reinforcement learning, arXiv:1710.11248, algorithm 1
+and section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude.algorithms.adversarial import Adversarial, AdversarialConfig
+from etude.losses.adversarial import airl_logits, log_odds_reward
+from etude.networks import Maker, Spec
+from etude.networks.network import Part
+from etude.spaces import Spaces
+from etude.trees import Tree
+
+
+@dataclass(frozen=True)
+class AIRLConfig(AdversarialConfig):
+    """Hyperparameters of AIRL, besides those of PPO and of the discriminator."""
+
+    state_only: bool = False  # the learned reward sees the state alone, so that it may hold in other worlds
+
+
+class AIRL(Adversarial):
+    """A policy, and a reward that explains the expert: D = exp(f) / (exp(f) + probability of the action)."""
+
+    def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> dict[str, Part]:
+        judged = spaces.observation if self.config.state_only else (spaces.observation, spaces.action)
+        return {"reward": make(spec, judged, outputs=1), "potential": make(spec, spaces.observation, outputs=1)}
+
+    def learned_reward(self, observation: Tree, action: Any) -> Any:
+        """g, what the expert is taken to want: [N]. With `state_only` the action is not read."""
+        seen = self.normaliser(observation)
+        judged = seen if self.config.state_only else (seen, self.carried_out(action))
+        return self.discriminator["reward"](judged)[:, 0]
+
+    def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        reward, log_prob = self.learned_reward(observation, action), self.act(observation).log_prob(action)
+        return airl_logits(reward, discount, self._potential(observation), self._potential(next_observation), log_prob)
+
+    def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        return log_odds_reward(self.logits(observation, action, next_observation, discount))
+
+    def _potential(self, observation: Tree) -> Any:
+        return self.discriminator["potential"](self.normaliser(observation))[:, 0]

@@ -1,0 +1,72 @@
+"""Rollouts beside recorded steps of an expert, whose rewards are told once a rollout is complete."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from etude.data import Batch
+from etude.replay.buffer import Buffer
+from etude.replay.ring import Ring
+from etude.replay.views import Advantages, discounts
+
+
+class Demonstrations:
+    """What `Advantages` makes of told rewards, with next observations, and as the extra `expert` as many steps of an
+    expert: a dict of `observation`, `action`, `next_observation` and `discount`. The rewards in the ring are not read.
+
+    expert: the recorded steps; drawn from at every call.
+    tell: `tell(observations, actions, next observations, discounts) -> [M]`, called once for all rows, and again only
+        after the ring or gamma changed, so that one learning phase has the rewards of one model.
+    """
+
+    def __init__(self, advantages: Advantages, expert: Buffer, tell: Callable[..., np.ndarray]):
+        self._advantages, self._expert, self._tell = advantages, expert, tell
+        self._basis: tuple = ()
+        self._told: Any = None  # the ring, with told rewards
+
+    @property
+    def reward_scale(self) -> float:
+        """What told rewards are multiplied by."""
+        return self._advantages.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: float) -> None:
+        self._advantages.reward_scale = scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self._advantages.adjust(hyper)
+        self._expert.adjust(hyper)
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        basis = (ring, ring.version, self._advantages.gamma)
+        if basis != self._basis:
+            self._told, self._basis = self._with_told_rewards(ring), basis
+        batch, expert = self._advantages(self._told, rows, weight), self._expert.sample(*rows.shape)
+        names = ("observation", "action", "next_observation", "discount")
+        return dataclasses.replace(
+            batch,
+            next_observation=ring.following(rows),
+            extras=batch.extras | {"expert": {name: getattr(expert, name) for name in names}},
+        )
+
+    def _with_told_rewards(self, ring: Ring) -> Ring:
+        """The same arrays under another array of rewards: what was collected stays as it was."""
+        rows = ring.locate(np.arange(len(ring)))
+        discount = discounts(self._advantages.gamma).take(ring.kind.take(rows))
+        told = copy.copy(ring)
+        told.reward = np.zeros(ring.rows, np.float32)
+        told.reward[rows] = self._tell(ring.observation(rows), ring.actions(rows), ring.following(rows), discount)
+        return told
+
+    def state(self) -> dict[str, Any]:
+        """The expert's steps, and the generator that they are drawn with."""
+        return {"expert": self._expert.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._expert.restore(state["expert"])
