@@ -3,6 +3,7 @@
 from etude import offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.a3c import A3C, A3CConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.bc import BC, BCConfig
@@ -26,7 +27,15 @@ from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
-from etude.config import EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, SequenceConfig, UnrollsConfig
+from etude.config import (
+    EpisodesConfig,
+    GradientsConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    SequenceConfig,
+    UnrollsConfig,
+)
 from etude.networks import Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.recording import record, replayed
@@ -38,12 +47,12 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
-    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "APPOConfig", "Adam", "Agent", "ApexDQNConfig",
-    "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig",
-    "ESConfig", "EpisodesConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig",
-    "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
-    "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "Reinforce",
-    "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig",
-    "lagged", "load", "offline", "record", "replayed", "report",
+    "A2C", "A3C", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "IMPALA", "IQL", "MADDPG", "MAPPO", "MARWIL", "PPO",
+    "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "A3CConfig", "APPOConfig", "Adam", "Agent",
+    "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC",
+    "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GradientsConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss",
+    "Losses", "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig",
+    "OnPolicyConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent",
+    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
+    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

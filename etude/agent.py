@@ -20,12 +20,14 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
 or a distribution that is sampled."""
 
-LearnsFrom = Literal["transitions", "returns", "sequences", "advantages", "unrolls", "episodes", "scores"]
+LearnsFrom = Literal["transitions", "returns", "sequences", "advantages", "gradients", "unrolls", "episodes", "scores"]
 """What a batch holds:
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
+gradients: the same, of one environment alone; losses are differentiated where the steps were collected, with the
+    weights that they were collected with, and the gradients applied as they come.
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
 scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from etude.config import Config, EpisodesConfig, OfflineConfig, OffPolicyConfig, OnPolicyConfig, UnrollsConfig
+from etude.config import (
+    Config,
+    EpisodesConfig,
+    GradientsConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    UnrollsConfig,
+)
 from etude.errors import ConfigError
 from etude.progress import Progress
 from etude.protocols import Replay
@@ -74,6 +82,22 @@ class OnPolicyCycle:
         replay.clear()
 
 
+class GradientsCycle:
+    """A phase of one gradient step for every gradient that comes, which is after `rollout` steps of one environment."""
+
+    def __init__(self, config: GradientsConfig):
+        self.config = config
+
+    def wanted(self, step: int, stored: int) -> int:
+        return self.config.rollout - step % self.config.rollout
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        return Due(len(replay), 1)
+
+    def learned(self, replay: Replay) -> None:
+        replay.clear()
+
+
 class EpisodesCycle:
     """A phase of one gradient step after every round of whole episodes, all of which it forgets."""
 
@@ -108,6 +132,8 @@ def cycle_for(config: Config, count: int) -> Cycle:
     """The cycle of a config, for `count` environments."""
     if isinstance(config, OffPolicyConfig):
         return OffPolicyCycle(config, count)
+    if isinstance(config, GradientsConfig):
+        return GradientsCycle(config)
     if isinstance(config, OnPolicyConfig):
         return OnPolicyCycle(config, count)
     if isinstance(config, EpisodesConfig):

@@ -33,6 +33,7 @@ FITTING: dict[str, tuple[type, ...]] = {
     "distribution": (GaussianNoise, Greedy, Sample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
+ADVANTAGES = ("advantages", "gradients")  # of samples of the policy, with their log probabilities
 OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
 
 
@@ -58,7 +59,7 @@ def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explore
         return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
     if agent.learns_from == "scores":
         return ByColumn(Greedy())  # what is explored are the weights
-    return Sample(log_prob=agent.learns_from in ("advantages", "unrolls"))
+    return Sample(log_prob=agent.learns_from in (*ADVANTAGES, "unrolls"))
 
 
 def stretched(explorer: Any, total: int) -> Any:
@@ -96,7 +97,7 @@ def _check_fields(agent: Agent) -> None:
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
     fitting = FITTING[agent.acts_by]
-    if agent.learns_from == "advantages":
+    if agent.learns_from in ADVANTAGES:
         fitting = (Sample,)
     elif not isinstance(spaces.action, Box):
         fitting = tuple(kind for kind in fitting if kind is not GaussianNoise)
@@ -105,7 +106,7 @@ def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
             f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {agent.acts_by} and learns "
             f"from {agent.learns_from}. Give {' or '.join(kind.__name__ for kind in fitting)}, or leave it out."
         )
-    if agent.learns_from == "advantages" and not explorer.log_prob:
+    if agent.learns_from in ADVANTAGES and not explorer.log_prob:
         raise ConfigError(
             f"explorer = {explorer!r} keeps no log probabilities, which {type(agent).__name__} learns from. Give "
             "Sample(log_prob=True), or leave it out."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.a3c import A3C, A3CConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.bc import BC, BCConfig
@@ -33,6 +34,7 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
+    "a3c": (A3C, A3CConfig),
     "apex_dqn": (DQN, ApexDQNConfig),
     "appo": (APPO, APPOConfig),
     "bc": (BC, BCConfig),

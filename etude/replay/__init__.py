@@ -1,6 +1,7 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
 from etude.replay.buffer import Buffer, Selector, View
+from etude.replay.contributions import Contributions
 from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
@@ -16,8 +17,7 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Epochs", "Hindsight", "NStep", "OneStep",
-    "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets",
-    "Uniform", "Unrolls", "View", "WholeReturns",
-    "bytes_needed",
+    "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Contributions", "Epochs", "Hindsight", "NStep",
+    "OneStep", "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores", "Selector", "Sequences",
+    "Triplets", "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip
