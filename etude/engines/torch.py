@@ -77,7 +77,8 @@ class TorchEngine:
     @torch.no_grad()
     def value(self, observation: Tree) -> np.ndarray:
         """What `agent.value` returns for observations [M, ...]: [M] float32."""
-        return to_numpy(self._bound.value(to_torch(observation, self.device)))
+        with threads_beside(self._busy.learning):
+            return to_numpy(self._bound.value(to_torch(observation, self.device)))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
