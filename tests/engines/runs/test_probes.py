@@ -86,6 +86,8 @@ LEARNERS = {
     "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
     "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
+    "a3c": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0)),
+    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0), continuous=True),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
@@ -116,7 +118,7 @@ MARKS = {Sides: (), Forever: pytest.mark.variant}  # the other probes are run wi
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
-NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es")
+NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "a3c, numbers", "ppo, numbers", "es")
 
 
 def trained(learner: Learner, engine_name: str, env: Any) -> etude.Run:
@@ -131,7 +133,7 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     """What the agent takes the values of observations [N, 2] to be, when it acts as it thinks best."""
     agent = NumpyEngine(run.agent, run.engine.spaces)
     agent.load(run.engine.weights())
-    if run.agent.learns_from in ("advantages", "unrolls", "episodes"):
+    if run.agent.learns_from in ("advantages", "gradients", "unrolls", "episodes"):
         return agent.value(observation)
     if run.agent.acts_by == "values":
         return agent.act(observation).max(1)
