@@ -10,14 +10,14 @@ A3C = {
     "CartPole-v1": Preset(
         config={
             "network": Mlp((64, 64), "tanh", "orthogonal"),
-            "learning_rate": Linear(7e-4, 0.0),
+            "learning_rate": Linear(1e-3, 0.0),
             "gamma": 0.99,
-            "lambda_": 1.0,
-            "entropy": 0.0,
+            "lambda_": 0.95,
+            "entropy": 0.01,
             "rollout": 20,
         },
         steps=200_000,
         environments=8,
-        source="etude: as of A2C here, but for longer rollouts, found for CartPole-v1 on seeds from 101 up",
+        source="etude: found for CartPole-v1 on seeds from 101 up.",
     ),
 }
