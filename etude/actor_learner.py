@@ -110,6 +110,12 @@ def _check(agent: Agent, engine: Engine, vectorization: str, overlap: bool) -> N
         raise ConfigError(
             f"{name}'s environments are always at their next rollouts while gradients are applied. Leave overlap off."
         )
+    parts = engine.structure.parts.items()
+    if frozen := [f"{part}.{v}" for part, own in parts if own.lag is None for v in own.frozen]:
+        raise ConfigError(
+            f"{name} learns from gradients alone, and no gradient moves {', '.join(frozen)}. Use a network without "
+            "running statistics, such as an Mlp or a Conv."
+        )
     if built.noise or built.batch_noise or built.trained_every:
         raise ConfigError(
             f"{name} has losses with noise of their own, or that are not due at every gradient step; each environment "

@@ -14,6 +14,12 @@ from etude.networks import Recurrent
 TINY = A3CConfig(network=Mlp((4,)), rollout=4, learning_rate=Linear(1e-2, 0.0))
 
 
+def with_statistics():
+    import torch
+
+    return torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+
+
 def run_of(env=Labelled, config=TINY, **more):
     return Run("a3c", env, **{"config": config, "environments": 3, "engine": "torch", "seed": 5, **more})
 
@@ -85,6 +91,11 @@ def test_what_cannot_be_differentiated_by_single_environments_is_refused():
         run_of(data="episodes.h5")
     with pytest.raises(ConfigError, match="whose memory this algorithm does not keep"):
         run_of(config=A3CConfig(network=Recurrent(Mlp((4,)), 4)))
+    with (
+        run_of(config=A3CConfig(network=with_statistics)) as run,
+        pytest.raises(ConfigError, match="no gradient moves"),
+    ):
+        run.train(4)
     for setting, words in (
         ({"overlap": True, "workers": 2}, "Leave overlap off"),
         ({"vectorization": "native"}, "which a native simulator cannot"),
