@@ -87,7 +87,6 @@ LEARNERS = {
     "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
     "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
     "a3c": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0)),
-    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0), continuous=True),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
@@ -118,7 +117,7 @@ MARKS = {Sides: (), Forever: pytest.mark.variant}  # the other probes are run wi
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
-NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "a3c, numbers", "ppo, numbers", "es")
+NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es")
 
 
 def trained(learner: Learner, engine_name: str, env: Any) -> etude.Run:
