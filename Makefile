@@ -23,8 +23,8 @@ help:
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
 
-# A process for each folder and engine, as what XLA compiled stays until a process ends; two at a time, and each prints
-# its report when it is whole.
+# A process for each folder and engine, as what XLA compiled stays until a process ends; two at a time, each with one
+# thread of PyTorch's, as threads spin while they wait for one another; each prints its report when it is whole.
 test: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-without-engines $(TESTS_OF_ENGINES)
 
@@ -37,7 +37,7 @@ test-without-engines:
 test-%:
 	@$(call reported,tests/engines/$(lastword $(subst -, ,$*)) --engine $(firstword $(subst -, ,$*)) $(WHOLE))
 
-reported = log=$$(mktemp); $(PY) -m pytest $(1) >$$log 2>&1; status=$$?; \
+reported = log=$$(mktemp); OMP_NUM_THREADS=1 $(PY) -m pytest $(1) >$$log 2>&1; status=$$?; \
   echo "== $(1) =="; cat $$log; rm -f $$log; exit $$status
 
 check: $(VENV)/.ready-test

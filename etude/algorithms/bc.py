@@ -11,13 +11,13 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.heads import make_actor, policy
+from etude.algorithms.policies import BoundedPolicy
 from etude.config import OfflineConfig
 from etude.data import Batch
 from etude.losses.offline import action_error, negative_log_likelihood
 from etude.networks import Maker
 from etude.schedules import Linear
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.spaces import Box, Spaces
 from etude.trees import Tree
 
 
@@ -32,16 +32,16 @@ class BCConfig(OfflineConfig):
 class BC(Agent):
     """A policy that does what was done in the data, however good that was."""
 
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = BoundedPolicy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.spaces = spaces
         self.squared = self.config.squared_error and isinstance(spaces.action, Box)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make_actor(make, self.config.network, spaces, certain=self.squared)
+        self.policy = BoundedPolicy(spaces)
+        self.actor = self.policy.make(make, self.config.network, None if self.squared else 0.0)
 
     def act(self, observation: Tree) -> Any:
-        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+        return self.policy(self.actor, observation, self.normaliser(observation))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         found = self.act(batch.observation)

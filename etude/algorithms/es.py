@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import checks
 from etude.agent import Agent
-from etude.algorithms.policies import Policy
+from etude.algorithms.policies import BoundedPolicy
 from etude.config import EpisodesConfig
-from etude.losses.distributions import Deterministic
 from etude.losses.evolution import antithetic_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Spec
 from etude.schedules import Linear
-from etude.spaces import Box, Spaces
+from etude.spaces import Spaces
 from etude.trees import Tree
 
 
@@ -42,19 +41,16 @@ class ES(Agent):
     """A policy whose weights follow those of its perturbed copies that did best. Nothing is differentiated."""
 
     learns_from = "scores"
-    actions = Policy.actions
+    actions = BoundedPolicy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.spaces, self.policy = spaces, Policy(spaces)
+        self.policy = BoundedPolicy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = {"actor": make(self.config.network, spaces.observation, outputs=self.policy.outputs, gain=0.01)}
+        self.model = self.policy.make(make, self.config.network, initial_log_std=None)
 
     def act(self, observation: Tree) -> Any:
         """Of which the best actions are taken, in training too."""
-        seen = self.normaliser(observation)
-        if isinstance(self.spaces.action, Box):
-            return Deterministic(ops.tanh(self.model["actor"](seen)))
-        return self.policy(self.model, observation, seen)
+        return self.policy(self.model, observation, self.normaliser(observation))
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         ascent = antithetic_gradient(centred_ranks(returns), noise, self.config.deviation)

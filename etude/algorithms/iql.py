@@ -10,7 +10,7 @@ from typing import Any
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.heads import make_actor, policy
+from etude.algorithms.policies import BoundedPolicy
 from etude.config import OfflineConfig
 from etude.data import Batch
 from etude.losses.offline import expectile, exponential_weight
@@ -48,7 +48,8 @@ class IQL(Agent):
         self.spaces = spaces
         network, seen = self.config.network, spaces.observation
         self.normaliser = make.normaliser(seen, self.config.normalize_observation)
-        self.actor = make_actor(make, network, spaces)
+        self.policy = BoundedPolicy(spaces)
+        self.actor = self.policy.make(make, network)
         self.state_value = make(network, seen, outputs=1)
         if isinstance(spaces.action, Discrete):
             self.critic = make(network, seen, outputs=int(spaces.action.n), members=2)
@@ -57,7 +58,7 @@ class IQL(Agent):
         self.critic_lagged = lagged(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Any:
-        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+        return self.policy(self.actor, observation, self.normaliser(observation))
 
     def value(self, observation: Tree) -> Any:
         return self.state_value(self.normaliser(observation))[:, 0]

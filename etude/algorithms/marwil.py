@@ -10,14 +10,14 @@ from typing import Any
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.heads import make_actor, policy
+from etude.algorithms.policies import BoundedPolicy
 from etude.config import OfflineConfig
 from etude.data import Batch
 from etude.losses.offline import marwil
 from etude.losses.value import squared, td
 from etude.networks import Maker
 from etude.schedules import Linear
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.spaces import Spaces
 from etude.trees import Tree
 
 
@@ -37,16 +37,16 @@ class MARWIL(Agent):
     """A policy that imitates the data, the more so where the whole return was above what the critic expected."""
 
     learns_from = "returns"
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = BoundedPolicy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.spaces = spaces
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make_actor(make, self.config.network, spaces)
+        self.policy = BoundedPolicy(spaces)
+        self.actor = self.policy.make(make, self.config.network)
         self.critic = make(self.config.network, spaces.observation, outputs=1)
 
     def act(self, observation: Tree) -> Any:
-        return policy(self.actor, self.spaces, self.normaliser(observation), observation)
+        return self.policy(self.actor, observation, self.normaliser(observation))
 
     def value(self, observation: Tree) -> Any:
         return self.critic(self.normaliser(observation))[:, 0]

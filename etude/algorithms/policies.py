@@ -7,39 +7,57 @@ from typing import Any
 
 import numpy as np
 
-from etude.losses.distributions import Gaussian, forbid, of_choices
+from etude import ops
+from etude.losses.distributions import Deterministic, Gaussian, forbid, of_choices
 from etude.networks import Maker, Spec
 from etude.networks.encoding import width
 from etude.networks.network import Part
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Spaces
+from etude.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces
 from etude.trees import Tree
+
+LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy
 
 
 class Policy:
-    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, or for Box actions a
-    `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
+    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoulli`, or for Box
+    actions a `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
 
-    actions = (Discrete, MultiDiscrete, Box)  # the spaces that there is a distribution for
+    actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # the spaces that there is a distribution for
 
     def __init__(self, spaces: Spaces):
         self.spaces = spaces
         self.outputs = width(spaces.action)
 
-    def make(self, make: Maker, spec: Spec, initial_log_std: float) -> dict[str, Part]:
-        """The parts that `__call__` takes: `actor`, and for Box actions `log_std`.
+    def make(self, make: Maker, spec: Spec, initial_log_std: float | None = 0.0) -> dict[str, Part]:
+        """The parts that `__call__` takes: `policy`, and for Box actions `log_std`.
 
-        initial_log_std: where log deviations start, in the range [-1, 1] of the actions that an agent sees.
+        initial_log_std: where log deviations start, in the range [-1, 1] of the actions that an agent sees; None: there
+        are none, for a `BoundedPolicy`.
         """
-        parts = {"actor": make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01)}
-        if isinstance(self.spaces.action, Box):
+        parts = {"policy": make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01)}
+        if isinstance(self.spaces.action, Box) and initial_log_std is not None:
             parts["log_std"] = make.free(np.full(self.outputs, initial_log_std))
         return parts
 
     def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> Any:
         """The distribution [N] for observations [N, ...]; `seen`: as the network is to see them, normalised."""
-        x = parts["actor"](seen)
+        x = parts["policy"](seen)
         if isinstance(self.spaces.action, Box):
-            return Gaussian(x, x * 0.0 + parts["log_std"]())
+            return self._of_box(x, parts)
         if self.spaces.masked:
             x = forbid(x, observation[ACTION_MASK])
         return of_choices(self.spaces.action, x)
+
+    def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
+        return Gaussian(x, x * 0.0 + parts["log_std"]())
+
+
+class BoundedPolicy(Policy):
+    """A policy for what is learned from recorded actions alone: around tanh of the network's output, so that the best
+    Box action lies in [-1, 1], and with bounded deviations; `Deterministic` where no `log_std` is among the parts."""
+
+    def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
+        mean = ops.tanh(x)
+        if "log_std" not in parts:
+            return Deterministic(mean)
+        return Gaussian(mean, mean * 0.0 + ops.clip(parts["log_std"](), *LOG_STD))

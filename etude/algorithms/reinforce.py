@@ -58,7 +58,7 @@ class Reinforce(Agent):
     def value(self, observation: Tree) -> Any:
         """The baseline; without one, 0."""
         seen = self.normaliser(observation)
-        return self.model["critic"](seen)[:, 0] if self.config.baseline else 0.0 * self.model["actor"](seen)[:, 0]
+        return self.model["critic"](seen)[:, 0] if self.config.baseline else 0.0 * self.model["policy"](seen)[:, 0]
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, policy, weight = self.config, self.act(batch.observation), batch.weight

@@ -11,7 +11,9 @@ import shlex
 import tomllib
 
 import generate
+import measured
 import pytest
+import usable
 from written import PAGES, ROOT, anchors, blocks, links, name_of, quoted, run, section, table
 
 import etude
@@ -115,14 +117,14 @@ def test_what_is_generated_from_the_code_is_fresh():
 
 
 def test_can_i_use_tells_what_is_refused():
-    assert generate.can_i_use().count("| no |") > 0
+    assert usable.can_i_use().count("| no |") > 0
     rows = {row[0]: row[1:] for row in table(section(ROOT / "docs" / "can_i_use.md", "Actions"))}
     assert rows["[SAC](algorithms/sac.md)"] == ["tested", "no", "no", "no", "no"]
 
 
 def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "BENCHMARKS", tmp_path)
-    assert generate.benchmarks().count(generate.NOT_MEASURED) == 4 + len(generate.SPEED)
+    monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
+    assert measured.benchmarks().count(measured.NOT_MEASURED) == 4 + len(measured.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -133,7 +135,7 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     own = {"summary": {"dqn/pr/torch": {"bar": 475, "reached": 1}}, "cells": {}}
     own["cells"] = {f"dqn/pr/torch/{seed}": {"score": 470.0 + 5 * seed, "steps": 9_000} for seed in (1, 0)}
     (tmp_path / "solo_learning.json").write_text(json.dumps(own))
-    page = generate.benchmarks()
+    page = measured.benchmarks()
     assert "| dqn | pr | torch | 470 (9,000), 475 (9,000) | 475 | 1 of 2 |" in page
     assert "| dqn | CartPole-v1 | jax | 50,000 | 433.3 | 100, 200, 1000 | 475 **missed** |" in page
     assert "| add - etude | 5.5 | 5 to 6 | 10 |" in page

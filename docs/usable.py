@@ -1,0 +1,179 @@
+"""can_i_use.md: from the algorithms, and the list that the tests of engines run through."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engines"))
+
+import cases  # noqa: E402
+import numpy as np  # noqa: E402
+from markdown_table import NOTE, table  # noqa: E402
+
+from etude import Conv, Mlp, Recurrent  # noqa: E402
+from etude.algorithms import ALGORITHMS, check_spaces, check_team, for_several  # noqa: E402
+from etude.engines import ENGINES  # noqa: E402
+from etude.engines.numpy import NumpyEngine  # noqa: E402
+from etude.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
+from etude.joint import joined_spaces  # noqa: E402
+from etude.networks.encoding import split  # noqa: E402
+from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
+
+VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (12, 12, 2), np.uint8)
+ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),
+           "MultiBinary": MultiBinary(3)}  # fmt: skip
+OBSERVATIONS = {
+    "vector": VECTOR,
+    "image": IMAGE,
+    "Discrete": Discrete(3),
+    "MultiDiscrete": MultiDiscrete([2, 3]),
+    "MultiBinary": MultiBinary(3),
+    "Dict, Tuple": Dict({"a": Tuple([Discrete(3), VECTOR])}),
+    "with an image": Dict({"camera": IMAGE, "speed": VECTOR}),
+}
+MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+
+
+def can_i_use() -> str:
+    """The page."""
+    alone = [name for name, (kind, _) in ALGORITHMS.items() if not for_several(kind)]
+    actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in alone]
+    seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in alone]
+    tested = [
+        [case.name, case.algorithm, _kind(case.spaces.action), _network(case), *("yes" for _ in ENGINES)]
+        for case in cases.CASES
+    ]
+    return f"""# Can I use?
+
+{NOTE}
+**tested**: on every engine the contract tests act and learn with this pair. **yes**: it is made of the same parts.
+
+## Actions
+
+{table(["", *ACTIONS, "action mask"], actions)}
+Actions of a Box are a flat vector.
+
+## Observations
+
+{table(["", *OBSERVATIONS], seen)}
+Images are uint8 with three dimensions and need a `Conv` network, or one of your own. Dict and Tuple may be nested.
+
+## Several agents
+
+Every algorithm above also learns for [several agents](several-agents.md), each for itself or with shared policies, with
+the observations and actions that it takes for one. These are for several agents only:
+
+{table(["", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
+## Rollouts
+
+{_rollouts()}
+## Networks of your own
+
+| | `torch.nn.Module` | `keras.Model` |
+|---|---|---|
+| engine | torch | jax, tensorflow |
+| DQN, REINFORCE without a baseline | yes | yes |
+| those with a policy and a critic of states | where both have as many outputs: one function makes them | the same |
+| ES | no | no |
+| SAC | the parts that are one network; its critics are computed together and need a spec | the same |
+
+## What the contract tests run through
+
+{table(["case", "algorithm", "actions", "network", *ENGINES], tested)}"""
+
+
+def _link(name: str) -> str:
+    return f"[{ALGORITHMS[name][1].__name__.removesuffix('Config')}](algorithms/{name}.md)"
+
+
+def _kind(space: Space) -> str:
+    return type(space).__name__
+
+
+def _network(case: Any) -> str:
+    network = case.config.network
+    before = f" after {type(network.before).__name__}" if isinstance(network, Recurrent) else ""
+    return type(network).__name__ + before
+
+
+def _builds(name: str, spaces: Spaces) -> bool:
+    kind, config = ALGORITHMS[name]
+    network = cases.SMALL_CONV if split(spaces.observation)[1] else Mlp((8,))
+    if isinstance(config().network, Recurrent):
+        network = Recurrent(network, 8)
+    agent = kind(config(network=network))
+    try:
+        check_spaces(agent, spaces)
+        NumpyEngine(agent, spaces)
+    except (SpaceError, NetworkError):
+        return False
+    return True
+
+
+def _verdict(name: str, spaces: Spaces, tested: bool) -> str:
+    if not _builds(name, spaces):
+        return "no"
+    return "tested" if tested else "yes"
+
+
+def _action(name: str, space: Space) -> str:
+    tested = any(case.algorithm == name and _kind(case.spaces.action) == _kind(space) for case in cases.CASES)
+    return _verdict(name, Spaces(VECTOR, space), tested)
+
+
+def _mask(name: str) -> str:
+    tested = any(case.algorithm == name and case.spaces.masked for case in cases.CASES)
+    return _verdict(name, Spaces(MASKED, Discrete(3)), tested)
+
+
+def _observation(name: str, space: Space) -> str:
+    action = next(action for action in ACTIONS.values() if isinstance(action, ALGORITHMS[name][0].actions))
+    seen = [case.spaces.observation for case in cases.CASES if case.algorithm == name]
+    return _verdict(name, Spaces(space, action), any(_alike(space, other) for other in seen))
+
+
+def _alike(space: Space, other: Space) -> bool:
+    """Whether two observation spaces are of one column of the table."""
+    if isinstance(space, Dict):
+        return isinstance(other, Dict) and len(split(space)[1]) == len(split(other)[1])
+    leaves = [part for _, part in split(other)[0]] if isinstance(other, Dict) else [other]
+    return any(_kind(part) == _kind(space) and is_image(part) == is_image(space) for part in leaves)
+
+
+def _several() -> list[list[str]]:
+    """What the algorithms for several agents take, each told by trying."""
+    rows = []
+    for name, (kind, config) in ALGORITHMS.items():
+        if for_several(kind):
+            spaces = [Spaces(VECTOR, ACTIONS[action]) for action in ("Box", "Discrete", "MultiDiscrete")]
+            masked = Spaces(MASKED, Discrete(3))
+            tries = [joined_spaces({"a": own, "b": own}) for own in (*spaces, masked)]
+            tries.append(joined_spaces({"a": masked, "b": masked}, turns=True))
+            verdicts = [_acts(kind(config()), each) for each in tries]
+            rows.append([f"[{name}](algorithms/{name}.md)", *verdicts, _acts(kind(config()), tries[1], "shared")])
+    return rows
+
+
+def _acts(agent: Any, spaces: Spaces, policies: str = "each") -> str:
+    try:
+        check_team(agent.with_policies(policies), spaces)
+    except (SpaceError, ConfigError):
+        return "no"
+    return "yes"
+
+
+def _rollouts() -> str:
+    rows = []
+    for network, name in ((Mlp((8,)), "`Mlp`"), (cases.SMALL_CONV, "`Conv`")):
+        space = IMAGE if isinstance(network, Conv) else VECTOR
+        kind, config = ALGORITHMS["dqn"]
+        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).structure.portable
+        rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, _OVERLAP[portable]])
+    rows.append(["a module of your own", "yes", _LOCKSTEP, _OVERLAP[False]])
+    return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)
+
+
+_OVERLAP = {True: "yes", False: "refused"}
+_LOCKSTEP = "workers step, the engine acts for all of them at once"
