@@ -41,6 +41,7 @@ TABLE = (
     Row("dqn", "CartPole-v1", 475, ENGINES),
     Row("ppo", "CartPole-v1", 475, ENGINES),
     Row("a2c", "CartPole-v1", 475),
+    Row("a3c", "CartPole-v1", 475),
     Row("appo", "CartPole-v1", 475),
     Row("es", "CartPole-v1", 475),
     Row("impala", "CartPole-v1", 475),

@@ -3,6 +3,7 @@
 from etude import offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.a3c import A3C, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
@@ -32,6 +33,7 @@ from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
 from etude.config import (
     EpisodesConfig,
+    GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
@@ -50,13 +52,14 @@ from etude.solo.agent import RL, RL_pytorch
 __version__ = "0.1.0"
 
 __all__ = [
-    "A2C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO",
-    "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "AIRLConfig", "APPOConfig", "Adam",
-    "Agent", "ApexDDPGConfig", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv", "DDPGConfig",
-    "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GAILConfig", "IMPALAConfig",
-    "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp",
-    "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig", "OnPolicySequenceConfig", "PPOConfig", "Policies",
-    "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig", "Recurrent", "RecurrentPPO", "RecurrentPPOConfig",
+    "A2C", "A3C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO",
+    "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "A3CConfig", "AIRLConfig",
+    "APPOConfig", "Adam", "Agent", "ApexDDPGConfig", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv",
+    "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GAILConfig",
+    "GradientsConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MAPPOConfig",
+    "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
+    "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
+    "Recurrent", "RecurrentPPO", "RecurrentPPOConfig",
     "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
     "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ LearnsFrom = Literal[
     "advantages",
     "advantage_sequences",
     "demonstrations",
+    "gradients",
     "unrolls",
     "episodes",
     "scores",
@@ -40,6 +41,8 @@ advantage_sequences: [B, L] of such steps in a row, with the same extras, `memor
     `first` (1 where an episode begins within them).
 demonstrations: the same, of the rewards that the agent tells (`reward`), with next observations, and as the extra
     `expert` as many steps of recorded data: a dict of `observation`, `action`, `next_observation` and `discount`.
+gradients: the same, of one environment alone; losses are differentiated where the steps were collected, with the
+    weights that they were collected with, and the gradients applied as they come.
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
 scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from etude import on_policy, presets, trees
+from etude.actor_learner import turns_for
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, OTHER_NAMES, check_spaces, check_team, find
 from etude.config import (
     Config,
     EpisodesConfig,
+    GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
@@ -27,7 +29,7 @@ from etude.config import (
 from etude.config_json import from_json, to_json
 from etude.data import MEMORY
 from etude.engines.evolution import FromReturns, PerturbedActor
-from etude.engines.gradients import FromLosses
+from etude.engines.gradients import FromLosses, FromRollouts
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments, name_of
@@ -42,6 +44,7 @@ from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import (
     AgentSteps,
     Buffer,
+    Contributions,
     OneStep,
     Prioritised,
     Returns,
@@ -64,6 +67,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "advantages": OnPolicyConfig,
     "advantage_sequences": OnPolicySequenceConfig,
     "demonstrations": OnPolicyConfig,
+    "gradients": GradientsConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
     "scores": EpisodesConfig,
@@ -202,6 +206,11 @@ def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> in
     return max(preset.environments if preset else usual, setup.workers)
 
 
+def together(agent: Agent, count: int) -> int:
+    """How many of so many environments are collected from in one call."""
+    return 1 if agent.learns_from == "gradients" else count
+
+
 def best_for(spaces: Spaces) -> Explorer:
     """What takes the best actions."""
     return Greedy() if spaces.agents is None else ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
@@ -212,9 +221,11 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     count = setup.environments
     assert count is not None
     # Decided here, for all of them: a worker would decide for its own part.
-    waits = agent.learns_from == "scores" and setup.vectorization == "auto"
+    waits = agent.learns_from in ("gradients", "scores") and setup.vectorization == "auto"
     vectorization = choose_vectorization(environment, count, "loop" if waits else setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
+    if agent.learns_from == "gradients":
+        return turns_for(make, agent, engine, explorer, setup, vectorization)
     judged = judges(agent, engine)
     make_actor: Callable[[], Any] = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
     acting_here = Perturbed(engine) if engine.structure.noisy else engine
@@ -254,8 +265,10 @@ def _check_perturbed(agent: Agent, engine: Engine, vectorization: str) -> None:
         )
 
 
-def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLosses | FromReturns:
+def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLosses | FromReturns | FromRollouts:
     """Where the gradients of a learning phase come from."""
+    if agent.learns_from == "gradients":
+        return FromRollouts(engine)
     return FromReturns(engine, seed, count) if agent.learns_from == "scores" else FromLosses(engine)
 
 
@@ -270,6 +283,8 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
         return Rounds(Returns(agent.config.gamma, engine.value))
     if agent.learns_from == "scores":
         return Scores(count)
+    if agent.learns_from == "gradients":
+        return Contributions()
     make = {
         "transitions": _transitions,
         "sequences": _sequences,
@@ -325,8 +340,10 @@ def example_bytes(agent: Agent, spaces: Spaces) -> int:
 
 
 def acting_weights(agent: Agent, engine: Engine) -> tuple[str, ...]:
-    """The names of the weights that rollouts need: those that acting reads, all where actors judge what they collect;
-    none where the engine itself acts."""
+    """The names of the weights that rollouts need: those that acting reads, all where actors judge what they collect or
+    differentiate; none where the engine itself acts."""
+    if agent.learns_from == "gradients":
+        return tuple(engine.structure.initial)
     if not engine.exportable:
         return ()
     if judges(agent, engine):

@@ -121,6 +121,28 @@ class OnPolicySequenceConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True)
+class GradientsConfig(OnPolicyConfig):
+    """Learning from gradients of the rollouts of single environments, each computed where it was collected and applied
+    by itself."""
+
+    rollout: int = 5  # time steps of an environment for one gradient
+    minibatch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize_observation or self.normalize_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: normalize_observation and normalize_reward need the steps themselves; the "
+                "learner gets gradients alone. Leave them off, or normalise in the environment."
+            )
+        if self.epochs != 1 or self.minibatch is not None:
+            raise ConfigError(
+                f"{type(self).__name__}: epochs = {self.epochs}, minibatch = {self.minibatch}; a rollout gives one "
+                "gradient. Leave them at 1 and None."
+            )
+
+
+@dataclass(frozen=True)
 class UnrollsConfig(OnPolicyConfig):
     """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
     V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""

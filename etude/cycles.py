@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from etude.config import (
     Config,
     EpisodesConfig,
+    GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
@@ -86,6 +87,22 @@ class OnPolicyCycle:
         replay.clear()
 
 
+class GradientsCycle:
+    """A phase of one gradient step for every gradient that comes, which is after `rollout` steps of one environment."""
+
+    def __init__(self, config: GradientsConfig):
+        self.config = config
+
+    def wanted(self, step: int, stored: int) -> int:
+        return self.config.rollout - step % self.config.rollout
+
+    def due(self, progress: Progress, replay: Replay) -> Due:
+        return Due(len(replay), 1)
+
+    def learned(self, replay: Replay) -> None:
+        replay.clear()
+
+
 class EpisodesCycle:
     """A phase of one gradient step after every round of whole episodes, all of which it forgets."""
 
@@ -120,6 +137,8 @@ def cycle_for(config: Config, count: int) -> Cycle:
     """The cycle of a config, for `count` environments."""
     if isinstance(config, OffPolicyConfig):
         return OffPolicyCycle(config, count)
+    if isinstance(config, GradientsConfig):
+        return GradientsCycle(config)
     if isinstance(config, OnPolicyConfig):
         return OnPolicyCycle(config, count)
     if isinstance(config, EpisodesConfig):

@@ -55,6 +55,23 @@ class Steps:
         return self.terminated.size
 
 
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one environment's rollout adds to learning, computed where it was collected: gradients in the place of
+    `Steps`."""
+
+    steps: int  # environment steps that it counts for
+    episodes: tuple[EpisodeEnd, ...] = ()
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)  # by name; none where the rollout is not yet counted
+    losses: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    updates: int = 0  # gradient steps that its weights had seen
+
+    def __len__(self) -> int:
+        """The number of environment steps."""
+        return self.steps
+
+
 class Chunk(NamedTuple):
     """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
     None, on until every environment has ended an episode."""

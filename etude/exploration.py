@@ -34,11 +34,8 @@ FITTING: dict[str, tuple[type, ...]] = {
     "distribution": (GaussianNoise, Greedy, Sample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
-PRESENT_POLICY = ("advantages", "advantage_sequences", "demonstrations")  # no other than the one that acted
-    "advantages",
-    "advantage_sequences",
-    "demonstrations",
-)  # learned from by what the policy that acted did
+# What is learned from no other policy than the one that acted, by the probabilities of what was sampled.
+PRESENT_POLICY = ("advantages", "advantage_sequences", "demonstrations", "gradients")
 OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
 
 

@@ -24,7 +24,7 @@ BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is
 class Learner:
     """Replay, engine and normalisers of one agent, and when how much learning is due.
 
-    count: environments that are stepped in parallel. seed: of the noise in layers.
+    count: environments that are collected from in one call. seed: of the noise in layers.
     """
 
     def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int, seed: int):
@@ -124,9 +124,9 @@ class Learner:
         return self.engine.weights(self._acting)
 
     def exploring_weights(self) -> Weights:
-        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and the marks by which
-        they perturb weights."""
-        return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates)
+        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and marks of the
+        learner's progress."""
+        return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates, self.hyper())
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""

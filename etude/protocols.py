@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.data import Batch, Choice, Steps, Update
+from etude.data import Batch, Choice, Contribution, Steps, Update
 from etude.events import Event
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
@@ -39,6 +39,10 @@ class Engine(Protocol):
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
+
+    def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
+        """Gradients of all trained weights at one batch [B], by name and unbounded, and what the losses told; nothing
+        is changed."""
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name, wherever they come from."""
@@ -117,13 +121,16 @@ class Rollout(Protocol):
     spaces: Spaces
     environments: int  # N
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+    def collect(
+        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0
+    ) -> Steps | Contribution:
         """`steps` time steps of the first `environments` environments (all where None), with the generators' and the
         environments' positions kept between calls.
 
         step: environment steps of the run so far, for schedules of exploration.
         upcoming: how many time steps the next call will ask for; a rollout that overlaps starts on them at once, with
             the weights that it has. 0: nothing is started.
+        Returns a `Contribution` where steps are learned from where they are collected: `steps` of one environment.
         """
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
@@ -154,10 +161,10 @@ class Replay(Protocol):
 
     view: Any  # makes batches: its `reward_scale` multiplies rewards
 
-    def add(self, steps: Steps) -> None: ...
+    def add(self, steps: Steps | Contribution) -> None: ...
 
-    def sample(self, k: int, n: int) -> Batch:
-        """k batches of n, stacked: every array is [k, n, ...]."""
+    def sample(self, k: int, n: int) -> Batch | Contribution:
+        """k batches of n, stacked: every array is [k, n, ...]. Of gradients that come from elsewhere, one."""
 
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""

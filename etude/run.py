@@ -89,7 +89,7 @@ class Run:
         replay = assembly.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
         make_explorer = functools.partial(exploration.explorer_for, agent, engine.spaces, self.explorer, count=count)
         make_rollout = functools.partial(assembly.rollout_for, self.environment, agent, engine, setup)
-        learner = Learner(agent, engine, replay, count, setup.seed)
+        learner = Learner(agent, engine, replay, assembly.together(agent, count), setup.seed)
         if self._data is not None:
             show(learner, self._data, setup.seed)
         return learner, learner, Collection(make_explorer, make_rollout, engine.spaces, count, setup.seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
+from etude.algorithms.a3c import A3C, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
@@ -37,6 +38,7 @@ from etude.spaces import Box, MultiBinary, Space, Spaces, describe
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
+    "a3c": (A3C, A3CConfig),
     "airl": (AIRL, AIRLConfig),
     "apex_ddpg": (DDPG, ApexDDPGConfig),
     "apex_dqn": (DQN, ApexDQNConfig),

@@ -111,6 +111,6 @@ class FromReturns:
         told["gradient_norm"], told["weight_norm"] = np.linalg.norm(gradient), np.linalg.norm(weights)
         return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
 
-    def marks(self, updates: int) -> Weights:
+    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
         """The generation."""
         return {GENERATION: np.array(updates, np.int64)}

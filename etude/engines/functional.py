@@ -75,6 +75,7 @@ class FunctionalEngine:
         self._value = backend.compile(lambda values, inputs: self.structure.bind(values).value(*inputs))
         self._reward = backend.compile(lambda values, steps: self.structure.bind(values).reward(*steps))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
+        self._gradients = backend.compile(self._differentiate_all)
         self.traces = 0
         self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])
@@ -98,10 +99,8 @@ class FunctionalEngine:
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
-        arrays = {name: getattr(batches, name) for name in READ_BY_LOSSES}
         noise = self.structure.draw_noise(self._noise, k, n)
-        scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
-        inputs = self.backend.put(({key: a for key, a in arrays.items() if a is not None}, noise, scalars))
+        inputs = self.backend.put((_read(batches), noise, self._scalars(hyper)))
         self._state, summary, td_error = self._learn(self._state, *inputs)
         losses, metrics = self._names
         told = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
@@ -120,11 +119,22 @@ class FunctionalEngine:
         check_finite(update)
         return update
 
+    def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
+        """Gradients of all trained weights at one batch [B], by name, and what the losses told; nothing is changed."""
+        noise = self.structure.draw_noise(self._noise, 1, len(batch.weight))
+        first = {name: drawn[0] for name, drawn in noise.items()}
+        inputs = self.backend.put((_read(batch), first, self._scalars(hyper)))
+        gradients, losses, metrics = self.backend.numpy(self._gradients(self._state["values"], *inputs))
+        losses, metrics = ({name: float(value) for name, value in found.items()} for found in (losses, metrics))
+        update = Update(losses, metrics, None, 0)
+        check_finite(update)
+        return gradients, update
+
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
         self.structure.check_gradients(gradients)
-        scalars = np.array([hyper[name] for name in self.structure.hyper], np.float32)
-        self._state, told = self._apply(self._state, *self.backend.put((dict(gradients), scalars)))
+        inputs = self.backend.put((dict(gradients), self._scalars(hyper)))
+        self._state, told = self._apply(self._state, *inputs)
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(told).items()}, None, 1)
 
@@ -134,8 +144,7 @@ class FunctionalEngine:
 
     def _step(self, state: Any, inputs: Any, scalars: Any) -> Any:
         self.traces += 1
-        structure = self.structure
-        hyper = {name: scalars[i] for i, name in enumerate(structure.hyper)}
+        structure, hyper = self.structure, self._hyper(scalars)
         if structure.delay is None:
             return self._train(state, inputs, hyper, structure.groups)
         often = {group: names for group, names in structure.groups.items() if group not in structure.delayed}
@@ -148,7 +157,16 @@ class FunctionalEngine:
 
     def _train(self, state: Any, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]) -> Any:
         """One gradient step that trains these groups."""
-        structure, values, (batch, noise) = self.structure, state["values"], inputs
+        (scalars, metrics, td_error, moved), gradients = self._differentiate(state["values"], inputs, hyper, groups)
+        state, found = self._descend({**state, "values": dict(state["values"]) | moved}, gradients, hyper, groups)
+        told = self._told(scalars, metrics, found, set() if self.structure.delayed <= groups.keys() else self._rare)
+        return state, (told, td_error)
+
+    def _differentiate(
+        self, values: Arrays, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]
+    ) -> tuple[Any, Arrays]:
+        """(what the losses told, gradients of these groups by name)."""
+        structure, (batch, noise) = self.structure, inputs
 
         def losses(values: Arrays) -> Any:
             agent = structure.bind(values, hyper)
@@ -159,14 +177,23 @@ class FunctionalEngine:
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)
 
-        (scalars, metrics, td_error, moved), gradients = self.backend.gradients(losses, values, groups)
-        state, found = self._descend({**state, "values": dict(values) | moved}, gradients, hyper, groups)
-        told = self._told(scalars, metrics, found, set() if structure.delayed <= groups.keys() else self._rare)
-        return state, (told, td_error)
+        return self.backend.gradients(losses, values, groups)
+
+    def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> tuple[Arrays, Arrays, Arrays]:
+        self.traces += 1
+        inputs = (batch, noise)
+        told, gradients = self._differentiate(values, inputs, self._hyper(scalars), self.structure.groups)
+        return gradients, *told[:2]
 
     def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
-        hyper = {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
-        return self._descend(state, gradients, hyper, self.structure.groups)
+        return self._descend(state, gradients, self._hyper(scalars), self.structure.groups)
+
+    def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
+        return np.array([hyper[name] for name in self.structure.hyper], np.float32)
+
+    def _hyper(self, scalars: Any) -> Arrays:
+        """What `_scalars` was given, inside of what is compiled."""
+        return {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
 
     def _descend(
         self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]]
@@ -232,3 +259,9 @@ class FunctionalEngine:
         self._state = self.backend.put({"values": dict(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
+
+
+def _read(batch: Batch) -> dict[str, Any]:
+    """What losses read of a batch."""
+    arrays = {name: getattr(batch, name) for name in READ_BY_LOSSES}
+    return {name: array for name, array in arrays.items() if array is not None}

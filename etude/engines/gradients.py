@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from etude.data import Batch, Update
+import numpy as np
+
+from etude.data import Batch, Contribution, Update
 from etude.protocols import Engine, Weights
+
+MARK, HYPER = "learner:", "hyper:"  # no attribute of an agent has such a name
 
 
 class FromLosses:
@@ -16,6 +20,32 @@ class FromLosses:
         """One gradient step on each batch. updates: gradient steps before this phase."""
         return self._engine.learn(batches, hyper)
 
-    def marks(self, updates: int) -> Weights:
+    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
         """What rollouts need besides the weights after so many updates."""
         return {}
+
+
+class FromRollouts:
+    """Gradient steps with what was differentiated elsewhere, by weights that may be older. See `FromLosses`."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def learn(self, found: Contribution, hyper: dict[str, float], updates: int) -> Update:
+        """One gradient step; tells how many others were taken since the weights were read that it was computed with."""
+        update = self._engine.apply(found.gradients, hyper)
+        told = {**found.metrics, **update.metrics, "gradient_age": float(updates - found.updates)}
+        return Update(found.losses, told, None, 1)
+
+    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
+        """The number of updates, and the hyperparameters: see `split_marks`."""
+        numbers = {f"{MARK}{HYPER}{name}": np.array(value, np.float64) for name, value in hyper.items()}
+        return {f"{MARK}updates": np.array(updates, np.float64), **numbers}
+
+
+def split_marks(loaded: Weights) -> tuple[Weights, dict[str, float], int]:
+    """The weights alone, the hyperparameters and the number of updates that were loaded together."""
+    marks = {name.removeprefix(MARK): float(value) for name, value in loaded.items() if name.startswith(MARK)}
+    hyper = {name.removeprefix(HYPER): value for name, value in marks.items() if name.startswith(HYPER)}
+    weights = {name: value for name, value in loaded.items() if not name.startswith(MARK)}
+    return weights, hyper, int(marks["updates"])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from etude import seeding, trees
-from etude.agent import Agent
+from etude.agent import Agent, Losses
 from etude.cores import Busy, left_beside
 from etude.data import Batch, Update
 from etude.engines.devices import decide
@@ -78,7 +78,8 @@ class TorchEngine:
     def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
-        return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
+        with threads_beside(self._busy.learning):
+            return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
@@ -109,23 +110,45 @@ class TorchEngine:
 
     def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
         structure, self._step = self.structure, self._step + 1
-        losses = agent.loss(batch, noise)
-        structure.check_losses(losses)
-        scalars, metrics, td_error = read_losses(losses)
         every = 1 if structure.delay is None else int(hyper[structure.delay])
         absent = structure.delayed if self._step % every else frozenset()
         groups = {group: names for group, names in structure.groups.items() if group not in absent}
-        for i, (group, names) in enumerate(groups.items()):
-            own = [self._values[name] for name in names]
-            more = i + 1 < len(groups)
-            gradients = torch.autograd.grad(scalars[group], own, retain_graph=more, allow_unused=True)
-            for value, gradient in zip(own, gradients, strict=True):
-                # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
-                value.grad = None if gradient is None else gradient.contiguous()
+        losses, (scalars, metrics, td_error), gradients = self._differentiate(agent, batch, noise, groups)
+        for name, gradient in gradients.items():
+            # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
+            self._values[name].grad = None if gradient is None else gradient.contiguous()
         metrics |= self._descend(hyper, groups)
         rare = {*absent, *told_by(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
+
+    def _differentiate(
+        self, agent: Agent, batch: Batch, noise: Any, groups: dict[str, tuple[str, ...]]
+    ) -> tuple[Losses, Any, dict[str, torch.Tensor | None]]:
+        """(losses, what they told, gradients of these groups by name; None where a loss does not depend on one)."""
+        losses = agent.loss(batch, noise)
+        self.structure.check_losses(losses)
+        told, gradients = read_losses(losses), {}
+        for i, (group, names) in enumerate(groups.items()):
+            own, more = [self._values[name] for name in names], i + 1 < len(groups)
+            found = torch.autograd.grad(told[0][group], own, retain_graph=more, allow_unused=True)
+            gradients |= dict(zip(names, found, strict=True))
+        return losses, told, gradients
+
+    def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
+        """Gradients of all trained weights at one batch [B], by name, and what the losses told; nothing is changed."""
+        noise = self.structure.draw_noise(self._noise, 1, len(batch.weight))
+        first = to_torch({name: drawn[0] for name, drawn in noise.items()}, self.device)
+        arrays = {name: to_torch(getattr(batch, name), self.device) for name in READ_BY_LOSSES}
+        agent = self.structure.bind(self._values, hyper)
+        with threads_beside(self._busy.learning):
+            held = Batch(index=None, **arrays)  # type: ignore[arg-type]
+            _, told, gradients = self._differentiate(agent, held, first, self.structure.groups)
+        losses, metrics = ({name: value.item() for name, value in found.items()} for found in told[:2])
+        update = Update(losses, metrics, None, 0)
+        check_finite(update)
+        whole = {n: torch.zeros_like(self._values[n]) if g is None else g for n, g in gradients.items()}
+        return to_numpy(whole), update
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etude.presets.a2c import A2C
+from etude.presets.a3c import A3C
 from etude.presets.adversarial import AIRL, GAIL
 from etude.presets.appo import APPO
 from etude.presets.c51 import C51
@@ -22,6 +23,7 @@ from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "a2c": A2C,
+    "a3c": A3C,
     "airl": AIRL,
     "appo": APPO,
     "bc": BC,

@@ -2,6 +2,7 @@
 
 from etude.replay.advantage_sequences import AdvantageSequences
 from etude.replay.buffer import Buffer, Selector, View
+from etude.replay.contributions import Contributions
 from etude.replay.demonstrations import Demonstrations
 from etude.replay.hindsight import Hindsight
 from etude.replay.prioritised import Prioritised
@@ -18,7 +19,8 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "AdvantageSequences", "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Demonstrations",
-    "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent", "Returns", "Ring", "Rounds", "Scores",
-    "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
+    "AdvantageSequences", "Advantages", "AgentAdvantages", "AgentSteps", "Buffer", "Columns", "Contributions",
+    "Demonstrations", "Epochs", "Hindsight", "NStep", "OneStep", "Passes", "Prioritised", "Recent", "Returns", "Ring",
+    "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
+    "bytes_needed",
 ]  # fmt: skip

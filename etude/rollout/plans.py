@@ -58,6 +58,18 @@ def chunk(
     return collected
 
 
+def alone(collector: Collector, position: int, steps: int, step: int, stride: int) -> Plan[Steps]:
+    """`steps` time steps of the environment at this position, while the others wait. No simulator that is native, and
+    none that loses episodes, can do that."""
+    ends: list[End] = []
+    rows, noise = Rows.allocate(collector.template(), steps, 1), collector.draw(steps, (position,))
+    yield from collector.stretch(rows, noise, Clock(0, steps, step, stride), (position,), ends, _never)
+    trees.put(rows.observation, steps, collector.observations((position,)))
+    index, finals = [(end.t, 0) for end in ends], [end.observation for end in ends]
+    at_ends = Ends.of(index, finals, [end.episode for end in ends], collector.template().observation)
+    return rows.to_steps(at_ends, collector.columns[[position]], collector.take_restarted((position,)))
+
+
 def whole_episodes(collector: Collector, step: int, stride: int) -> Plan[tuple[Steps, ...]]:
     """Every environment goes on until it has ended an episode: one `Steps` for each.
 

@@ -12,6 +12,7 @@ import pytest
 
 from etude import (
     A2CConfig,
+    A3CConfig,
     Adam,
     AIRLConfig,
     ApexDDPGConfig,
@@ -191,6 +192,8 @@ CASES = [
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c multibinary", "a2c", Spaces(VECTOR, MultiBinary(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case("a3c discrete", "a3c", Spaces(MASKED, Discrete(3)), A3CConfig(network=NARROW)),
+    Case("a3c box", "a3c", Spaces(NESTED, BOX2), A3CConfig(network=NARROW, max_gradient_norm=None)),
     Case(
         "ppo with a penalty",
         "ppo",
@@ -300,9 +303,9 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     normal = lambda: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
-    on_policy = dict.fromkeys(("advantages", "advantage_sequences", "demonstrations"), tuple(extras))
+    on_policy = dict.fromkeys(("advantages", "advantage_sequences", "demonstrations", "gradients"), tuple(extras))
     wanted = (on_policy | {"episodes": ("return",), "unrolls": ("log_prob",)}).get(agent.learns_from, ())
-    bootstraps = agent.learns_from not in ("advantages", "advantage_sequences", "episodes")
+    bootstraps = agent.learns_from not in ("advantages", "advantage_sequences", "episodes", "gradients")
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
         wanted = (*wanted, "active")

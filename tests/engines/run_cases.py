@@ -10,6 +10,7 @@ import numpy as np
 
 from etude import (
     A2CConfig,
+    A3CConfig,
     ApexDDPGConfig,
     APPOConfig,
     DQNConfig,
@@ -49,6 +50,7 @@ APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout=8, minibatch=16
 ES_TINY = ESConfig(network=TINY, learning_rate=RATE, deviation=0.1, normalize_observation=True)
 IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout=8)
 A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
+A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 APEX_DDPG_TINY = ApexDDPGConfig(**FAST, replay_size=200, random_steps=24)
 SAC_TINY = SACConfig(**FAST, replay_size=200)
@@ -80,6 +82,7 @@ CASES = [
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
+    Case("a3c", "CartPole-v1", A3C_TINY, changed={"workers": 2}),
     Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 2}),
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),

@@ -193,7 +193,8 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
     for mine, theirs in zip(_arrays(acted(actor, observation)), _arrays(acted(engine, observation)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-    if case.agent().learns_from in ("advantages", "advantage_sequences", "demonstrations", "unrolls", "episodes"):
+    valuing = ("advantages", "advantage_sequences", "demonstrations", "gradients", "unrolls", "episodes")
+    if case.agent().learns_from in valuing:
         for mine, theirs in zip(_arrays(valued(actor, observation)), _arrays(valued(engine, observation)), strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 

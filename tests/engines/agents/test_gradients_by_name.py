@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from cases import VECTOR
 
-from etude import A2C, ES, A2CConfig, Adam, ESConfig, Mlp, engines
+from etude import A2C, A3C, ES, A2CConfig, A3CConfig, Adam, ESConfig, Mlp, engines, trees
+from etude.data import Batch, Contribution
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
+from etude.engines.gradients import FromRollouts, split_marks
 from etude.engines.numpy import NumpyEngine
+from etude.engines.summary import READ_BY_LOSSES
 from etude.errors import ConfigError, NetworkError, NumericalError
 from etude.replay import Scores
 from etude.spaces import Discrete, Spaces
@@ -58,6 +61,69 @@ def test_gradients_that_do_not_fit_are_refused(engine_name):
         engine.apply({**gradients, name: np.zeros((9, 9), np.float32)}, HYPER)
     with pytest.raises(NumericalError, match="not finite"):
         engine.apply({**gradients, name: gradients[name] * np.nan}, HYPER)
+
+
+def batch_of(engine, reward):
+    """Four steps of one environment, all of which earned this advantage and return."""
+    observation = np.random.default_rng(2).uniform(-1, 1, (4, 5)).astype(np.float32)
+    each = np.full(4, reward, np.float32)
+    extras = {"advantage": each, "return": each, "value": 0 * each, "log_prob": 0 * each - 1}
+    rows = np.arange(4)
+    return Batch(observation, rows % 3, each, each * 0 + np.float32(0.9), None, np.ones(4, np.float32), rows, extras)
+
+
+def test_gradients_that_are_applied_by_name_are_one_learn_step(engine_name):
+    learned, by_name = a2c(engine_name), a2c(engine_name)
+    before, batch = by_name.weights(), batch_of(by_name, 2.0)
+    gradients, told = by_name.gradients(batch, HYPER)
+    assert all(np.array_equal(value, before[name]) for name, value in by_name.weights().items()), "nothing has moved"
+    applied = by_name.apply(gradients, HYPER)
+    stacked = trees.map(
+        lambda x: x[None],
+        {field: getattr(batch, field) for field in READ_BY_LOSSES if getattr(batch, field) is not None},
+    )
+    update = learned.learn(Batch(**{"next_observation": None, "index": None, **stacked}), HYPER)
+    assert told.losses == pytest.approx(update.losses, rel=1e-5)
+    assert {**told.metrics, **applied.metrics} == pytest.approx(update.metrics, rel=1e-5)
+    for name, value in learned.weights().items():
+        np.testing.assert_allclose(by_name.weights()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_gradients_do_not_compile_again_where_a_number_changes_and_a_loss_that_is_not_finite_is_an_error(engine_name):
+    engine = a2c(engine_name)
+    one, _ = engine.gradients(batch_of(engine, 2.0), HYPER)
+    traced = getattr(engine, "traces", None)
+    other, _ = engine.gradients(batch_of(engine, 2.0), {**HYPER, "value_cost": 0.0})
+    assert getattr(engine, "traces", None) == traced
+    name = next(name for name in one if name.startswith("model.critic"))
+    assert np.abs(one[name]).max() > 0 and not other[name].any()
+    with pytest.raises(NumericalError, match="The loss became model = "):
+        engine.gradients(batch_of(engine, np.nan), HYPER)
+
+
+def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
+    engine = engines.create(engine_name, A3C(A3CConfig(network=Mlp((4,)), optimizer=Adam(epsilon=1e-8))), SPACES)
+    learner, hyper = FromRollouts(engine), {**HYPER, "max_gradient_norm": 1e6}
+    before = engine.weights()
+    # Adam with a rate of 0.1, by hand: gradients of 1 move every weight by -0.1. Then gradients of 3, computed before
+    # that: m = 0.9 * 0.1 + 0.1 * 3 = 0.39, over 1 - 0.81: 2.0526; v = 0.999 * 0.001 + 0.001 * 9 = 0.009999, over
+    # 1 - 0.998001: 5.0020; 0.1 * 2.0526 / 2.2365 = 0.09178 more.
+    for factor, moved, age in ((1.0, 0.1, 0.0), (3.0, 0.19178, 1.0)):
+        gradients = {name: factor * value for name, value in ones(engine).items()}
+        found = Contribution(5, (), gradients, {"model": factor}, {"entropy": 0.5}, updates=7)
+        update = learner.learn(found, hyper, 7 + int(age))
+        assert update.losses == {"model": factor}
+        assert update.metrics["entropy"] == 0.5 and update.metrics["gradient_age"] == age
+        for name, value in engine.weights().items():
+            np.testing.assert_allclose(before[name] - value, moved, rtol=1e-3, err_msg=name)
+
+
+def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_told_apart(engine_name):
+    engine = a2c(engine_name)
+    marks = FromRollouts(engine).marks(12, {"gamma": 0.9, "entropy": 0.1})
+    weights, hyper, updates = split_marks(engine.weights() | marks)
+    assert weights.keys() == engine.weights().keys()
+    assert (hyper, updates) == ({"gamma": 0.9, "entropy": 0.1}, 12)
 
 
 def es(**more):

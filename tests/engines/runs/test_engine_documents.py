@@ -14,6 +14,7 @@ OFF_POLICY = {"network": SMALL, "warmup": 50, "learn_every": 50, "batch_size": 8
 RUNS = {
     "dqn": ("CartPole-v1", etude.DQNConfig(**OFF_POLICY)),
     "a2c": ("CartPole-v1", etude.A2CConfig(network=SMALL)),
+    "a3c": ("CartPole-v1", etude.A3CConfig(network=SMALL)),
     "appo": ("CartPole-v1", etude.APPOConfig(network=SMALL, rollout=16, minibatch=32)),
     "es": ("CartPole-v1", etude.ESConfig(network=SMALL)),
     "impala": ("CartPole-v1", etude.IMPALAConfig(network=SMALL)),

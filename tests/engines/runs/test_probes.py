@@ -91,6 +91,7 @@ LEARNERS = {
     "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
     "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
+    "a3c": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0)),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
@@ -143,7 +144,7 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     """What the agent takes the values of observations [N, 2] to be, when it acts as it thinks best."""
     agent = NumpyEngine(run.agent, run.engine.spaces)
     agent.load(run.engine.weights())
-    if run.agent.learns_from in ("advantages", "unrolls", "episodes"):
+    if run.agent.learns_from in ("advantages", "gradients", "unrolls", "episodes"):
         return agent.value(observation)
     if run.agent.acts_by == "values":
         return agent.act(observation).max(1)

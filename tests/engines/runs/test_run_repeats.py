@@ -28,7 +28,7 @@ def in_another_process(jobs: list, folder: Path) -> None:
     plan.write_text(json.dumps(jobs))
     environment = {**os.environ, "PYTHONHASHSEED": "random"}
     command = [sys.executable, str(Path(__file__).parents[1] / "run_on.py"), str(plan)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -1,0 +1,23 @@
+"""Presets of A3C."""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import Preset
+from etude.schedules import Linear
+
+A3C = {
+    "CartPole-v1": Preset(
+        config={
+            "network": Mlp((64, 64), "tanh", "orthogonal"),
+            "learning_rate": Linear(1e-3, 0.0),
+            "gamma": 0.99,
+            "lambda_": 0.95,
+            "entropy": 0.01,
+            "rollout": 20,
+        },
+        steps=200_000,
+        environments=8,
+        source="etude: found for CartPole-v1 on seeds from 101 up.",
+    ),
+}

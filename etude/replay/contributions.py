@@ -1,0 +1,49 @@
+"""Gradients that wait to be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etude.data import Contribution
+
+
+class Contributions:
+    """A `protocols.Replay` that hands on the gradients that came last."""
+
+    def __init__(self) -> None:
+        self.view = self
+        self.reward_scale = 1.0  # rewards are not seen here
+        self._waiting: list[Contribution] = []
+
+    def __len__(self) -> int:
+        """How many gradients wait."""
+        return len(self._waiting)
+
+    def add(self, found: Contribution) -> None:
+        """What only counts steps brings no gradients."""
+        if found.gradients:
+            self._waiting.append(found)
+
+    def sample(self, k: int, n: int) -> Contribution:
+        """The one that came first; k and n say nothing new."""
+        return self._waiting[0]
+
+    def update(self, found: Contribution, td_error: Any, ratio: Any = None) -> None:
+        """There are no priorities."""
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Nothing depends on hyperparameters."""
+
+    def trim(self, keep: int) -> None:
+        """A gradient is applied as a whole."""
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: between two learning phases there is nothing in it."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.clear()
