@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import variants_but
 from probes import PROBES, Chance, Corridor, Forever, Sides
 
 import etude
@@ -116,16 +116,9 @@ SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are thos
 # ES has no critic; the values of agents with a memory belong to that: see test_r2d2 and test_recurrent_ppo
 WITHOUT_VALUES = ("es", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
-ON_EVERY_ENGINE = (
-    "dqn",
-    "r2d2",
-    "td3",
-    "sac",
-    "ppo",
-    "impala",
-    "es",
-)
-MARKS = {Sides: (), Forever: pytest.mark.variant}  # the other probes are run with --whole
+ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
+# What comes after a time limit is the business of the view that makes batches: one algorithm for each.
+ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "sac", "reinforce", "a3c", "ppo", "impala")
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
@@ -155,10 +148,18 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     return q.mean(0) if q.ndim == 2 else q
 
 
-@pytest.mark.parametrize(
-    "probe", [pytest.param(probe, marks=MARKS.get(probe, pytest.mark.long), id=probe.__name__) for probe in PROBES]
-)
-@pytest.mark.parametrize("name", variants_but(ON_EVERY_ENGINE, LEARNERS))
+def every_pair():
+    """Parameters: each learner on each probe. Those that are not needed to notice a mistake are run with --whole."""
+    for name, probe in itertools.product(LEARNERS, PROBES):
+        if probe is Sides:
+            marks = () if name in ON_EVERY_ENGINE else pytest.mark.variant
+        else:
+            wanted = probe is Forever and name in ONE_OF_EACH_VIEW
+            marks = pytest.mark.variant if wanted else pytest.mark.long
+        yield pytest.param(name, probe, marks=marks, id=f"{name}-{probe.__name__}")
+
+
+@pytest.mark.parametrize(("name", "probe"), every_pair())
 def test_values_and_policy_are_found(name, probe, engine_name):
     if probe is Corridor and name in NOT_THROUGH_THE_CORRIDOR:
         pytest.skip("explores too little to come to the end of the corridor")
@@ -176,8 +177,10 @@ def test_values_and_policy_are_found(name, probe, engine_name):
         assert run.evaluate(episodes=20).mean == pytest.approx(probe.best, abs=0.05)
 
 
-@pytest.mark.variant
-@pytest.mark.parametrize("name", ONE_STEP)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.variant if n in ONE_OF_EACH_VIEW else pytest.mark.long) for n in ONE_STEP],
+)
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.
     learner = LEARNERS[name]
