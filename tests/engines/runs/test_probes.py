@@ -148,18 +148,20 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     return q.mean(0) if q.ndim == 2 else q
 
 
-def every_pair():
-    """Parameters: each learner on each probe. Those that are not needed to notice a mistake are run with --whole."""
-    for name, probe in itertools.product(LEARNERS, PROBES):
-        if probe is Sides:
-            marks = () if name in ON_EVERY_ENGINE else pytest.mark.variant
-        else:
-            wanted = probe is Forever and name in ONE_OF_EACH_VIEW
-            marks = pytest.mark.variant if wanted else pytest.mark.long
-        yield pytest.param(name, probe, marks=marks, id=f"{name}-{probe.__name__}")
+def mark_of(probe, name):
+    """Which engines run a learner on a probe; what is not needed to notice a mistake is run with --whole."""
+    if probe is Sides:
+        return () if name in ON_EVERY_ENGINE else pytest.mark.variant
+    return pytest.mark.variant if probe is Forever and name in ONE_OF_EACH_VIEW else pytest.mark.long
 
 
-@pytest.mark.parametrize(("name", "probe"), every_pair())
+EVERY_PAIR = [
+    pytest.param(name, probe, marks=mark_of(probe, name), id=f"{name}-{probe.__name__}")
+    for name, probe in itertools.product(LEARNERS, PROBES)
+]
+
+
+@pytest.mark.parametrize(("name", "probe"), EVERY_PAIR)
 def test_values_and_policy_are_found(name, probe, engine_name):
     if probe is Corridor and name in NOT_THROUGH_THE_CORRIDOR:
         pytest.skip("explores too little to come to the end of the corridor")
@@ -179,7 +181,7 @@ def test_values_and_policy_are_found(name, probe, engine_name):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.variant if n in ONE_OF_EACH_VIEW else pytest.mark.long) for n in ONE_STEP],
+    [pytest.param(n, marks=mark_of(Forever, n)) for n in ONE_STEP],
 )
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.
