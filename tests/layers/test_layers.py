@@ -18,7 +18,7 @@ FLOORS = {
     3: "agent config engines algorithms presets several independent",
     4: "envs rollout",
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
-    "exploration judging actor_learner recording recorded on_policy",
+    "exploration recording recorded",
     6: "report solo tuning serving language",
     7: "cli examples",
 }
@@ -36,9 +36,6 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("rollout", "envs"),
     ("run", "assembly"),
     ("run", "exploration"),
-    ("assembly", "actor_learner"),
-    ("assembly", "judging"),
-    ("assembly", "on_policy"),
     ("run", "learner"),
     ("learner", "assembly"),
     ("learner", "cycles"),

@@ -54,7 +54,7 @@ def test_a_network_that_was_chosen_is_left_as_it_is():
 @pytest.mark.parametrize(("environments", "expected"), [(64, "native"), (32, "loop")])
 def test_workers_step_their_environments_as_one_process_would_step_all_of_them(environments, expected, monkeypatch):
     made = []
-    monkeypatch.setattr(assembly, "Pool", lambda make, *rest: made.append(make))
+    monkeypatch.setattr(assembly.rollouts, "Pool", lambda make, *rest: made.append(make))
     with tiny("CartPole-v1", environments=environments, workers=2) as run:
         assembly.rollout_for(run.environment, run.agent, run.engine, run.setup, None)
     assert made[0].keywords["vectorization"] == expected

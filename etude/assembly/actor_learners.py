@@ -12,6 +12,7 @@ import numpy as np
 
 from etude import engines
 from etude.agent import Agent
+from etude.assembly.setup import Setup
 from etude.cores import Busy, usable_cores
 from etude.data import Contribution, Steps
 from etude.engines.gradients import FromRollouts, split_marks
@@ -82,7 +83,7 @@ def turns_for(
     agent: Agent,
     engine: Engine,
     explorer: Explorer,
-    setup: Any,  # assembly.Setup
+    setup: Setup,
     vectorization: str,
 ) -> Turns:
     """The rollout of an agent that learns from gradients. engine: the learner's."""

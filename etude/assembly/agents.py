@@ -1,0 +1,102 @@
+"""From the name of an algorithm, a config and spaces to an agent."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from etude import presets
+from etude.agent import Agent
+from etude.algorithms import OTHER_NAMES, check_spaces, check_team, find
+from etude.config import (
+    Config,
+    EpisodesConfig,
+    GradientsConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    OnPolicySequenceConfig,
+    SequenceConfig,
+    UnrollsConfig,
+)
+from etude.errors import ConfigError
+from etude.independent import Independent
+from etude.networks import Conv, layers_of, with_layers
+from etude.networks.encoding import split
+from etude.several import TeamAgent
+from etude.spaces import Spaces
+
+CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by what it learns from
+    "transitions": OffPolicyConfig,
+    "sequences": SequenceConfig,
+    "advantages": OnPolicyConfig,
+    "advantage_sequences": OnPolicySequenceConfig,
+    "demonstrations": OnPolicyConfig,
+    "gradients": GradientsConfig,
+    "unrolls": UnrollsConfig,
+    "episodes": EpisodesConfig,
+    "scores": EpisodesConfig,
+}
+
+
+def agent_for(
+    algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces, policies: Any = None
+) -> tuple[str, Agent]:
+    """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv` network
+    in the place of the default one. policies: see `several_for`."""
+    if isinstance(algorithm, Agent):
+        if config is not None:
+            raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
+        name, agent = type(algorithm).__name__.lower(), algorithm
+    else:
+        kind, config_kind = find(algorithm)
+        if config is not None and not isinstance(config, config_kind):
+            raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
+        name = OTHER_NAMES.get(algorithm, algorithm)
+        agent = kind(config_for(name, environment) if config is None else config)
+        if split(spaces.observation)[1] and agent.config.network == config_kind().network:
+            network = agent.config.network
+            images = Conv(dueling=layers_of(network).dueling, noisy=layers_of(network).noisy)
+            agent = kind(dataclasses.replace(agent.config, network=with_layers(network, images)))
+    agent = several_for(agent, spaces, policies)
+    _check_config(agent)
+    return name, agent
+
+
+def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
+    """The agent itself for one agent, or what acts for several: itself where it can, else one of its kind for each
+    policy. policies: see `Policies`."""
+    if spaces.agents is None:
+        if policies is not None:
+            raise ConfigError("policies= says which policy drives which agent; this environment has one agent.")
+        check_spaces(agent, spaces)
+        return agent
+    if agent.learns_from not in ("transitions", "advantages") or isinstance(agent.config, OfflineConfig):
+        raise ConfigError(
+            f"{type(agent).__name__} learns from {agent.learns_from} of one agent, sequences or recorded data; this "
+            "environment has several. Use an algorithm such as dqn, ppo or mappo."
+        )
+    team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
+    check_team(team, spaces)
+    if isinstance(team, Independent):
+        for policy in team.policies.driven(spaces.agents):
+            check_spaces(agent, team.policy_spaces(spaces, policy))
+    return team
+
+
+def _check_config(agent: Agent) -> None:
+    if isinstance(agent.config, OfflineConfig) and agent.learns_from != "advantages":
+        return  # nothing is explored
+    base = CONFIGS[agent.learns_from]
+    if not isinstance(agent.config, base):
+        raise ConfigError(
+            f"{type(agent).__name__} learns from {agent.learns_from}, and {type(agent.config).__name__} is no "
+            f"{base.__name__}. Derive its config from etude.{base.__name__}, or from that of an algorithm."
+        )
+
+
+def config_for(algorithm: str, environment: Any) -> Any:
+    """The preset config of an algorithm for an environment id, or its default config."""
+    _, config_kind = find(algorithm)
+    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
+    return config_kind(**(preset.config if preset else {}))

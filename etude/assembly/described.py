@@ -1,0 +1,46 @@
+"""Configs and policies as plain data, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from etude.agent import Agent
+from etude.algorithms import ALGORITHMS, find
+from etude.config_json import from_json, to_json
+from etude.envs import name_of
+from etude.errors import ConfigError
+from etude.several import Policies, TeamAgent
+from etude.spaces import Spaces
+
+
+def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A config as plain data, and the names of the functions in it (networks of one's own), which are no data."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}
+    functions = {name: name_of(value) for name, value in values.items() if callable(value)}
+    plain = {name: functions.get(name) or to_json(value) for name, value in values.items()}
+    return {"class": type(config).__name__, **plain}, functions
+
+
+def config_from(described: dict[str, Any]) -> Any:
+    """The config in a run's description; ConfigError where that is not all that the run was made from."""
+    algorithm, functions = described["algorithm"], described["functions"]
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(f"This run trains an agent of your own, {algorithm}: give it again, as agent=.")
+    if functions:
+        what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
+        raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
+    return from_json(find(algorithm)[1], described["config"])
+
+
+def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
+    """Which policy drives which agent, as plain data; None where there is one agent."""
+    if not isinstance(agent, TeamAgent) or spaces.agents is None:
+        return None
+    return agent.policies.plain(spaces.agents)
+
+
+def policies_from(described: dict[str, Any]) -> Policies | None:
+    """The policies in a run's description."""
+    plain = described.get("policies")
+    return None if plain is None else Policies(**plain)
