@@ -43,11 +43,12 @@ class OffPolicyConfig(Config):
     n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
     priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
+    exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
     actor_priorities: bool = False  # actors judge what they collect; False: new rows have the largest error so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent")
+        checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent", "exploration_exponent")
         checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
         if self.actor_priorities and not self.priority_exponent:
             raise ConfigError(

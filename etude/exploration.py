@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from etude.agent import ActsBy, Agent
-from etude.config import OfflineConfig
+from etude.config import OfflineConfig, OffPolicyConfig
 from etude.config_json import from_json, to_json
 from etude.errors import ConfigError
 from etude.explore import (
@@ -52,13 +52,13 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
 def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explorer:
     """What an agent's config describes for what it acts by."""
     config = agent.config
+    alpha = config.exploration_exponent if isinstance(config, OffPolicyConfig) else 0.0
     if acts_by == "values":
-        alpha = vars(config).get("epsilon_exponent", 0.0)  # a config of one's own need not have it
         if alpha:
             return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
         return EpsilonGreedy(config.epsilon, total=total)
     if acts_by == "actions":
-        alpha, noise, first = vars(config).get("noise_exponent", 0.0), config.exploration_noise, config.random_steps
+        noise, first = config.exploration_noise, config.random_steps
         if alpha:
             return SpreadGaussianNoise(noise, alpha, count, total, first)
         return GaussianNoise(noise, total=total, random_steps=first)
@@ -92,6 +92,12 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
 
 
 def _check_fields(agent: Agent) -> None:
+    config = agent.config
+    if agent.acts_by == "distribution" and isinstance(config, OffPolicyConfig) and config.exploration_exponent:
+        raise ConfigError(
+            f"{type(config).__name__}: exploration_exponent = {config.exploration_exponent}, but "
+            f"{type(agent).__name__} samples its policy, in all environments alike. Leave it at 0."
+        )
     missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
     if missing:
         raise ConfigError(

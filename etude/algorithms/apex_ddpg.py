@@ -17,7 +17,7 @@ class ApexDDPGConfig(DDPGConfig):
     """What makes DDPG Ape-X, besides environments and workers of which there should be many."""
 
     exploration_noise: float | Linear = 0.4
-    noise_exponent: float = 7.0  # alpha: environment i of N has exploration_noise ** (1 + alpha * i / (N - 1))
+    exploration_exponent: float = 7.0
     actor_priorities: bool = True
     priority_exponent: float = 0.6
     importance_exponent: float | Linear = 0.4
@@ -28,5 +28,4 @@ class ApexDDPGConfig(DDPGConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "noise_exponent")
         checks.fractions(self, "exploration_noise")  # a power of more than 1 would grow along the environments

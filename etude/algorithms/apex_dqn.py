@@ -17,7 +17,7 @@ class ApexDQNConfig(DQNConfig):
     """What makes DQN Ape-X, besides environments and workers of which there should be many."""
 
     epsilon: float | Linear = 0.4
-    epsilon_exponent: float = 7.0
+    exploration_exponent: float = 7.0
     actor_priorities: bool = True
     priority_exponent: float = 0.6
     importance_exponent: float | Linear = 0.4

@@ -31,12 +31,10 @@ class DQNConfig(OffPolicyConfig):
     double: bool = True  # choose the next action with the online network, value it with the lagged one
     target_every: int = 500  # gradient steps between two copies into the lagged network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
-    epsilon_exponent: float = 0.0  # alpha: environment i of N has epsilon ** (1 + alpha * i / (N - 1)); 0: all alike
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon")
-        checks.not_negative(self, "epsilon_exponent")
         checks.counts(self, "target_every")
 
 

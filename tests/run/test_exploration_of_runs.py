@@ -285,3 +285,8 @@ def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():
         DQNConfig(actor_priorities=True, priority_exponent=0.6, normalize_reward=True)
     with pytest.raises(ConfigError, match="exploration_noise = 1.5; expected a number from 0 to 1"):
         ApexDDPGConfig(exploration_noise=1.5)
+
+
+def test_a_policy_that_is_sampled_alike_everywhere_refuses_a_ladder():
+    with pytest.raises(ConfigError, match="exploration_exponent = 7.0, but SAC samples its policy"):
+        Run("sac", "Pendulum-v1", config=SACConfig(exploration_exponent=7.0))

@@ -71,7 +71,7 @@ LEARNERS = {
     ),
     "apex_ddpg": Learner(
         "apex_ddpg",
-        etude.ApexDDPGConfig(**NOISY, noise_exponent=1.0, n_step=1),
+        etude.ApexDDPGConfig(**NOISY, exploration_exponent=1.0, n_step=1),
         continuous=True,
     ),
     "r2d2": Learner(
