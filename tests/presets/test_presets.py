@@ -56,7 +56,7 @@ def test_every_preset_names_its_source():
 def test_looking_up_an_unknown_pair_gives_none():
     assert presets.lookup("dqn", "CartPole-v1") is presets.PRESETS["dqn"]["CartPole-v1"]
     assert presets.lookup("dqn", "Pendulum-v1") is None
-    assert presets.lookup("a3c", "CartPole-v1") is None
+    assert presets.lookup("no such algorithm", "CartPole-v1") is None
 
 
 def test_presets_cannot_be_changed_by_accident():
