@@ -114,8 +114,8 @@ def _check(agent: Agent, engine: Engine, vectorization: str, overlap: bool) -> N
     parts = engine.structure.parts.items()
     if frozen := [f"{part}.{v}" for part, own in parts if own.lag is None for v in own.frozen]:
         raise ConfigError(
-            f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network without "
-            "running statistics, such as an Mlp or a Conv."
+            f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network "
+            "without running statistics, such as an Mlp or a Conv."
         )
     if built.noise or built.batch_noise or built.trained_every:
         raise ConfigError(

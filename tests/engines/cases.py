@@ -227,6 +227,7 @@ CASES = [
     Case("gail discrete", "gail", Spaces(VECTOR, Discrete(3)), GAILConfig(network=NARROW)),
     Case("gail box", "gail", Spaces(NESTED, BOX2), GAILConfig(network=NARROW)),
     Case("gail on images", "gail", Spaces(IMAGE, Discrete(3)), GAILConfig(network=SMALL_CONV, reward_form="log D")),
+    Case("gail multibinary", "gail", Spaces(VECTOR, MultiBinary(3)), GAILConfig(network=NARROW)),
     Case("airl discrete", "airl", Spaces(MASKED, Discrete(3)), AIRLConfig(network=NARROW, state_only=True)),
     Case("airl box", "airl", Spaces(VECTOR, BOX2), AIRLConfig(network=NARROW, normalize_observation=False)),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
