@@ -61,6 +61,7 @@ def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be caught")
+@pytest.mark.variant
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, engine_name, tmp_path):
     directory = tmp_path / "run"

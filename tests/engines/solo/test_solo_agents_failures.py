@@ -19,7 +19,8 @@ from solo_agents_worlds import Faulty, Walk
 from etude.errors import EnvironmentFault
 from etude.solo import LambdaCallback, session
 
-pytestmark = pytest.mark.usefixtures("workers_step")
+# Pools and interruptions know no engine.
+pytestmark = [pytest.mark.usefixtures("workers_step"), pytest.mark.variant]
 OVERLAPPING = "acting while this process learns"
 MODES = {
     OVERLAPPING: ((), {}),
