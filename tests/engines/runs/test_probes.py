@@ -118,7 +118,7 @@ WITHOUT_VALUES = ("es", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
 ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
 # What comes after a time limit is the business of the view that makes batches: one algorithm for each.
-ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "a3c", "ppo", "impala")
+ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "ppo", "impala")
 ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.

@@ -9,6 +9,8 @@ from solo_agents_worlds import Walk
 
 from etude.solo import Callback, LambdaCallback
 
+pytestmark = pytest.mark.variant  # what is shown of training knows no engine
+
 
 class Noting(Callback):
     """Notes every call."""
