@@ -30,6 +30,11 @@ class Config:
         checks.fractions(self, "gamma")
         checks.not_negative(self, "learning_rate")
 
+    @property
+    def example_length(self) -> int:
+        """Environment steps in one example of a batch."""
+        return 1
+
 
 @dataclass(frozen=True)
 class OffPolicyConfig(Config):
@@ -86,6 +91,10 @@ class SequenceConfig(OffPolicyConfig):
                 "it off."
             )
 
+    @property
+    def example_length(self) -> int:
+        return self.sequence_length
+
 
 @dataclass(frozen=True)
 class OnPolicyConfig(Config):
@@ -119,6 +128,10 @@ class OnPolicySequenceConfig(OnPolicyConfig):
                 f"{type(self).__name__}: rollout = {self.rollout}, sequence_length = {self.sequence_length}; expected "
                 "a rollout of whole sequences, as 128 is of 32. Change one of them."
             )
+
+    @property
+    def example_length(self) -> int:
+        return self.sequence_length
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,10 @@ class UnrollsConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "rho_bar", "c_bar")
+
+    @property
+    def example_length(self) -> int:
+        return self.rollout
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from etude.config import (
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
-    OnPolicySequenceConfig,
-    UnrollsConfig,
 )
 from etude.errors import ConfigError
 from etude.progress import Progress
@@ -68,11 +66,7 @@ class OnPolicyCycle:
 
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
-        self._length = 1
-        if isinstance(config, UnrollsConfig):
-            self._length = config.rollout
-        elif isinstance(config, OnPolicySequenceConfig):
-            self._length = config.sequence_length
+        self._length = config.example_length
 
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout - stored // self.count % self.config.rollout

@@ -10,7 +10,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, takes_data
-from etude.assembly import Setup
+from etude.assembly import Setup, recorded_replay_for
 from etude.config import OfflineConfig
 from etude.cycles import Due
 from etude.data import Chunk, Episode, Steps
@@ -21,8 +21,7 @@ from etude.learner import Learner
 from etude.offline import Dataset, read, to_steps
 from etude.progress import Progress
 from etude.protocols import Weights
-from etude.replay import Buffer, Demonstrations, OneStep, Ring, Uniform
-from etude.seeding import generator
+from etude.replay import Demonstrations
 from etude.spaces import Spaces, describe
 
 
@@ -116,9 +115,8 @@ def fill(learner: Learner, data: Dataset | Held) -> None:
 def show(learner: Learner, data: Dataset | Held, seed: int) -> None:
     """Put the data, an expert's, beside what a learner collects: in its batches, and in the moments that it normalises
     with. What a checkpoint holds comes with its state."""
-    engine, replay, gamma = learner.engine, learner.replay, learner.agent.config.gamma
-    ring = Ring(engine.spaces, describe_data(data)["transitions"] + 1)  # see `assembly.recorded_replay_for`
-    expert = Buffer(ring, Uniform(), OneStep(gamma), generator(seed, "expert"))
+    engine, replay, rows = learner.engine, learner.replay, describe_data(data)["transitions"]
+    expert = recorded_replay_for(learner.agent, engine, seed, rows, folder=None, stream="expert")
     replay.view = Demonstrations(replay.view, expert, engine.reward)
     if isinstance(data, Dataset):
         steps = to_steps(data.episodes)

@@ -19,7 +19,7 @@ LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy
 
 
 class Policy:
-    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoulli`, or for Box
+    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoullis`, or for Box
     actions a `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
 
     actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # the spaces that there is a distribution for
@@ -60,8 +60,9 @@ class Policy:
 
 
 class BoundedPolicy(Policy):
-    """A policy for what is learned from recorded actions alone: around tanh of the network's output, so that the best
-    Box action lies in [-1, 1], and with bounded deviations; `Deterministic` where no `log_std` is among the parts."""
+    """A policy whose best Box action lies in [-1, 1], tanh of the network's output, and whose deviations are bounded:
+    for what learns from recorded actions, or explores otherwise. `Deterministic` where no `log_std` is among the parts.
+    """
 
     def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
         mean = ops.tanh(x)

@@ -15,10 +15,10 @@ import numpy as np
 from etude import checks, ops
 from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import clip_fraction, joined, moved
+from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
 from etude.config import OnPolicyConfig
 from etude.data import Batch
-from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, value_clip
+from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty
 from etude.networks import Maker, Mlp, Spec
 from etude.optimizers import Adam
 from etude.protocols import Weights
@@ -89,7 +89,9 @@ class PPO(Agent):
             surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
         else:
             surrogate = ppo_penalty(now.log_ratio, now.advantage, now.divergence, self.penalty())
-        loss = joined(config, batch, now, surrogate, self._value_error(batch))
+        unit = self.returns()[1] if config.normalize_value else 1.0
+        error = value_error(self.value(batch.observation), batch, config.value_clip, unit)
+        loss = joined(config, batch, now, surrogate, error)
         if config.objective == "clip":
             loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip)
         else:
@@ -98,14 +100,6 @@ class PPO(Agent):
             loss.metrics["return_mean"] = ops.mean(batch.extras["return"])
             loss.metrics["return_deviation"] = ops.std(batch.extras["return"])
         return Losses(model=loss)
-
-    def _value_error(self, batch: Batch) -> Any:
-        """The squared error of values [B], in deviations of returns where these are normalised."""
-        unit = self.returns()[1] if self.config.normalize_value else 1.0
-        value, target = self.value(batch.observation) / unit, batch.extras["return"] / unit
-        if self.config.value_clip is None:
-            return ops.square(value - target)
-        return 2.0 * value_clip(value, batch.extras["value"] / unit, target, self.config.value_clip)
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         """The penalty's coefficient by the rule of section 4, and the moments of returns."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from etude import ops
 from etude.agent import Loss
 from etude.data import Batch
-from etude.losses.policy import standardise
+from etude.losses.policy import standardise, value_clip
 
 
 class Moved(NamedTuple):
@@ -33,6 +33,15 @@ def moved(policy: Any, batch: Batch, normalize_advantage: bool) -> Moved:
 def clip_fraction(now: Moved, batch: Batch, clip: Any) -> Any:
     """The share of steps whose ratio is outside of 1 - clip to 1 + clip."""
     return ops.mean(batch.weight * ops.cast(ops.abs(now.ratio - 1.0) > clip, "float32"))
+
+
+def value_error(value: Any, batch: Batch, bound: float | None, unit: Any = 1.0) -> Any:
+    """The squared error of values, in units such as a deviation of returns. bound: on how far they move from those of
+    the rollout (`value_clip`); None: no bound."""
+    value, target = value / unit, batch.extras["return"] / unit
+    if bound is None:
+        return ops.square(value - target)
+    return 2.0 * value_clip(value, batch.extras["value"] / unit, target, bound)
 
 
 def joined(config: Any, batch: Batch, now: Moved, surrogate: Any, value_error: Any) -> Loss:

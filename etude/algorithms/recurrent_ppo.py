@@ -12,10 +12,10 @@ from typing import Any
 from etude import checks, ops
 from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import clip_fraction, joined, moved
+from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
 from etude.config import OnPolicySequenceConfig
 from etude.data import MEMORY, Batch
-from etude.losses.policy import ppo_clip, value_clip
+from etude.losses.policy import ppo_clip
 from etude.networks import Maker, Mlp, Recurrent, Spec
 from etude.optimizers import Adam
 from etude.schedules import Linear
@@ -79,16 +79,10 @@ class RecurrentPPO(Agent):
         value, _ = self.model["critic"].unroll(seen, judging, first)
         now = moved(self.policy.of(self.model, batch.observation, x), batch, config.normalize_advantage)
         surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
-        loss = joined(config, batch, now, surrogate, self._value_error(batch, value[..., 0]))
+        error = value_error(value[..., 0], batch, config.value_clip)
+        loss = joined(config, batch, now, surrogate, error)
         loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip)
         return Losses(model=loss)
-
-    def _value_error(self, batch: Batch, value: Any) -> Any:
-        """The squared error of values [B, L]."""
-        target = batch.extras["return"]
-        if self.config.value_clip is None:
-            return ops.square(value - target)
-        return 2.0 * value_clip(value, batch.extras["value"], target, self.config.value_clip)
 
     def _split(self, memory: Any) -> tuple[Any, Any]:
         """The memories of actor and critic."""

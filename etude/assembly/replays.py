@@ -113,19 +113,19 @@ def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str
     return Ring(engine.spaces, config.rollout * count, count, extras, reward_shape=each, folder=folder)
 
 
-def recorded_replay_for(agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None) -> Buffer:
-    """The replay that so many recorded transitions fill."""
+def recorded_replay_for(
+    agent: Agent, engine: Engine, seed: int, transitions: int, folder: str | None, stream: str = "replay"
+) -> Buffer:
+    """The replay that so many recorded transitions fill. stream: of the run's generators, for what is drawn."""
     # One row more than there are: a ring that is full forgets where its oldest episode began.
     ring = Ring(engine.spaces, transitions + 1, folder=folder)
     gamma = agent.config.gamma
     view = WholeReturns(gamma) if agent.learns_from == "returns" else OneStep(gamma)
-    return Buffer(ring, Uniform(), view, generator(seed, "replay"))
+    return Buffer(ring, Uniform(), view, generator(seed, stream))
 
 
 def example_bytes(agent: Agent, spaces: Spaces) -> int:
     """Bytes of one example in a batch."""
     transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
     shown = 2 if agent.learns_from == "demonstrations" else 1  # the expert's beside it
-    lengths = {"sequences": "sequence_length", "advantage_sequences": "sequence_length", "unrolls": "rollout"}
-    length = lengths.get(agent.learns_from)
-    return transition * (shown if length is None else getattr(agent.config, length))
+    return transition * shown * agent.config.example_length

@@ -67,19 +67,18 @@ class TensorFlowBackend:
         specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, (carry, constant))
         slices = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), inputs)
         traced = tf.function(step, autograph=False).get_concrete_function(specs[0], slices, specs[1])
-        flat = [x for x in tf.nest.flatten(traced.structured_outputs[1]) if x is not None]
+        outputs = traced.structured_outputs[1]
 
         def body(i: Any, carry: Any, arrays: list) -> Any:
             carry, outputs = traced(carry, tf.nest.map_structure(lambda x: x[i], inputs), constant)
-            found = [x for x in tf.nest.flatten(outputs) if x is not None]
-            return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
+            return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, _present(outputs), strict=True)]
 
-        arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in flat]
+        arrays = [tf.TensorArray(x.dtype, k, element_shape=x.shape) for x in _present(outputs)]
         _, carry, arrays = tf.while_loop(
             lambda i, *_: i < k, body, (tf.constant(0), carry, arrays), maximum_iterations=k
         )
         stacked = iter([array.stack() for array in arrays])
-        return carry, tuple(None if x is None else next(stacked) for x in traced.structured_outputs[1])
+        return carry, tuple(None if x is None else next(stacked) for x in outputs)
 
     def put(self, tree: Any) -> Any:
         with tf.device(self._place):
@@ -87,3 +86,7 @@ class TensorFlowBackend:
 
     def numpy(self, tree: Any) -> Any:
         return tf.nest.map_structure(lambda x: np.array(x), tree)
+
+
+def _present(outputs: tuple) -> list:
+    return [x for x in outputs if x is not None]
