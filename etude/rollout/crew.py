@@ -97,6 +97,11 @@ class Crew:
                 return worker.hung()
         return self._judge(worker, answer)
 
+    def news(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        told, self.warnings = self.warnings, []
+        return told
+
     def ask_all(self, requests: dict[int, Any], again: bool = True) -> list[Any]:
         """The answers of some workers, in their order. One that fails is replaced; the new one is asked `again`, or the
         Failure is its answer."""

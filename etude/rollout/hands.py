@@ -109,8 +109,7 @@ class Elsewhere:
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
-        told, self._crew.warnings = self._crew.warnings, []
-        return told
+        return self._crew.news()
 
     def state(self) -> list[dict[str, Any]]:
         """See `Hands`."""

@@ -117,8 +117,7 @@ class LockstepPool:
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
-        told, self._crew.warnings = self._crew.warnings, []
-        return told
+        return self._crew.news()
 
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment number."""

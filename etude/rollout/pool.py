@@ -94,8 +94,7 @@ class Pool:
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
-        told, self._crew.warnings = self._crew.warnings, []
-        return told
+        return self._crew.news()
 
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment number, and what was collected ahead."""
