@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from cases import CLIP, ENTROPY, EPSILON, EVERY, LARGEST_NORM, RATE, TAU, VALUE_COST, Arrays, Case, weights
-from torch.nn.functional import huber_loss, softplus
+from bare_losses import LOSSES
+from cases import DELAY, EVERY, RATE, TAU, Arrays, Case, weights
+from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map
-
-HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 def mlp(layers: Any, x: Any, activation: Callable = torch.relu) -> Any:
@@ -24,61 +24,44 @@ def _affine(x: Any, w: Any, b: Any) -> Any:
     return torch.addmm(b, x, w) if w.ndim == 2 else torch.matmul(x, w) + b
 
 
-def dqn(params: Any, lagged: Any, batch: Any) -> Any:
-    q = mlp(params["q"][0], batch["observation"]).gather(1, batch["action"][:, None])[:, 0]
-    with torch.no_grad():
-        next_q = mlp(lagged[0], batch["next_observation"]).amax(-1)
-        target = batch["reward"] + batch["discount"] * next_q
-    loss = (batch["weight"] * huber_loss(q, target, reduction="none")).mean()
-    return {"q": loss}, (target - q).detach()
+def project(atoms: Any, weight: Any, spacing: float, lowest: float) -> Any:
+    n, count = atoms.shape
+    place = ((atoms - lowest) / spacing).clamp(0, count - 1)
+    low = place.floor().clamp(max=count - 2)
+    upper = (place - low) * weight
+    index = low.long() + count * torch.arange(n)[:, None]
+    found = torch.zeros(n * count)
+    found.index_add_(0, index.flatten(), (weight - upper).flatten())
+    found.index_add_(0, (index + 1).flatten(), upper.flatten())
+    return found.reshape(n, count)
 
 
-def ppo(params: Any, lagged: Any, batch: Any) -> Any:
-    actor, critic, log_std = params["model"]
-    z = (batch["action"] - mlp(actor, batch["observation"], torch.tanh)) / log_std.exp()
-    log_prob = (-0.5 * z**2 - log_std - HALF_LOG_TAU).sum(-1)
-    advantage = batch["advantage"]
-    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-    ratio = (log_prob - batch["log_prob"]).exp()
-    policy = -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
-    value = mlp(critic, batch["observation"], torch.tanh)[:, 0]
-    entropy = (log_std + 0.5 + HALF_LOG_TAU).sum()
-    total = policy + VALUE_COST * (value - batch["return"]) ** 2 - ENTROPY * entropy
-    return {"model": (batch["weight"] * total).mean()}, None
-
-
-def act(actor: Any, observation: Any, noise: Any) -> Any:
-    mean, log_std = mlp(actor, observation).chunk(2, -1)
-    log_std = log_std.clamp(-20, 2)
-    raw = mean + log_std.exp() * noise
-    squash = 2 * (math.log(2) - raw - softplus(-2 * raw))
-    return raw.tanh(), (-0.5 * noise**2 - log_std - HALF_LOG_TAU - squash).sum(-1)
-
-
-def judge(layers: Any, observation: Any, action: Any) -> Any:
-    return mlp(layers, torch.cat([observation, action], -1))[..., 0]
-
-
-def sac(params: Any, lagged: Any, batch: Any) -> Any:
-    actor, critic, log_temperature = params["actor"][0], params["critic"][0], params["temperature"][0]
-    temperature = log_temperature.detach().exp()
-    with torch.no_grad():
-        next_action, next_log_prob = act(actor, batch["next_observation"], batch["next_noise"])
-        next_q = judge(lagged[0], batch["next_observation"], next_action).amin(0) - temperature * next_log_prob
-        target = batch["reward"] + batch["discount"] * next_q
-    error = target - judge(critic, batch["observation"], batch["action"])
-    action, log_prob = act(actor, batch["observation"], batch["noise"])
-    lower = judge(critic, batch["observation"], action).amin(0)
-    surplus = log_prob.detach() - action.shape[-1]
-    return {
-        "critic": 0.5 * (batch["weight"] * (error**2).sum(0)).mean(),
-        "actor": (batch["weight"] * (temperature * log_prob - lower)).mean(),
-        "temperature": -log_temperature * (batch["weight"] * surplus).mean(),
-    }, error.detach().mean(0)
-
-
-LOSSES = {"dqn": dqn, "ppo": ppo, "sac": sac}
-FOLLOWED = {"dqn": "q", "ppo": None, "sac": "critic"}
+F = SimpleNamespace(
+    mlp=mlp,
+    huber=lambda error: functional.huber_loss(error, torch.zeros_like(error), reduction="none"),
+    project=project,
+    take=lambda x, index: x.gather(-1, index[..., None])[..., 0],
+    row=lambda x, index: x[torch.arange(len(x)), index],
+    no_gradient=torch.no_grad,
+    stop=lambda x: x.detach(),
+    max_last=lambda x: x.amax(-1),
+    min_first=lambda x: x.amin(0),
+    halves=lambda x: x.chunk(2, -1),
+    one_hot=lambda index, n: functional.one_hot(index, n).float(),
+    repeat=lambda x, times: x.repeat_interleave(times, 0),
+    argmax=lambda x: x.argmax(-1),
+    softmax=lambda x: x.softmax(-1),
+    log_softmax=lambda x: x.log_softmax(-1),
+    logsumexp=lambda x: x.logsumexp(-1),
+    softplus=functional.softplus,
+    concatenate=torch.cat,
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "abs", "clip", "exp", "linspace", "mean", "minimum", "reshape", "stack", "std", "sum", "tanh", "where",
+        )
+    },
+)  # fmt: skip
 
 
 def bare(case: Case, compiled: bool = False) -> Callable[[Arrays], Any]:
@@ -94,51 +77,52 @@ def bare(case: Case, compiled: bool = False) -> Callable[[Arrays], Any]:
     return learn
 
 
-def _first_weights(case: Case) -> Any:
-    params = tree_map(torch.tensor, weights(case))
-    return params, FOLLOWED[case.algorithm]
-
-
 def _eager(case: Case) -> Callable:
-    params, followed = _first_weights(case)
-    params = tree_map(lambda w: w.requires_grad_(), params)
-    lagged = tree_map(lambda w: w.detach().clone(), params[followed]) if followed else None
+    rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
+    params = tree_map(lambda w: torch.tensor(w).requires_grad_(), weights(case))
+    lagged = {name: tree_map(lambda w: w.detach().clone(), params[name]) for name in rules.lagged}
     groups = {name: tree_flatten(part)[0] for name, part in params.items()}
-    optimizers = [torch.optim.Adam(g, RATE, eps=EPSILON[case.algorithm], fused=True) for g in groups.values()]
-    pairs = list(zip(tree_flatten(lagged)[0], groups[followed], strict=True)) if followed else []
-    losses, largest, t = LOSSES[case.algorithm], LARGEST_NORM[case.algorithm], 0
+    pairs = {name: list(zip(tree_flatten(lagged[name])[0], groups[name], strict=True)) for name in lagged}
+    optimizers = {name: torch.optim.Adam(g, RATE, eps=rules.epsilon, fused=True) for name, g in groups.items()}
+    t = 0
 
     def step(batch: Any) -> Any:
         nonlocal t
         t += 1
+        late = not rules.delayed or t % DELAY == 0
+        due = [name for name in groups if late or name not in rules.delayed]
         scalars, error = losses(params, lagged, batch)
-        left = len(groups)
-        for name, group in groups.items():
-            left -= 1
-            for w, g in zip(group, torch.autograd.grad(scalars[name], group, retain_graph=left > 0), strict=True):
+        told = []
+        for name in due:
+            value, group = scalars[name](), groups[name]
+            found = torch.autograd.grad(value, group, retain_graph=name != due[-1])
+            for w, g in zip(group, found, strict=True):
                 w.grad = g
-            if largest is not None:
-                torch.nn.utils.clip_grad_norm_(group, largest)
-        for optimizer in optimizers:
-            optimizer.step()
+            if rules.largest_norm is not None:
+                torch.nn.utils.clip_grad_norm_(group, rules.largest_norm)
+            if name not in rules.delayed:
+                told.append(value.detach())
+        for name in due:
+            optimizers[name].step()
         with torch.no_grad():
-            if case.algorithm == "sac":
-                for old, w in pairs:
+            for name in rules.followed if late else ():
+                for old, w in pairs[name]:
                     old.lerp_(w, TAU)
-            elif case.algorithm == "dqn" and t % EVERY == 0:
-                for old, w in pairs:
+            for name in rules.copied if t % EVERY == 0 else ():
+                for old, w in pairs[name]:
                     old.copy_(w)
-        return torch.stack([x.detach() for x in scalars.values()]), error
+        return torch.stack(told), error
 
     return step
 
 
 def _compiled(case: Case) -> Callable:
-    params, followed = _first_weights(case)
-    losses, largest = LOSSES[case.algorithm], LARGEST_NORM[case.algorithm]
+    rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
+    params = tree_map(torch.tensor, weights(case))
     zeros = tree_map(torch.zeros_like, params)
-    lagged = tree_map(torch.clone, params[followed]) if followed else None
+    lagged = {name: tree_map(torch.clone, params[name]) for name in rules.lagged}
     state = (params, lagged, zeros, tree_map(torch.clone, zeros), torch.zeros(()))
+    assert not rules.delayed, "not written for losses that are not always due"
 
     def functional(state: Any, batch: Any) -> Any:
         params, lagged, first, second, t = state
@@ -147,25 +131,27 @@ def _compiled(case: Case) -> Callable:
 
             def own(part: Any, group: str = group) -> Any:
                 found, error = losses({**params, group: part}, lagged, batch)
-                return found[group], (found[group],) if error is None else (found[group], error)
+                value = found[group]()
+                return value, (value,) if error is None else (value, error)
 
             gradients[group], (scalar, *rest) = torch.func.grad(own, has_aux=True)(params[group])
             scalars.append(scalar)
-        if largest is not None:
-            norm = sum((g**2).sum() for g in tree_flatten(gradients)[0]).sqrt()
-            factor = (largest / (norm + 1e-6)).clamp(max=1.0)
-            gradients = tree_map(lambda g: g * factor, gradients)
+            if rules.largest_norm is not None:
+                norm = sum((g**2).sum() for g in tree_flatten(gradients[group])[0]).sqrt()
+                factor = (rules.largest_norm / (norm + 1e-6)).clamp(max=1.0)
+                gradients[group] = tree_map(lambda g, factor=factor: g * factor, gradients[group])
         t = t + 1
         first = tree_map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
         second = tree_map(lambda v, g: 0.999 * v + 0.001 * g**2, second, gradients)
         rate, scale = RATE / (1 - 0.9**t), 1 / (1 - 0.999**t)
-        epsilon = EPSILON[case.algorithm]
-        params = tree_map(lambda w, m, v: w - rate * m / ((v * scale).sqrt() + epsilon), params, first, second)
-        if case.algorithm == "dqn":
-            lagged = tree_map(lambda old, w: torch.where(t % EVERY == 0, w, old), lagged, params["q"])
-        elif case.algorithm == "sac":
-            lagged = tree_map(lambda old, w: old + TAU * (w - old), lagged, params["critic"])
-        return (params, lagged, first, second, t), torch.stack(scalars), *rest
+        move = lambda w, m, v: w - rate * m / ((v * scale).sqrt() + rules.epsilon)  # noqa: E731
+        params = tree_map(move, params, first, second)
+        late = {}
+        for name in rules.copied:
+            late[name] = tree_map(lambda old, w: torch.where(t % EVERY == 0, w, old), lagged[name], params[name])
+        for name in rules.followed:
+            late[name] = tree_map(lambda old, w: old + TAU * (w - old), lagged[name], params[name])
+        return (params, late, first, second, t), torch.stack(scalars), *rest
 
     function = torch.no_grad()(torch.compile(functional, fullgraph=True))
 

@@ -7,13 +7,30 @@ in it. The peers' figures are of their `train`, which also samples.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
 import measure
-from cases import CASES, CLIP, ENTROPY, EVERY, GAMMA, LARGEST_NORM, RATE, TAU, Case, batches
+from cases import (
+    AGENTS,
+    ATOMS,
+    CASES,
+    CLIP,
+    CQL_ACTIONS,
+    ENTROPY,
+    EVERY,
+    GAMMA,
+    HIGHEST,
+    LOWEST,
+    QUANTILES,
+    RATE,
+    TAU,
+    Case,
+    batches,
+)
 
 MODULES = {"jax": "bare_jax", "tensorflow": "bare_tensorflow", "torch": "bare_torch", "torch, compiled": "bare_torch"}
 AT_MOST = {"jax": 1.25, "tensorflow": 1.25, "torch": 1.25, "torch, compiled": 1.5}
@@ -22,27 +39,40 @@ PEERS = {"sb3": "torch", "sbx": "jax"}
 
 def engine_for(case: Case, framework: str) -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
+    import etude
+    from etude import engines
+    from etude.algorithms import find
+    from etude.assembly import several_for
+
+    kind, config = find(case.algorithm)
+    tanh = case.algorithm in ("ppo", "a2c", "impala", "appo")
+    names = {field.name for field in dataclasses.fields(config)}
+    same = {
+        "learning_rate": RATE, "gamma": GAMMA, "tau": TAU, "target_every": EVERY, "clip": CLIP, "entropy": ENTROPY,
+        "network": etude.Mlp(case.widths, "tanh", "orthogonal") if tanh else etude.Mlp(case.widths),
+        "max_gradient_norm": case.rules.largest_norm, "double": False, "normalize_observation": False,
+        "atoms": ATOMS, "lowest": LOWEST, "highest": HIGHEST, "quantiles": QUANTILES, "samples": CQL_ACTIONS,
+    }  # fmt: skip
+    agent = kind(config(**{name: value for name, value in same.items() if name in names}))
+    spaces = spaces_of(case)
+    if spaces.agents is not None:
+        agent = several_for(agent, spaces, None)
+    name, _, compiled = framework.partition(", ")
+    return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
+
+
+def spaces_of(case: Case) -> Any:
+    """What is observed and done."""
     import numpy as np
     from gymnasium.spaces import Box, Discrete
 
-    import etude
-    from etude import engines
+    from etude.joint import joined_spaces
     from etude.spaces import Spaces
 
-    observation = Box(-np.inf, np.inf, (case.observation,), np.float32)
     box = Box(-1, 1, (case.actions,), np.float32)
-    same: dict[str, Any] = {"learning_rate": RATE, "gamma": GAMMA, "max_gradient_norm": LARGEST_NORM[case.algorithm]}
-    agent: Any
-    if case.algorithm == "dqn":
-        config: Any = etude.DQNConfig(etude.Mlp(case.widths), double=False, target_every=EVERY, **same)
-        agent, spaces = etude.DQN(config), Spaces(observation, Discrete(case.actions))
-    elif case.algorithm == "ppo":
-        config = etude.PPOConfig(etude.Mlp(case.widths, "tanh", "orthogonal"), clip=CLIP, entropy=ENTROPY, **same)
-        agent, spaces = etude.PPO(config), Spaces(observation, box)
-    else:
-        agent, spaces = etude.SAC(etude.SACConfig(etude.Mlp(case.widths), tau=TAU, **same)), Spaces(observation, box)
-    name, _, compiled = framework.partition(", ")
-    return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
+    action = Discrete(case.actions) if case.rules.discrete else box
+    spaces = Spaces(Box(-np.inf, np.inf, (case.observation,), np.float32), action)
+    return joined_spaces(dict.fromkeys(AGENTS, spaces)) if case.algorithm == "maddpg" else spaces
 
 
 def learn_call(case: Case, framework: str) -> Callable[[], Any]:
@@ -53,12 +83,20 @@ def learn_call(case: Case, framework: str) -> Callable[[], Any]:
     from etude.schedules import at
 
     engine, given = engine_for(case, framework), batches(case)
-    extras = {name: given[name] for name in ("log_prob", "advantage", "return") if name in given}
-    names = ("observation", "action", "reward", "discount", "weight")
+    extras = {name: given[name] for name in ("log_prob", "advantage", "return", "goes_on") if name in given}
+    seen = {name: given.get(name) for name in ("observation", "next_observation")}
+    if case.algorithm == "maddpg":
+        extras["active"] = np.ones_like(given["reward"])
+        status = np.ones(given["reward"].shape, np.int8)
+        seen = {
+            name: {"agents": {agent: x[:, :, i].copy() for i, agent in enumerate(AGENTS)}, "status": status}
+            for name, x in seen.items()
+        }
+    names = ("action", "reward", "discount", "weight")
     batch = Batch(
         **{name: given[name] for name in names},
-        next_observation=given.get("next_observation"),
-        index=np.zeros(given["weight"].shape, np.int64),
+        **seen,
+        index=np.zeros(given["weight"].shape[:2], np.int64),
         extras=extras,
     )
     config = engine.structure.agent.config
@@ -71,7 +109,10 @@ def measured(framework: str, names: list[str], repeats: int) -> dict:
     bare_module, found = importlib.import_module(MODULES[framework]), {}
     for name in names:
         case = CASES[name]
-        kind = (case, True) if framework.endswith("compiled") else (case,)
+        compiled = framework.endswith("compiled")
+        if compiled and case.rules.delayed:
+            continue
+        kind = (case, True) if compiled else (case,)
         bare, given = bare_module.bare(*kind), batches(case)
         functions = {"etude": learn_call(case, framework), "bare": lambda bare=bare, given=given: bare(given)}
         taken = measure.interleaved(functions, repeats, 0.3)
