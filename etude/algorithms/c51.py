@@ -66,7 +66,7 @@ class C51(Agent):
         error = categorical_q_learning(
             logits, batch.action, batch.reward, batch.discount, next_logits, chooser, self._support(logits)
         )
-        taken = ops.take_last(expected_values(logits, self._support(logits)), batch.action)
+        taken = expected_values(ops.take_row(logits, batch.action), self._support(logits))
         return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=ops.mean(taken)))
 
     def _values(self, logits: Any, observation: Tree) -> Any:

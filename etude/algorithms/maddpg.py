@@ -131,7 +131,7 @@ class MADDPG(TeamAgent):
 
             x = self._policy(name, "actor", observation[AGENTS])
             chosen = {**taken, name: self._relaxed(name, x, noise[f"{name}.action"])}
-            judged = parts["critic"](self._joined(observation, chosen, here))[0, :, 0]
+            judged = parts["critic"].member(0)(self._joined(observation, chosen, here))[:, 0]
             cost = ops.mean(ops.where(x > FORBIDDEN / 2, ops.square(x), 0.0 * x), -1)
             actor = ops.mean(weight * (deterministic_policy_gradient(judged) + self.config.policy_cost * cost))
 

@@ -13,7 +13,7 @@ from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQNConfig
 from etude.data import Batch
-from etude.losses.distributional import of_action, quantile_error, quantile_regression
+from etude.losses.distributional import quantile_error, quantile_regression
 from etude.losses.distributions import forbid
 from etude.networks import Maker, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
@@ -52,13 +52,13 @@ class QRDQN(Agent):
         return self._values(self.q(self.normaliser(observation)), observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        quantiles = of_action(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
+        quantiles = ops.take_row(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
         following = self.normaliser(batch.next_observation)
         next_quantiles = self.q_lagged.perturbed(noise["q_lagged"])(following)
         judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_quantiles
         best = ops.argmax(self._values(judged, batch.next_observation))
         reward, discount = ops.expand_dims(batch.reward, -1), ops.expand_dims(batch.discount, -1)
-        target = reward + discount * of_action(next_quantiles, best)
+        target = reward + discount * ops.take_row(next_quantiles, best)
         n = self.config.quantiles
         fractions = ops.linspace(0.5 / n, 1 - 0.5 / n, n, quantiles)
         loss = ops.mean(batch.weight * quantile_regression(quantiles, target, fractions, WIDTH))

@@ -78,9 +78,8 @@ class TD3(Agent):
         critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
 
         action = ops.tanh(self.actor(observation))
-        actor = ops.mean(
-            batch.weight * deterministic_policy_gradient(self._values(self.critic, observation, action)[0])
-        )
+        chosen_q = self.critic.member(0)((observation, action))[:, 0]
+        actor = ops.mean(batch.weight * deterministic_policy_gradient(chosen_q))
         return Losses(
             critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
             actor=Loss(actor, saturation=ops.mean(ops.abs(action))),

@@ -74,7 +74,7 @@ class TD3BC(Agent):
         td_error = td(q, batch.reward, batch.discount, next_q)
 
         action = ops.tanh(self.actor(observation))
-        chosen_q = self._values(self.critic, observation, action)[0]
+        chosen_q = self.critic.member(0)((observation, action))[:, 0]
         actor = td3_bc(chosen_q, action, batch.action, config.alpha)
         return Losses(
             critic=Loss(

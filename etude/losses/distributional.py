@@ -24,9 +24,9 @@ def project(atoms: Array, weight: Array, support: Array) -> Array:
     atoms, weight: [..., M], weight[i] belongs to atoms[i]; support: [N], or [..., N] -> [..., N].
     """
     low, high = support[..., :1], support[..., -1:]
-    spacing = ops.expand_dims(high - low, -1) / (support.shape[-1] - 1)
-    inside = ops.clip(atoms, low, high)
-    distance = ops.abs(ops.expand_dims(inside, -2) - ops.expand_dims(support, -1)) / spacing  # [..., N, M]
+    spacing = (high - low) / (support.shape[-1] - 1)
+    inside = ops.clip(atoms, low, high) / spacing
+    distance = ops.abs(ops.expand_dims(inside, -2) - ops.expand_dims(support / spacing, -1))  # [..., N, M]
     return ops.sum(ops.relu(1.0 - distance) * ops.expand_dims(weight, -2), -1)
 
 
@@ -50,13 +50,8 @@ def categorical_q_learning(
     next_logits, or for double estimation of the online network (van Hasselt et al. 2016, arXiv:1509.06461);
     support: [N] -> [B].
     """
-    next_logits = of_action(next_logits, ops.argmax(chooser))
-    return categorical_td(of_action(logits, action), reward, discount, next_logits, support)
-
-
-def of_action(x: Array, action: Array) -> Array:
-    """x[b, action[b]]: x [B, A, N] and integers [B] -> [B, N]. Without a gather, whose gradient is a slow scatter."""
-    return ops.sum(x * ops.expand_dims(ops.one_hot(action, x.shape[-2]), -1), -2)
+    next_logits = ops.take_row(next_logits, ops.argmax(chooser))
+    return categorical_td(ops.take_row(logits, action), reward, discount, next_logits, support)
 
 
 def quantile_regression(quantile: Array, target: Array, fraction: Array, width: float) -> Array:

@@ -53,6 +53,10 @@ class Part:
         part.variables = variables
         return part
 
+    def member(self, i: int) -> Part:
+        """One of several networks (`members`), with outputs [B, outputs]: the others are not computed."""
+        raise NotImplementedError
+
     @property
     def noise_size(self) -> int:
         """How many numbers of noise its layers take; 0 where none is noisy."""
@@ -82,6 +86,9 @@ class Network(Part):
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.architecture(self.variables, observation)
+
+    def member(self, i: int) -> Part:
+        return self.bound({name: value[i] for name, value in self.variables.items()})
 
 
 class NetworkForEach(Part):
@@ -125,14 +132,15 @@ class Ensemble(Part):
         self.portable = all(part.portable for part in members)
 
     def __call__(self, observation: Tree = None) -> Any:
-        bound = [
-            part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
-            for i, part in enumerate(self._members)
-        ]
+        bound = [self.member(i) for i in range(len(self._members))]
         outputs = [part(observation) for part in bound]
         self.moved = {f"{i}.{name}": value for i, part in enumerate(bound) for name, value in part.moved.items()}
         self.variables = {**self.variables, **self.moved}
         return ops.stack(outputs, 0)
+
+    def member(self, i: int) -> Part:
+        part = self._members[i]
+        return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
 
 
 class Free(Part):

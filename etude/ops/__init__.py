@@ -204,6 +204,11 @@ def take_last(x: Array, index: Array) -> Array:
     return _of[type(x)].take_last(x, index)
 
 
+def take_row(x: Array, index: Array) -> Array:
+    """x[..., index, :]: x [..., n, m] and integers [...] -> [..., m]."""
+    return _of[type(x)].take_row(x, index)
+
+
 def linear_recurrence(x: Array, decay: Array, last: Array) -> Array:
     """y[t] = x[t] + decay[t] * y[t + 1], backwards from y[T] = last [...]; x and decay [T, ...] -> y [T, ...]."""
     return _of[type(x)].linear_recurrence(x, decay, last)

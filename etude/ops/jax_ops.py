@@ -93,6 +93,10 @@ def take_last(x: Any, index: Any) -> Any:
     return jnp.sum(jnp.where(chosen, x, 0.0), -1)
 
 
+def take_row(x: Any, index: Any) -> Any:
+    return jnp.sum(x * jnp.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
+
+
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
         y = now[0] + now[1] * following

@@ -82,6 +82,10 @@ def take_last(x: Any, index: Any) -> Any:
     return ops.sum(ops.where(chosen, x, ops.zeros_like(x)), -1)
 
 
+def take_row(x: Any, index: Any) -> Any:
+    return ops.sum(x * ops.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
+
+
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
     length, reach = x.shape[0], 1

@@ -187,6 +187,10 @@ def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     return flat[np.arange(len(flat)), np.reshape(index, -1)].reshape(x.shape[:-1])
 
 
+def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(x, np.asarray(index)[..., None, None], -2).squeeze(-2)
+
+
 def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.ndarray:
     y = np.empty_like(x)
     for t in range(len(x) - 1, -1, -1):

@@ -147,6 +147,11 @@ def take_last(x: Tensor, index: Tensor) -> Tensor:
     return torch.gather(x, -1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
 
 
+def take_row(x: Tensor, index: Tensor) -> Tensor:
+    index = index.to(torch.int64)[..., None, None].expand(*index.shape, 1, x.shape[-1])
+    return torch.gather(x, -2, index).squeeze(-2)
+
+
 def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
     # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
     length, reach = x.shape[0], 1

@@ -49,12 +49,6 @@ def test_the_chooser_chooses_and_the_next_logits_are_what_is_learned():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_of_action_takes_one_row_of_each():
-    x = np.random.default_rng(4).normal(size=(5, 3, 2)).astype(np.float32)
-    action = np.array([0, 2, 1, 1, 0])
-    np.testing.assert_array_equal(distributional.of_action(x, action), x[np.arange(5), action])
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9])
 def test_the_loss_without_huber_is_least_at_the_quantile(fraction):
     target = np.random.default_rng(5).exponential(size=(1, 1001)).astype(np.float32)

@@ -44,6 +44,7 @@ CALLS += [
     ("one_hot", (INDEX.astype(np.int64), 2)),
     ("take_last", (X, INDEX)),
     ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
+    ("take_row", (np.stack([X, -X]), np.array([1, 0]))),
     ("linear_recurrence", (X, POSITIVE, X[0])),
     ("linear_recurrence", (LONG, 1 - 0.1 * np.abs(LONG), LONG[0])),
     ("linear_recurrence", (X[:1], POSITIVE[:1], X[0])),
