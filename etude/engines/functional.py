@@ -49,6 +49,9 @@ class Backend(Protocol):
     def put(self, tree: Any) -> Any:
         """NumPy arrays onto the device."""
 
+    def passed(self, tree: Any) -> Any:
+        """NumPy arrays as what is compiled takes them, for one call."""
+
     def numpy(self, tree: Any) -> Any:
         """Back into NumPy arrays that nothing else writes to."""
 
@@ -84,23 +87,23 @@ class FunctionalEngine:
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
-        return self.backend.numpy(self._act(self._state["values"], self.backend.put(inputs)))
+        return self.backend.numpy(self._act(self._state["values"], self.backend.passed(inputs)))
 
     def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
-        return self.backend.numpy(self._value(self._state["values"], self.backend.put(inputs)))
+        return self.backend.numpy(self._value(self._state["values"], self.backend.passed(inputs)))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
-        steps = self.backend.put((observation, action, following, discount))
+        steps = self.backend.passed((observation, action, following, discount))
         return self.backend.numpy(self._reward(self._state["values"], steps))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
         noise = self.structure.draw_noise(self._noise, k, n)
-        inputs = self.backend.put((_read(batches), noise, self._scalars(hyper)))
+        inputs = self.backend.passed((_read(batches), noise, self._scalars(hyper)))
         self._state, summary, td_error = self._learn(self._state, *inputs)
         losses, metrics = self._names
         told = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
@@ -123,7 +126,7 @@ class FunctionalEngine:
         """Gradients of all trained weights at one batch [B], by name, and what the losses told; nothing is changed."""
         noise = self.structure.draw_noise(self._noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
-        inputs = self.backend.put((_read(batch), first, self._scalars(hyper)))
+        inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
         gradients, losses, metrics = self.backend.numpy(self._gradients(self._state["values"], *inputs))
         losses, metrics = ({name: float(value) for name, value in found.items()} for found in (losses, metrics))
         update = Update(losses, metrics, None, 0)
@@ -133,7 +136,7 @@ class FunctionalEngine:
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
         self.structure.check_gradients(gradients)
-        inputs = self.backend.put((dict(gradients), self._scalars(hyper)))
+        inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
         self._state, told = self._apply(self._state, *inputs)
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(told).items()}, None, 1)

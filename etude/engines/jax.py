@@ -62,6 +62,10 @@ class JaxBackend:
     def put(self, tree: Any) -> Any:
         return jax.device_put(tree, self._device)
 
+    def passed(self, tree: Any) -> Any:
+        # The call itself puts them where the weights are, in a third of the time.
+        return tree
+
     def numpy(self, tree: Any) -> Any:
         return jax.tree_util.tree_map(np.array, tree)
 

@@ -84,6 +84,8 @@ class TensorFlowBackend:
         with tf.device(self._place):
             return tf.nest.map_structure(tf.convert_to_tensor, tree)
 
+    passed = put
+
     def numpy(self, tree: Any) -> Any:
         return tf.nest.map_structure(lambda x: np.array(x), tree)
 

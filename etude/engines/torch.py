@@ -297,6 +297,8 @@ class CompiledTorchBackend:
     def put(self, tree: Any) -> Any:
         return to_torch(tree, self.device)
 
+    passed = put
+
     def numpy(self, tree: Any) -> Any:
         return to_numpy(tree)
 
