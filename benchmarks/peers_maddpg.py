@@ -1,24 +1,27 @@
-"""MADDPG of AgileRL on the speaker and the listener, with the hyperparameters and the budget of solo_learning.py: to be
-seen beside the figures of that row. Needs an environment of its own (`pip install agilerl peft`).
+"""MADDPG of AgileRL on tasks of MPE, with the hyperparameters and the budget of solo_learning.py and several.py: to be
+seen beside their figures. Needs an environment of its own (`pip install agilerl peft`).
 
-`PYTHON benchmarks/peers_maddpg.py --seeds 1 2 3` writes peers_maddpg.json. Judged as there: 100 episodes after
-training, the most probable actions, the mean return summed over the agents. AgileRL explores with its own noise.
+`PYTHON benchmarks/peers_maddpg.py --task simple_spread_v3 --seeds 1 2 3` adds to peers_maddpg.json. Judged by 100
+episodes after training: the most probable actions, the mean return summed over the agents. AgileRL explores with its
+own noise.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from typing import Any
 
 import measure
 import numpy as np
 
+TASKS = ("simple_speaker_listener_v4", "simple_spread_v3")
 HIDDEN, BATCH, RATE, GAMMA, TAU = 128, 256, 1e-3, 0.95, 0.01
 EPISODES, STEPS, JUDGED, FIRST_RESET = 400, 25, 100, 1_000_000
 
 
-def trained(seed: int, episodes: int) -> tuple[Any, Any]:
+def trained(task: str, seed: int, episodes: int) -> tuple[Any, Any]:
     """An agent after so many episodes, with one gradient step for each environment step, and its environment."""
     import torch
     from agilerl.algorithms import MADDPG
@@ -26,12 +29,11 @@ def trained(seed: int, episodes: int) -> tuple[Any, Any]:
     from agilerl.components.data import MultiAgentTransition, transition_to_tensordict
     from agilerl.components.sampler import Sampler
     from agilerl.vector import PzDummyVecEnv
-    from mpe2 import simple_speaker_listener_v4
 
     np.random.seed(seed)  # noqa: NPY002  (the library draws from the global generators)
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    made = simple_speaker_listener_v4.parallel_env(max_cycles=STEPS)
+    made = importlib.import_module(f"mpe2.{task}").parallel_env(max_cycles=STEPS)
     made.reset(seed=seed)
     env = PzDummyVecEnv(made)
     agents = made.possible_agents
@@ -92,13 +94,14 @@ def returns(agent: Any, env: Any) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--task", choices=TASKS, default=TASKS[0])
     parser.add_argument("--episodes", type=int, default=EPISODES)
     options = parser.parse_args()
     results: dict[str, Any] = {}
     for seed in options.seeds:
         began = time.perf_counter()
-        agent, env = trained(seed, options.episodes)
-        name = f"{options.episodes} episodes, seed {seed}"
+        agent, env = trained(options.task, seed, options.episodes)
+        name = f"{options.task}, {options.episodes} episodes, seed {seed}"
         score = measure.significant(float(returns(agent, env).mean()))
         results[name] = {"score": score, "seconds": round(time.perf_counter() - began, 1)}
         print(name, results[name], flush=True)

@@ -1,7 +1,7 @@
 """Several agents on tasks of MPE: what they earn after 10,000 environment steps (400 episodes), summed over the agents.
 
 `python benchmarks/several.py --seeds 1 2 3` writes several.json, cell by cell; a cell that is there with the same
-hyperparameters is not run again. `--only maddpg` takes what holds the text. Judged by 100 episodes with the most
+hyperparameters is not run again. `--only maddpg` takes what holds the text. Judged by 400 episodes with the most
 probable actions. The hyperparameters are those of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and PPO
 have the same networks, rates and discount.
 """
@@ -22,7 +22,8 @@ from etude.config_json import to_json
 from etude.envs import make_environments
 from etude.several import Policies
 
-STEPS, JUDGED = 10_000, 100
+STEPS, JUDGED = 10_000, 400
+AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the mean
 TASKS = ("mpe2:simple_speaker_listener_v4", "mpe2:simple_spread_v3")
 NETWORK = etude.Mlp((HIDDEN, HIDDEN))
 SAME: dict[str, Any] = {"network": NETWORK, "learning_rate": RATE, "gamma": GAMMA}
@@ -53,7 +54,7 @@ def at_random(task: str, seed: int) -> dict:
     environments = make_environments(task, np.arange(10), run_seed=seed)
     rng, ended, total = np.random.default_rng(seed), 0, 0.0
     environments.reset()
-    while ended < JUDGED:
+    while ended < AT_RANDOM:
         choices = environments.spaces.action.nvec
         *_, final = environments.step(rng.integers(0, choices, (10, len(choices))))
         total += float(environments.scores.sum())

@@ -111,7 +111,8 @@ def learning_of_own_agents() -> str:
 def _at_random() -> str:
     """What actions at random earn where MADDPG was judged, and what AgileRL's MADDPG does, where that was measured."""
     own = [cell["at_random"] for cell in read("solo_learning").get("cells", {}).values() if "at_random" in cell]
-    other = [cell["score"] for cell in read("peers_maddpg").values() if "score" in cell]
+    peers = read("peers_maddpg").items()
+    other = [cell["score"] for name, cell in peers if name.startswith("simple_speaker_listener")]
     text = f"; actions at random earn {min(own):g} to {max(own):g}" if own else ""
     return text + (f", AgileRL's MADDPG {', '.join(f'{score:g}' for score in other)} on as many steps" if other else "")
 
