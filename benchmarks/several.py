@@ -2,8 +2,8 @@
 
 `python benchmarks/several.py --seeds 1 2 3` writes several.json, cell by cell; a cell that is there with the same
 hyperparameters is not run again. `--only maddpg` takes what holds the text. Judged by 400 episodes with the most
-probable actions. The hyperparameters are those of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and PPO
-have the same networks, rates and discount.
+probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and
+PPO have the same networks, rates and discount.
 """
 
 from __future__ import annotations
@@ -15,34 +15,31 @@ from typing import Any
 
 import measure
 import numpy as np
-from peers_maddpg import BATCH, GAMMA, HIDDEN, RATE, TAU
+from peers_maddpg import BATCH, GAMMA, HIDDEN, RATE
 
 import etude
+from etude.assembly import config_for
 from etude.config_json import to_json
 from etude.envs import make_environments
-from etude.several import Policies
 
 STEPS, JUDGED = 10_000, 400
 AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the mean
 TASKS = ("mpe2:simple_speaker_listener_v4", "mpe2:simple_spread_v3")
-NETWORK = etude.Mlp((HIDDEN, HIDDEN))
-SAME: dict[str, Any] = {"network": NETWORK, "learning_rate": RATE, "gamma": GAMMA}
-REPLAYED: dict[str, Any] = {**SAME, "batch_size": BATCH, "warmup": BATCH, "learn_every": 25, "updates": 25}
-ROWS: dict[str, tuple[str, Any, Policies]] = {
-    "dqn, each its own": ("dqn", etude.DQNConfig(**REPLAYED, target_every=100), Policies("each")),
-    "ppo, each its own": ("ppo", etude.PPOConfig(**SAME, rollout=128, minibatch=256), Policies("each")),
-    "mappo": ("mappo", etude.MAPPOConfig(**SAME, rollout=128, minibatch=256), Policies("each")),
-    "maddpg": ("maddpg", etude.MADDPGConfig(**REPLAYED, tau=TAU), Policies("each")),
-    "matd3": ("matd3", etude.MATD3Config(**REPLAYED, tau=TAU), Policies("each")),
+INDEPENDENT: dict[str, Any] = {"network": etude.Mlp((HIDDEN, HIDDEN)), "learning_rate": RATE, "gamma": GAMMA}
+REPLAYED: dict[str, Any] = {"batch_size": BATCH, "warmup": BATCH, "learn_every": 25, "updates": 25}
+ROWS: dict[str, tuple[str, Any]] = {
+    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_every=100)),
+    "ppo, each its own": ("ppo", etude.PPOConfig(**INDEPENDENT, rollout=128, minibatch=None)),
+    **{name: (name, config_for(name, TASKS[0])) for name in ("mappo", "maddpg", "matd3")},
 }
 RANDOM = "random"
 
 
 def trained(name: str, task: str, engine: str, seed: int, steps: int) -> dict:
     """One cell."""
-    algorithm, config, policies = ROWS[name]
-    began = time.perf_counter()
-    with etude.Run(algorithm, task, config=config, policies=policies, seed=seed, engine=engine, device="cpu") as run:
+    algorithm, config = ROWS[name]
+    began, own = time.perf_counter(), etude.Policies("each")
+    with etude.Run(algorithm, task, config=config, policies=own, seed=seed, engine=engine, device="cpu") as run:
         run.train(steps)
         seconds = time.perf_counter() - began
         score = run.evaluate(episodes=JUDGED).mean

@@ -19,6 +19,7 @@ from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
 from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
+from etude.presets.several import MADDPG, MAPPO, MATD3
 from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {
@@ -36,7 +37,10 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "gail": GAIL,
     "impala": IMPALA,
     "iql": IQL,
+    "maddpg": MADDPG,
+    "mappo": MAPPO,
     "marwil": MARWIL,
+    "matd3": MATD3,
     "ppo": PPO,
     "qr_dqn": QR_DQN,
     "rainbow": RAINBOW,
