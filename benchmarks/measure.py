@@ -31,8 +31,8 @@ LIMITS = (
     "NPROC",  # of JAX
 )
 PACKAGES = (
-    "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3", "sbx-rl",
-    "agilerl",
+    "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3",
+    "sb3-contrib", "sbx-rl", "agilerl",
 )  # fmt: skip
 
 

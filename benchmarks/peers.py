@@ -1,6 +1,7 @@
-"""Stable-Baselines3 and SBX, measured in an environment of their own (requirements-peers.txt). Prints JSON.
+"""Stable-Baselines3, its contrib and SBX, measured in an environment of their own (requirements-peers.txt).
 
 The other scripts run this one: `PYTHON peers.py run sbx dqn 50000 1`; also learn, rollouts, replay, acting, versions.
+Prints JSON.
 """
 
 from __future__ import annotations
@@ -13,46 +14,58 @@ from typing import Any
 
 from measure import answer, seconds_per_call, versions
 
-MODULES = {"sb3": "stable_baselines3", "sbx": "sbx"}
-# rl-baselines3-zoo: environment, number of environments, hyperparameters.
+MODULES = {"sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "sbx": "sbx"}
+CLASSES = {"qr_dqn": "QRDQN", "recurrent_ppo": "RecurrentPPO"}  # of the others: the name in capitals
+_DQN = {
+    "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1_000, "gamma": 0.99,
+    "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+}  # fmt: skip
+_PPO = {
+    "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20, "ent_coef": 0.0,
+    "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
+}  # fmt: skip
+_TD3 = {
+    "learning_rate": 1e-3, "gamma": 0.98, "tau": 0.005, "batch_size": 256, "buffer_size": 200_000,
+    "learning_starts": 10_000, "train_freq": 1, "gradient_steps": 1, "policy_kwargs": {"net_arch": [400, 300]},
+}  # fmt: skip
+# rl-baselines3-zoo: environment, number of environments, hyperparameters. A2C has the optimizer and the falling rate of
+# etude's preset; recurrent PPO has the zoo's settings for CartPole without velocities, and fewer units.
 ZOO: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "dqn": (
-        "CartPole-v1",
-        1,
-        {
-            "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1_000, "gamma": 0.99,
-            "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
-            "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
-        },
+    "dqn": ("CartPole-v1", 1, {**_DQN, "policy_kwargs": {"net_arch": [256, 256]}}),
+    "qr_dqn": ("CartPole-v1", 1, {**_DQN, "policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10}}),
+    "a2c": (
+        "CartPole-v1", 8, {"ent_coef": 0.0, "use_rms_prop": False, "learning_rate": lambda left: 7e-4 * left},
     ),
-    "ppo": (
-        "CartPole-v1",
-        8,
-        {
-            "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20, "ent_coef": 0.0,
-            "learning_rate": lambda left: 1e-3 * left, "clip_range": lambda left: 0.2 * left,
-        },
-    ),
+    "ppo": ("CartPole-v1", 8, _PPO),
+    "recurrent_ppo": ("CartPole-v1", 8, {**_PPO, "policy_kwargs": {"lstm_hidden_size": 64, "net_arch": [64]}}),
+    "ddpg": ("Pendulum-v1", 1, _TD3),
+    "td3": ("Pendulum-v1", 1, _TD3),
     "sac": ("Pendulum-v1", 1, {"learning_rate": 1e-3}),
 }  # fmt: skip
 
 
 def algorithm_of(library: str, algorithm: str) -> Any:
-    return getattr(importlib.import_module(MODULES[library]), algorithm.upper())
+    return getattr(importlib.import_module(MODULES[library]), CLASSES.get(algorithm, algorithm.upper()))
 
 
 def run(library: str, algorithm: str, steps: str, seed: str) -> dict:
     """A whole run with the zoo's hyperparameters: seconds from making the model to the end of training."""
     began = time.perf_counter()
     kind = algorithm_of(library, algorithm)
+    import numpy as np
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.noise import NormalActionNoise
 
     imported = time.perf_counter()
     env_id, environments, settings = ZOO[algorithm]
-    model = kind(
-        "MlpPolicy", make_vec_env(env_id, environments, seed=int(seed)), seed=int(seed), device="cpu", **settings
-    )
+    envs = make_vec_env(env_id, environments, seed=int(seed))
+    if algorithm in ("ddpg", "td3"):
+        size = envs.action_space.shape
+        settings = {**settings, "action_noise": NormalActionNoise(np.zeros(size), np.full(size, 0.1))}
+    policy = "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
+    model = kind(policy, envs, seed=int(seed), device="cpu", **settings)
     model.learn(int(steps))
     trained = time.perf_counter()
     mean, _ = evaluate_policy(model, make_vec_env(env_id, 1, seed=int(seed) + 1000), 10)
@@ -158,7 +171,7 @@ def acting(repeats: str) -> dict:
 
     observation = np.zeros(4, np.float32)
     found: dict[str, list[float]] = {}
-    for library in MODULES:
+    for library in ("sb3", "sbx"):
         model = algorithm_of(library, "dqn")(
             "MlpPolicy", gym.make("CartPole-v1"), device="cpu", policy_kwargs={"net_arch": [128]}
         )
