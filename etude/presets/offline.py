@@ -1,8 +1,8 @@
 """Presets of the algorithms that learn from recorded data. Their steps are gradient steps.
 
-There is no source for such small tasks: the figures were tried on the data that benchmarks/offline_data.py makes, with
-other seeds than those of benchmarks/offline.json. They are for data like it; better data wants more of `conservatism`,
-and less of `beta`.
+There is no source for such small tasks: the figures were tried on the mediocre data that benchmarks/offline_data.py
+makes, with other seeds than those of benchmarks/offline.json. They are for data like it; good data wants much more of
+`conservatism` (see benchmarks/offline.py), and less of `beta`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,27 @@ BC = {
 }
 CQL = {
     "CartPole-v1": _preset("CartPole-v1", 5_000, learning_rate=Linear(5e-4, 0.0), conservatism=0.1),
-    "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=1e-3, conservatism=10.0, samples=3, **SHORT_SIGHT),
+    "Pendulum-v1": _preset(
+        "Pendulum-v1",
+        2_000,
+        learning_rate=1e-3,
+        conservatism=1.0,
+        samples=3,
+        normalize_reward=True,
+        **SHORT_SIGHT,
+    ),
 }
 IQL = {
     "CartPole-v1": _preset("CartPole-v1", 4_000, learning_rate=1e-3, batch_size=256),
-    "Pendulum-v1": _preset("Pendulum-v1", 4_000, learning_rate=1e-3, batch_size=256),
+    "Pendulum-v1": _preset(
+        "Pendulum-v1",
+        4_000,
+        learning_rate=1e-3,
+        batch_size=256,
+        expectile=0.9,
+        normalize_reward=True,
+        **SHORT_SIGHT,
+    ),
 }
 MARWIL = {
     "CartPole-v1": _preset("CartPole-v1", 3_000, learning_rate=FALLING),
