@@ -163,9 +163,17 @@ class Table:
 
     def add(self, key: str, cell: dict) -> None:
         keep_curve(key, cell["curve"])
+        self._take_over(key.rsplit("/", 2)[0])
         self.cells[key] = {name: x for name, x in cell.items() if name != "curve"} | {"versions": measure.versions()}
         ordered = dict(sorted(self.cells.items()))
         measure.write(__file__, {"configs": self.configs, "summary": self.summary(), "cells": ordered})
+
+    def _take_over(self, own: str) -> None:
+        """What other processes have added to the file; of `own`, a line of the table, only with the same config."""
+        held = measure.read(__file__)
+        same = held.get("configs", {}).get(own) == self.configs[own]
+        cells = {key: cell for key, cell in held.get("cells", {}).items() if same or not key.startswith(f"{own}/")}
+        self.cells, self.configs = self.cells | cells, held.get("configs", {}) | {own: self.configs[own]}
 
     def summary(self) -> dict[str, dict]:
         """Mean, lowest and highest over the seeds that are there."""
