@@ -22,6 +22,7 @@ class Config:
     learning_rate: float | Linear = 3e-4  # of the optimizer; a number or `Linear`
     gamma: float = 0.99  # the discount for one step
     max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
+    layer_gradient_norms: bool = False  # tell the norm of each layer's gradient, before the bound
     normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
     normalize_reward: bool = False  # divide by the running deviation of the discounted return
     optimizer: Adam = Adam()  # beta1, beta2, epsilon

@@ -21,10 +21,15 @@ def adam(settings: Adam, rate: Any, step: Any, gradient: Any, moments: tuple[Any
     return -rate * first / (deviation + settings.epsilon), (first, second)
 
 
+def norm_of(gradients: list) -> Any:
+    """The joint norm of some arrays."""
+    return ops.sqrt(sum(ops.sum(gradient * gradient) for gradient in gradients))
+
+
 def clip_by_norm(gradient: Any, limit: Any) -> tuple[Any, Any]:
     """Scale a gradient [P] so that its norm is at most `limit`; returns it and the norm before.
 
     Pascanu, Mikolov & Bengio 2013, arXiv:1211.5063.
     """
-    norm = ops.sqrt(ops.sum(gradient * gradient))
+    norm = norm_of([gradient])
     return gradient * ops.minimum(limit / (norm + 1e-6), 1.0), norm

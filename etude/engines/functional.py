@@ -11,9 +11,9 @@ import numpy as np
 from etude import ops, seeding
 from etude.agent import Agent
 from etude.data import Batch, Update
-from etude.engines.adam import adam, clip_by_norm
+from etude.engines.adam import adam, clip_by_norm, norm_of
 from etude.engines.structure import Arrays, Structure, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, told_by
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
 from etude.spaces import Spaces
@@ -175,7 +175,7 @@ class FunctionalEngine:
             agent = structure.bind(values, hyper)
             found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)
             structure.check_losses(found)
-            self._rare = {*structure.delayed, *told_by(found, structure.delayed)}
+            self._rare = {*structure.delayed, *structure.told_by(found, structure.delayed)}
             scalars, metrics, td_error = read_losses(found)
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)
@@ -205,6 +205,8 @@ class FunctionalEngine:
         structure, step, told = self.structure, state["step"] + 1, {}
         new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
         for group, names in groups.items():
+            for layer, own in structure.layers.get(group, {}).items():
+                told[f"{layer}_gradient_norm"] = norm_of([gradients[name] for name in own])
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
@@ -230,9 +232,8 @@ class FunctionalEngine:
         """All that is told, in one vector, always in the same order; 0 where its loss is not due."""
         zero = ops.zeros_like(next(iter(scalars.values())))
         told = scalars | metrics
-        if "max_gradient_norm" in self.structure.hyper:
-            names = [f"{group}_gradient_{what}" for group in self.structure.groups for what in ("norm", "clipped")]
-            told |= {name: found.get(name, zero) for name in names}
+        for group in self.structure.groups:
+            told |= {name: found.get(name, zero) for name in self.structure.gradient_metrics(group)}
         self._names = (list(scalars), [name for name in told if name not in scalars])
         return ops.stack([zero if name in absent else x for name, x in told.items()], 0)
 

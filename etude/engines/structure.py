@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,7 @@ class Structure:
                 group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
+        self.layers = self._layers() if self.agent.config.layer_gradient_norms else {}
         self.following = self._following()
         self.delayed, self.delay = self._delay()
         self.hyper = self._hyper_names()
@@ -104,6 +105,16 @@ class Structure:
             for name, part in zip(self.trainable, parts, strict=True)
         }
 
+    def told_by(self, losses: Losses, groups: Iterable[str]) -> set[str]:
+        """The names of the metrics of these losses, those of their gradients included."""
+        return {name for group in groups for name in (*losses[group].metrics, *self.gradient_metrics(group))}
+
+    def gradient_metrics(self, group: str) -> tuple[str, ...]:
+        """The names of what is told of a loss's gradient."""
+        bound = ("norm", "clipped") if "max_gradient_norm" in self.hyper else ()
+        layers = (f"{layer}_gradient_norm" for layer in self.layers.get(group, ()))
+        return (*(f"{group}_gradient_{what}" for what in bound), *layers)
+
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where losses and trained parts do not go by the same names."""
         if set(losses) != set(self.groups):
@@ -153,6 +164,15 @@ class Structure:
                 f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
                 "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
             )
+        return found
+
+    def _layers(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """By loss and by layer, the trained variables: `q.dense0` has `q.dense0.weight` and `q.dense0.bias`."""
+        found: dict[str, dict[str, tuple[str, ...]]] = {group: {} for group in self.groups}
+        for group, names in self.groups.items():
+            for name in names:
+                layer = name.rpartition(".")[0]
+                found[group][layer] = (*found[group].get(layer, ()), name)
         return found
 
     def _following(self) -> tuple[Following, ...]:

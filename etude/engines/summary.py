@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from etude.agent import Losses
@@ -20,12 +19,6 @@ def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
     metrics = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
     td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
     return scalars, metrics, td_error
-
-
-def told_by(losses: Losses, names: Iterable[str]) -> set[str]:
-    """The names of the metrics of these losses, those of their gradients included."""
-    gradient = ("gradient_norm", "gradient_clipped")
-    return {m for name in names for m in (*losses[name].metrics, *(f"{name}_{what}" for what in gradient))}
 
 
 def check_finite(update: Update) -> None:

@@ -15,7 +15,7 @@ from etude.cores import Busy, left_beside
 from etude.data import Batch, Update
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, told_by
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -118,7 +118,7 @@ class TorchEngine:
             # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
             self._values[name].grad = None if gradient is None else gradient.contiguous()
         metrics |= self._descend(hyper, groups)
-        rare = {*absent, *told_by(losses, absent)}
+        rare = {*absent, *structure.told_by(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
 
@@ -167,6 +167,8 @@ class TorchEngine:
     def _descend(self, hyper: dict[str, float], groups: dict[str, tuple[str, ...]]) -> dict[str, torch.Tensor]:
         """Train these groups with the gradients that their variables hold; metrics of it."""
         told = {}
+        for layer, names in (each for group in groups for each in self.structure.layers.get(group, {}).items()):
+            told[f"{layer}_gradient_norm"] = self._gradient_norm(names)
         if "max_gradient_norm" in self.structure.hyper:
             for group, names in groups.items():
                 own = [self._values[name] for name in names]
@@ -176,6 +178,10 @@ class TorchEngine:
             self._optimizers[group].step()
         self._follow(hyper)
         return told
+
+    def _gradient_norm(self, names: tuple[str, ...]) -> torch.Tensor:
+        gradients = (self._values[name].grad for name in names)
+        return torch.nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
 
     @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:
