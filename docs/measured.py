@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,14 +126,50 @@ def speed(name: str) -> str:
 
 
 def several() -> str:
-    """The table of the tasks with several agents."""
+    """The table of the tasks with several agents, and what another library reaches on them."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for key, cell in read("several").get("cells", {}).items():
+        algorithm, task, engine, steps, seed = key.split("/")
+        found.setdefault((task, f"{algorithm} ({engine}, {int(steps):,} steps)"), {})[int(seed)] = cell["return"]
+    for key, cell in read("peers_maddpg").items():
+        if key != "about":
+            task, episodes, seed = key.split(", ")
+            row = (f"mpe2:{task}", f"AgileRL's maddpg ({episodes})")
+            found.setdefault(row, {})[int(seed.removeprefix("seed "))] = cell["score"]
+    rows = [
+        [task, who, f"{statistics.mean(returns.values()):.4g}", ", ".join(f"{returns[i]:g}" for i in sorted(returns))]
+        for (task, who), returns in sorted(found.items())
+    ]
+    about = "The mean return of episodes after the last step, 25 steps each, summed over the agents.\n"
+    return table(["task", "", "mean return", "each seed"], rows) + "\n" + about if rows else NOT_MEASURED
+
+
+def bsuite() -> str:
+    """The tasks of bsuite: greedy episodes after training, and the whole training."""
     rows = []
-    for name, found in sorted(read("several").get("summary", {}).items(), key=lambda row: row[0].split("/")[1]):
-        algorithm, task, engine, steps = name.split("/")
-        rows.append([task, algorithm, engine, f"{int(steps):,}", f"{found['mean']:g}", str(found["seeds"])])
-    head = ["task", "algorithm", "engine", "steps", "mean return", "seeds"]
-    about = "The mean return of 100 episodes after the last step, summed over the agents.\n"
-    return table(head, rows) + "\n" + about if rows else NOT_MEASURED
+    for task, found in read("bsuite_tasks").items():
+        if task != "about":
+            cells = [found[seed] for seed in sorted(found) if seed.isdigit()]
+            told = [", ".join(f"{cell[name]:g}" for cell in cells) for name in ("return", "while_training")]
+            rows.append([task, found["algorithm"], f"{cells[0]['steps']:,}", *told, f"{found['best']:g}"])
+    head = ["task", "algorithm", "steps", "each seed: after training", "while training", "best"]
+    return table(head, rows) if rows else NOT_MEASURED
+
+
+def apex() -> str:
+    """Seconds until the bar is reached, by Ape-X with two workers and by DQN."""
+    rows = []
+    for environment, found in read("apex").items():
+        if environment != "about":
+            for algorithm in ("dqn", "apex_dqn"):
+                cells = [found[algorithm][seed] for seed in sorted(found[algorithm])]
+                told = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
+                rows.append([environment, algorithm, *told, f"{found['bar']:g}"])
+    return (
+        table(["environment", "", "seconds of each seed", "steps of each seed", "mean return reached"], rows)
+        if rows
+        else NOT_MEASURED
+    )
 
 
 def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
@@ -198,6 +235,17 @@ Preset hyperparameters, 20 episodes of evaluation after the last step. Every see
 ## Learning from recorded data
 
 {offline()}
+## Several agents
+
+{several()}
+## bsuite
+
+`benchmarks/bsuite_tasks.py` names the hyperparameters, and how `deep_sea` is explored: by noisy layers.
+
+{bsuite()}
+## Ape-X against DQN
+
+{apex()}
 ## Agents of one's own: learning
 
 The example agents, `etude/examples`. CartPole-v1 is solved when training itself, exploration included, had a mean

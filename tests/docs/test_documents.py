@@ -124,7 +124,7 @@ def test_can_i_use_tells_what_is_refused():
 
 def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
-    assert measured.benchmarks().count(measured.NOT_MEASURED) == 4 + len(measured.SPEED)
+    assert measured.benchmarks().count(measured.NOT_MEASURED) == 7 + len(measured.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -135,7 +135,19 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     own = {"summary": {"dqn/pr/torch": {"bar": 475, "reached": 1}}, "cells": {}}
     own["cells"] = {f"dqn/pr/torch/{seed}": {"score": 470.0 + 5 * seed, "steps": 9_000} for seed in (1, 0)}
     (tmp_path / "solo_learning.json").write_text(json.dumps(own))
+    cells = {f"maddpg/mpe2:spread/jax/10000/{seed}": {"return": -50.0 - seed} for seed in (1, 2)}
+    (tmp_path / "several.json").write_text(json.dumps({"cells": cells}))
+    task = {"algorithm": "dqn", "best": 1, "2": {"return": 0.5, "while_training": 0.25, "steps": 2_000}}
+    (tmp_path / "bsuite_tasks.json").write_text(json.dumps({"about": {}, "catch/0": task}))
+    reached, missed = {"1": {"seconds": 9.5, "steps": 800}}, {"1": {"seconds": None, "steps": None, "best": 3}}
+    apex = {"CartPole-v1": {"dqn": reached, "apex_dqn": missed, "bar": 475}}
+    (tmp_path / "apex.json").write_text(json.dumps(apex))
     page = measured.benchmarks()
+    assert "| mpe2:spread | maddpg (jax, 10,000 steps) | -51.5 | -51, -52 |" in page
+    assert "| catch/0 | dqn | 2,000 | 0.5 | 0.25 | 1 |" in page
+    assert (
+        "| CartPole-v1 | dqn | 9.5 | 800 | 475 |" in page and "| CartPole-v1 | apex_dqn | None | None | 475 |" in page
+    )
     assert "| dqn | pr | torch | 470 (9,000), 475 (9,000) | 475 | 1 of 2 |" in page
     assert "| dqn | CartPole-v1 | jax | 50,000 | 433.3 | 100, 200, 1000 | 475 **missed** |" in page
     assert "| add - etude | 5.5 | 5 to 6 | 10 |" in page
