@@ -240,7 +240,8 @@ Preset hyperparameters, 20 episodes of evaluation after the last step. Every see
 {several()}
 ## bsuite
 
-`benchmarks/bsuite_tasks.py` names the hyperparameters, and how `deep_sea` is explored: by noisy layers.
+`benchmarks/bsuite_tasks.py` names the hyperparameters, and how `deep_sea` is explored: by epsilon-greedy actions, uniformly
+random at first, beside prioritised replay.
 
 {bsuite()}
 ## Ape-X against DQN
