@@ -46,8 +46,7 @@ QR_DQN = {
         },
         steps=100_000,
         environments=1,
-        source=ZOO.format("qrdqn", "Acrobot-v1")
-        + ". gradient_steps -1 is 4 for 4 environment steps; double estimation over "
-        "3 steps, a falling learning rate, and epsilon as in etude's preset of DQN.",
+        source=ZOO.format("qrdqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps; a falling "
+        "learning rate, double estimation over 3 steps.",
     ),
 }
