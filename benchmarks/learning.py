@@ -60,6 +60,7 @@ TABLE = (
     Row("c51", "CartPole-v1", 475),
     Row("qr_dqn", "CartPole-v1", 475),
     Row("rainbow", "CartPole-v1", 475),
+    Row("apex_dqn", "CartPole-v1", 475),
     Row("qr_dqn", "Acrobot-v1", -75),
     Row("rainbow", "LunarLander-v3", 192),
 )

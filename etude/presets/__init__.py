@@ -5,6 +5,7 @@ from __future__ import annotations
 from etude.presets.a2c import A2C
 from etude.presets.a3c import A3C
 from etude.presets.adversarial import AIRL, GAIL
+from etude.presets.apex import APEX_DQN
 from etude.presets.appo import APPO
 from etude.presets.c51 import C51
 from etude.presets.ddpg import DDPG
@@ -26,6 +27,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "a2c": A2C,
     "a3c": A3C,
     "airl": AIRL,
+    "apex_dqn": APEX_DQN,
     "appo": APPO,
     "bc": BC,
     "c51": C51,

@@ -1,0 +1,27 @@
+"""Presets of Ape-X. Run them with workers, which collect while the learner learns: `--workers 2 --overlap`."""
+
+from __future__ import annotations
+
+from etude.networks import Mlp
+from etude.presets.preset import ZOO, Preset
+from etude.schedules import Linear
+
+APEX_DQN = {
+    "CartPole-v1": Preset(
+        config={
+            "network": Mlp((256, 256), dueling=True),
+            "learning_rate": Linear(2.3e-3, 0.0),
+            "n_step": 10,
+            "target_every": 128,
+            "batch_size": 64,
+            "replay_size": 100_000,
+            "warmup": 1_024,
+            "learn_every": 256,
+            "updates": 128,
+        },
+        steps=50_000,
+        environments=8,
+        source=ZOO.format("dqn", "CartPole-v1") + ", as in etude's preset of DQN, with 8 environments in the place of "
+        "one, and Ape-X's epsilons and priorities.",
+    ),
+}
