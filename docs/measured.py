@@ -240,7 +240,7 @@ Preset hyperparameters, 20 episodes of evaluation after the last step. Every see
 {several()}
 ## bsuite
 
-`benchmarks/bsuite_tasks.py` names the hyperparameters, and how `deep_sea` is explored: by epsilon-greedy actions, uniformly
+`benchmarks/bsuite_tasks.py` names the hyperparameters. `deep_sea` is explored by epsilon-greedy actions, uniformly
 random at first, beside prioritised replay.
 
 {bsuite()}
