@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,18 +20,23 @@ import numpy as np
 
 import etude
 from etude.algorithms import find
-from etude.events import Collected
 
 SEEDS = (1, 2, 3)
 
 
 class Task(gymnasium.Env):
     """An environment of bsuite, by its id, in Gymnasium's terms. An episode of the suite's own length is truncated
-    where its last discount says that the world goes on."""
+    where its last discount says that the world goes on.
 
-    def __init__(self, name: str):
+    bonus: what is added to the reward, divided by the root of how often this observation was seen: exploration by
+        counts. Strehl & Littman 2008, doi:10.1016/j.jcss.2007.08.009.
+    returns: gets the return of each episode, bonuses left out.
+    """
+
+    def __init__(self, name: str, bonus: float, returns: list[float]):
         import bsuite
 
+        self.bonus, self.returns, self.seen = bonus, returns, Counter()
         self.world = bsuite.load_from_id(name)
         shape = self.world.observation_spec().shape
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (int(np.prod(shape)),), np.float32)
@@ -40,12 +46,19 @@ class Task(gymnasium.Env):
         super().reset(seed=seed)
         if seed is not None:
             self.world._rng = np.random.RandomState(seed % 2**32)
+        self.total = 0.0
         return self._seen(self.world.reset()), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         step = self.world.step(int(action))
-        over = step.last()
-        return self._seen(step), float(step.reward), over and step.discount == 0, over and step.discount != 0, {}
+        over, observation, reward = step.last(), self._seen(step), float(step.reward)
+        self.total += reward
+        if over:
+            self.returns.append(self.total)
+        if self.bonus:
+            self.seen[observation.tobytes()] += 1
+            reward += self.bonus / self.seen[observation.tobytes()] ** 0.5
+        return observation, reward, over and step.discount == 0, over and step.discount != 0, {}
 
     @staticmethod
     def _seen(step: Any) -> np.ndarray:
@@ -62,11 +75,10 @@ class Row:
     steps: int
     best: float
     environments: int = 1
+    bonus: float = 0.0
 
 
 GREEDY = {"learning_rate": 1e-3, "gamma": 0.99, "batch_size": 64, "warmup": 500, "learn_every": 4, "target_every": 100}
-# Uniformly random actions find the treasure of a sea 10 deep once in 1,024 episodes; replay does not forget it.
-EXPLORING = {**GREEDY, "epsilon": etude.Linear(1.0, 0.0, 0.8), "priority_exponent": 0.6}
 REMEMBERING = {
     "network": etude.Recurrent(etude.Mlp((32,)), 32),
     "learning_rate": 1e-3,
@@ -81,35 +93,43 @@ REMEMBERING = {
 }
 ROWS = [
     Row("catch/0", "dqn", {**GREEDY, "epsilon": etude.Linear(1.0, 0.05, 0.2)}, 50_000, 1.0),
-    Row("deep_sea/0", "dqn", EXPLORING, 100_000, 0.99),
+    Row("deep_sea/0", "dqn", {**GREEDY, "epsilon": etude.Linear(1.0, 0.0, 0.1)}, 100_000, 0.99, bonus=0.1),
     *(
         Row(f"memory_len/{i}", "r2d2", {**REMEMBERING, "sequence_length": length + 2}, 100_000, 1.0, environments=8)
         for i, length in ((0, 1), (4, 5), (9, 10))
     ),
     Row("cartpole_swingup/0", "dqn", {**GREEDY, "n_step": 5, "epsilon": etude.Linear(1.0, 0.05, 0.2)}, 300_000, 1000.0),
 ]
-EVALUATED = 100  # episodes
+EVALUATED, FIRST_RESET = 100, 1_000_000  # episodes, and the seed of the first of them
 
 
 def train(row: Row, seed: int) -> dict:
     """One cell, in this process."""
-    returns: list[float] = []
-
-    def collect(event: Any) -> None:
-        if isinstance(event, Collected):
-            returns.extend(end.total for end in event.episodes)
-
+    training, judged = [], []
     config = find(row.algorithm)[1](**row.config)
-    made = partial(Task, row.task)
+    made = partial(Task, row.task, row.bonus, training)
     with etude.Run(row.algorithm, made, config=config, environments=row.environments, engine="jax", seed=seed) as run:
-        run.train(row.steps, report=[collect])
-        found = run.evaluate(episodes=EVALUATED).mean
+        run.train(row.steps)
+        play(run.actor(), Task(row.task, 0.0, judged), seed)
     return {
-        "return": measure.significant(found),
-        "while_training": measure.significant(statistics.mean(returns)),
-        "last_tenth": measure.significant(statistics.mean(returns[-max(1, len(returns) // 10) :])),
+        "return": measure.significant(statistics.mean(judged)),
+        "while_training": measure.significant(statistics.mean(training)),
+        "last_tenth": measure.significant(statistics.mean(training[-max(1, len(training) // 10) :])),
         "steps": row.steps,
     }
+
+
+def play(actor: Any, task: Task, seed: int) -> None:
+    """The episodes that judge, with the actions of the highest value."""
+    for episode in range(EVALUATED):
+        observation, over = task.reset(seed=FIRST_RESET + EVALUATED * seed + episode)[0], False
+        memory = np.zeros((1, actor.memory), np.float32)
+        while not over:
+            given = (observation[None], memory) if actor.memory else (observation[None],)
+            found = actor.act(*given)
+            values, memory = found if actor.memory else (found, memory)
+            observation, _, terminated, truncated, _ = task.step(int(np.argmax(values[0])))
+            over = terminated or truncated
 
 
 def main() -> None:

@@ -240,8 +240,8 @@ Preset hyperparameters, 20 episodes of evaluation after the last step. Every see
 {several()}
 ## bsuite
 
-`benchmarks/bsuite_tasks.py` names the hyperparameters. `deep_sea` is explored by epsilon-greedy actions, uniformly
-random at first, beside prioritised replay.
+`benchmarks/bsuite_tasks.py` names the hyperparameters. `deep_sea` is explored by counts: a
+bonus of 0.1 over the root of how often an observation was seen (Strehl & Littman 2008).
 
 {bsuite()}
 ## Ape-X against DQN

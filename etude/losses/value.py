@@ -39,6 +39,4 @@ def squared(error: Array) -> Array:
 def huber(error: Array, width: float = 1.0) -> Array:
     """`error**2 / 2` up to |error| = width, then a straight line with the same slope, any shape. Huber 1964,
     doi:10.1214/aoms/1177703732."""
-    size = ops.abs(error)
-    inner = ops.minimum(size, width)
-    return inner * (size - 0.5 * inner)
+    return ops.huber(error, width)

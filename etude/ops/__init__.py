@@ -194,6 +194,11 @@ def sort(x: Array, axis: int = -1) -> Array:
     return _of[type(x)].sort(x, axis)
 
 
+def huber(error: Array, width: float = 1.0) -> Array:
+    """`error**2 / 2` up to |error| = width, then a straight line with the same slope."""
+    return _of[type(error)].huber(error, width)
+
+
 def one_hot(index: Array, n: int) -> Array:
     """[...] integers -> [..., n] float32; an index outside 0..n-1 gives zeros."""
     return _of[type(index)].one_hot(index, n)

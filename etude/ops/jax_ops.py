@@ -83,6 +83,12 @@ def clip(x: Any, low: Any, high: Any) -> Any:
     return jnp.minimum(jnp.maximum(x, low), high)
 
 
+def huber(error: Any, width: float) -> Any:
+    size = abs(error)
+    inner = minimum(size, width)
+    return inner * (size - 0.5 * inner)
+
+
 def one_hot(index: Any, n: int) -> Any:
     return jax.nn.one_hot(index, n, dtype="float32")
 

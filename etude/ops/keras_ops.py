@@ -71,6 +71,12 @@ def clip(x: Any, low: Any, high: Any) -> Any:
     return ops.minimum(ops.maximum(x, low), high)
 
 
+def huber(error: Any, width: float) -> Any:
+    size = ops.abs(error)
+    inner = ops.minimum(size, width)
+    return inner * (size - 0.5 * inner)
+
+
 def one_hot(index: Any, n: int) -> Any:
     return ops.one_hot(ops.cast(index, "int32"), n, dtype="float32")
 

@@ -176,6 +176,12 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.add.reduce(np.exp(shifted), -1, keepdims=True))
 
 
+def huber(error: np.ndarray, width: float) -> np.ndarray:
+    size = np.abs(error)
+    inner = np.minimum(size, width)
+    return inner * (size - 0.5 * inner)
+
+
 def one_hot(index: np.ndarray, n: int) -> np.ndarray:
     return (np.asarray(index)[..., None] == np.arange(n)).astype(np.float32)
 

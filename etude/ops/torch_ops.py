@@ -139,6 +139,10 @@ def sort(x: Tensor, axis: int = -1) -> Tensor:
     return torch.sort(x, axis).values
 
 
+def huber(error: Tensor, width: float) -> Tensor:
+    return functional.huber_loss(error, torch.zeros_like(error), reduction="none", delta=width)
+
+
 def one_hot(index: Tensor, n: int) -> Tensor:
     return (index.unsqueeze(-1) == torch.arange(n, device=index.device)).to(torch.float32)
 

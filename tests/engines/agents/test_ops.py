@@ -40,6 +40,7 @@ CALLS += [
     ("linspace", (-10.0, 10.0, 51, X)),
     ("linspace", (0.25, 0.75, 2, INDEX)),
     ("cast", (INDEX, "float32")),
+    ("huber", (3 * X, 0.5)),
     ("one_hot", (INDEX, 4)),
     ("one_hot", (INDEX.astype(np.int64), 2)),
     ("take_last", (X, INDEX)),
