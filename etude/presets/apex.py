@@ -12,6 +12,7 @@ APEX_DQN = {
             "network": Mlp((256, 256), dueling=True),
             "learning_rate": Linear(2.3e-3, 0.0),
             "n_step": 10,
+            "importance_exponent": 1.0,
             "target_every": 128,
             "batch_size": 64,
             "replay_size": 100_000,
@@ -22,6 +23,6 @@ APEX_DQN = {
         steps=50_000,
         environments=8,
         source=ZOO.format("dqn", "CartPole-v1") + ", as in etude's preset of DQN, with 8 environments in the place of "
-        "one, and Ape-X's epsilons and priorities.",
+        "one, Ape-X's epsilons and priorities, and weights that correct for the whole of these.",
     ),
 }
