@@ -205,8 +205,8 @@ class FunctionalEngine:
         structure, step, told = self.structure, state["step"] + 1, {}
         new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
         for group, names in groups.items():
-            for layer, own in structure.layers.get(group, {}).items():
-                told[f"{layer}_gradient_norm"] = norm_of([gradients[name] for name in own])
+            for metric, own in structure.layers.get(group, {}).items():
+                told[metric] = norm_of([gradients[name] for name in own])
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
             if "max_gradient_norm" in structure.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])

@@ -112,8 +112,7 @@ class Structure:
     def gradient_metrics(self, group: str) -> tuple[str, ...]:
         """The names of what is told of a loss's gradient."""
         bound = ("norm", "clipped") if "max_gradient_norm" in self.hyper else ()
-        layers = (f"{layer}_gradient_norm" for layer in self.layers.get(group, ()))
-        return (*(f"{group}_gradient_{what}" for what in bound), *layers)
+        return (*(f"{group}_gradient_{what}" for what in bound), *self.layers.get(group, ()))
 
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where losses and trained parts do not go by the same names."""
@@ -167,12 +166,13 @@ class Structure:
         return found
 
     def _layers(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """By loss and by layer, the trained variables: `q.dense0` has `q.dense0.weight` and `q.dense0.bias`."""
+        """By loss and by the metric of a layer, its trained variables: those of `q.dense0_gradient_norm` are
+        `q.dense0.weight` and `q.dense0.bias`."""
         found: dict[str, dict[str, tuple[str, ...]]] = {group: {} for group in self.groups}
         for group, names in self.groups.items():
             for name in names:
-                layer = name.rpartition(".")[0]
-                found[group][layer] = (*found[group].get(layer, ()), name)
+                metric = f"{name.rpartition('.')[0]}_gradient_norm"
+                found[group][metric] = (*found[group].get(metric, ()), name)
         return found
 
     def _following(self) -> tuple[Following, ...]:

@@ -167,8 +167,8 @@ class TorchEngine:
     def _descend(self, hyper: dict[str, float], groups: dict[str, tuple[str, ...]]) -> dict[str, torch.Tensor]:
         """Train these groups with the gradients that their variables hold; metrics of it."""
         told = {}
-        for layer, names in (each for group in groups for each in self.structure.layers.get(group, {}).items()):
-            told[f"{layer}_gradient_norm"] = self._gradient_norm(names)
+        for metric, names in (each for group in groups for each in self.structure.layers.get(group, {}).items()):
+            told[metric] = self._gradient_norm(names)
         if "max_gradient_norm" in self.structure.hyper:
             for group, names in groups.items():
                 own = [self._values[name] for name in names]

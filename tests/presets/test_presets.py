@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -27,6 +28,8 @@ def test_every_preset_is_a_valid_config_of_its_algorithm(algorithm, env, preset)
 
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
 def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algorithm_takes(algorithm, env, preset):
+    if ":" not in env:  # of another package's, with several agents, Gymnasium knows nothing
+        assert gymnasium.spec(env).id == env
     made = make_environments(env, np.arange(1), run_seed=0)
     agents = (made.spaces.agents or {"alone": made.spaces}).values()
     assert all(isinstance(own.action, find(algorithm)[0].actions) for own in agents)
@@ -51,7 +54,7 @@ def test_every_environment_promised_has_a_preset():
 
 def test_every_preset_names_its_source():
     for _, env, preset in CASES:
-        assert env in preset.source or "arXiv" in preset.source or "benchmarks/" in preset.source
+        assert env in preset.source or "arXiv" in preset.source
 
 
 def test_looking_up_an_unknown_pair_gives_none():
