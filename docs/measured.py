@@ -26,6 +26,11 @@ def read(name: str) -> dict[str, Any]:
         return {}
 
 
+def results(name: str) -> dict[str, Any]:
+    """What a file holds, but for where it was measured."""
+    return {key: value for key, value in read(name).items() if key != "about"}
+
+
 def learning(algorithm: str | None = None) -> str:
     """The learning table, of one algorithm or of all, with the return of every seed."""
     held = read("learning")
@@ -120,8 +125,7 @@ def _at_random() -> str:
 
 def speed(name: str) -> str:
     """The figures of one file, whatever it holds: every value under the names that lead to it."""
-    held = {key: value for key, value in read(name).items() if key != "about"}
-    rows = [[" - ".join(path), *cells] for path, *cells in _figures(held, (), None)]
+    rows = [[" - ".join(path), *cells] for path, *cells in _figures(results(name), (), None)]
     return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
 
 
@@ -131,11 +135,10 @@ def several() -> str:
     for key, cell in read("several").get("cells", {}).items():
         algorithm, task, engine, steps, seed = key.split("/")
         found.setdefault((task, f"{algorithm} ({engine}, {int(steps):,} steps)"), {})[int(seed)] = cell["return"]
-    for key, cell in read("peers_maddpg").items():
-        if key != "about":
-            task, episodes, seed = key.split(", ")
-            row = (f"mpe2:{task}", f"AgileRL's maddpg ({episodes})")
-            found.setdefault(row, {})[int(seed.removeprefix("seed "))] = cell["score"]
+    for key, cell in results("peers_maddpg").items():
+        task, episodes, seed = key.split(", ")
+        row = (f"mpe2:{task}", f"AgileRL's maddpg ({episodes})")
+        found.setdefault(row, {})[int(seed.removeprefix("seed "))] = cell["score"]
     rows = [
         [task, who, f"{statistics.mean(returns.values()):.4g}", ", ".join(f"{returns[i]:g}" for i in sorted(returns))]
         for (task, who), returns in sorted(found.items())
@@ -147,11 +150,10 @@ def several() -> str:
 def bsuite() -> str:
     """The tasks of bsuite: greedy episodes after training, and the whole training."""
     rows = []
-    for task, found in read("bsuite_tasks").items():
-        if task != "about":
-            cells = [found[seed] for seed in sorted(found) if seed.isdigit()]
-            told = [", ".join(f"{cell[name]:g}" for cell in cells) for name in ("return", "while_training")]
-            rows.append([task, found["algorithm"], f"{cells[0]['steps']:,}", *told, f"{found['best']:g}"])
+    for task, found in results("bsuite_tasks").items():
+        cells = [found[seed] for seed in sorted(found) if seed.isdigit()]
+        told = [", ".join(f"{cell[name]:g}" for cell in cells) for name in ("return", "while_training")]
+        rows.append([task, found["algorithm"], f"{cells[0]['steps']:,}", *told, f"{found['best']:g}"])
     head = ["task", "algorithm", "steps", "each seed: after training", "while training", "best"]
     return table(head, rows) if rows else NOT_MEASURED
 
@@ -159,17 +161,13 @@ def bsuite() -> str:
 def apex() -> str:
     """Seconds until the bar is reached, by Ape-X with two workers and by DQN."""
     rows = []
-    for environment, found in read("apex").items():
-        if environment != "about":
-            for algorithm in ("dqn", "apex_dqn"):
-                cells = [found[algorithm][seed] for seed in sorted(found[algorithm])]
-                told = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
-                rows.append([environment, algorithm, *told, f"{found['bar']:g}"])
-    return (
-        table(["environment", "", "seconds of each seed", "steps of each seed", "mean return reached"], rows)
-        if rows
-        else NOT_MEASURED
-    )
+    for task, found in results("apex").items():
+        for algorithm in ("dqn", "apex_dqn"):
+            cells = [found[algorithm][seed] for seed in sorted(found[algorithm])]
+            told = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
+            rows.append([task, algorithm, *told, f"{found['bar']:g}"])
+    head = ["environment", "", "seconds of each seed", "steps of each seed", "mean return reached"]
+    return table(head, rows) if rows else NOT_MEASURED
 
 
 def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
