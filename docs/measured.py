@@ -38,6 +38,11 @@ def learning(algorithm: str | None = None) -> str:
         [kind, environment, engine, f"{steps:,}", f"{found['mean']:g}", returns, _goal(found)]
         for (kind, environment, engine), found, steps, returns in _summaries(held, algorithm)
     ]
+    rows += [
+        [*name.split("/"), f"{row['steps']:,}", "not run", f"`{row['command']}`", f"{row['bar']:g}"]
+        for name, row in held.get("not_run", {}).items()
+        if algorithm in (None, name.split("/")[0])
+    ]
     head = ["", "environment", "engine", "steps", "mean return", "each seed", "goal"]
     about = "The mean return of 20 episodes after the last step, on environments of their own.\n"
     return _of_one_or_all(head, rows, algorithm, about)
@@ -68,7 +73,10 @@ def _summaries(held: dict[str, Any], algorithm: str | None) -> Iterator[tuple]:
 
 
 def _goal(found: dict[str, Any]) -> str:
-    return "" if found.get("bar") is None else f"{found['bar']:g} {'reached' if found['reached'] else '**missed**'}"
+    if found.get("bar") is None:
+        return ""
+    missed = "**missed**, by less than a tenth" if found.get("within_a_tenth") else "**missed**"
+    return f"{found['bar']:g} {'reached' if found['reached'] else missed}"
 
 
 def _of_one_or_all(head: list[str], rows: list[list[str]], algorithm: str | None, about: str) -> str:

@@ -69,6 +69,17 @@ class OffPolicyConfig(Config):
 
 
 @dataclass(frozen=True)
+class SampledConfig(OffPolicyConfig):
+    """Learning from replayed transitions, with a policy over numbers that explores by being sampled."""
+
+    exploration_correlation: float = 0.0  # of the normal numbers behind two samples that follow one another
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "exploration_correlation")
+
+
+@dataclass(frozen=True)
 class SequenceConfig(OffPolicyConfig):
     """Learning from replayed sequences, with networks that keep a memory."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from etude.agent import ActsBy, Agent
-from etude.config import OfflineConfig, OffPolicyConfig
+from etude.config import OfflineConfig, OffPolicyConfig, SampledConfig
 from etude.config_json import from_json, to_json
 from etude.errors import ConfigError
 from etude.explore import (
@@ -14,6 +15,7 @@ from etude.explore import (
     BoltzmannGumbel,
     ByAgent,
     ByColumn,
+    CorrelatedSample,
     Each,
     EpsilonGreedy,
     GaussianNoise,
@@ -25,17 +27,17 @@ from etude.explore import (
 from etude.protocols import Explorer
 from etude.schedules import Linear
 from etude.several import TeamAgent
-from etude.spaces import Box, Spaces
+from etude.spaces import Box, Space, Spaces
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 FITTING: dict[str, tuple[type, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy),
     "actions": (GaussianNoise, Greedy, SpreadGaussianNoise),
-    "distribution": (GaussianNoise, Greedy, Sample),
+    "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
-# What is learned from no other policy than the one that acted, by the probabilities of what was sampled.
-PRESENT_POLICY = ("advantages", "advantage_sequences", "demonstrations", "gradients")
+# What is learned from by the probabilities of what was sampled.
+BY_PROBABILITY = ("advantages", "advantage_sequences", "demonstrations", "gradients", "unrolls")
 OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
 
 
@@ -45,11 +47,11 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
         return stretched(given, total)
     if isinstance(agent, TeamAgent) and spaces.agents is not None:
         actions = [own.action for own in spaces.agents.values()]
-        return ByAgent([_described(agent, agent.acts_for(action), total, count) for action in actions], actions)
-    return _described(agent, agent.acts_by, total, count)
+        return ByAgent([_described(agent, agent.acts_for(action), action, total, count) for action in actions], actions)
+    return _described(agent, agent.acts_by, spaces.action, total, count)
 
 
-def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explorer:
+def _described(agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
     """What an agent's config describes for what it acts by."""
     config = agent.config
     alpha = config.exploration_exponent if isinstance(config, OffPolicyConfig) else 0.0
@@ -64,7 +66,9 @@ def _described(agent: Agent, acts_by: ActsBy, total: int, count: int) -> Explore
         return GaussianNoise(noise, total=total, random_steps=first)
     if agent.learns_from == "scores":
         return ByColumn(Greedy())  # what is explored are the weights
-    return Sample(log_prob=agent.learns_from in (*PRESENT_POLICY, "unrolls"))
+    if isinstance(config, SampledConfig) and config.exploration_correlation:
+        return CorrelatedSample(config.exploration_correlation, math.prod(action.shape or ()))
+    return Sample(log_prob=agent.learns_from in BY_PROBABILITY)
 
 
 def stretched(explorer: Any, total: int) -> Any:
@@ -108,16 +112,16 @@ def _check_fields(agent: Agent) -> None:
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
     fitting = FITTING[agent.acts_by]
-    if agent.learns_from in PRESENT_POLICY:
+    if agent.learns_from in BY_PROBABILITY:
         fitting = (Sample,)
     elif not isinstance(spaces.action, Box):
-        fitting = tuple(kind for kind in fitting if kind is not GaussianNoise)
+        fitting = tuple(kind for kind in fitting if kind not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):
         raise ConfigError(
             f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {agent.acts_by} and learns "
             f"from {agent.learns_from}. Give {' or '.join(kind.__name__ for kind in fitting)}, or leave it out."
         )
-    if agent.learns_from in PRESENT_POLICY and not explorer.log_prob:
+    if agent.learns_from in BY_PROBABILITY and not explorer.log_prob:
         raise ConfigError(
             f"explorer = {explorer!r} keeps no log probabilities, which {type(agent).__name__} learns from. Give "
             "Sample(log_prob=True), or leave it out."

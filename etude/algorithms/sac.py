@@ -12,7 +12,7 @@ import numpy as np
 
 from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
-from etude.config import OffPolicyConfig
+from etude.config import SampledConfig
 from etude.data import Batch
 from etude.losses.distributions import TanhGaussian
 from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
@@ -25,7 +25,7 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
 
 @dataclass(frozen=True)
-class SACConfig(OffPolicyConfig):
+class SACConfig(SampledConfig):
     """Hyperparameters of SAC, besides those of every off-policy algorithm."""
 
     network: Spec = Mlp((256, 256))  # of the actor, and of each critic

@@ -9,20 +9,23 @@ from etude.schedules import Linear
 APEX_DQN = {
     "CartPole-v1": Preset(
         config={
-            "network": Mlp((256, 256), dueling=True),
+            "network": Mlp((256, 256)),
             "learning_rate": Linear(2.3e-3, 0.0),
             "n_step": 10,
-            "importance_exponent": 1.0,
+            "epsilon": Linear(1.0, 0.4, 0.16),
+            "exploration_exponent": 4.0,
+            "importance_exponent": 0.4,
             "target_every": 128,
             "batch_size": 64,
             "replay_size": 100_000,
             "warmup": 1_024,
-            "learn_every": 256,
-            "updates": 128,
+            "learn_every": 128,
+            "updates": 64,
         },
         steps=50_000,
         environments=8,
         source=ZOO.format("dqn", "CartPole-v1") + ", as in etude's preset of DQN, with 8 environments in the place of "
-        "one, Ape-X's epsilons and priorities, and weights that correct for the whole of these.",
+        "one, Ape-X's epsilons, after random actions at first, and its priorities, and learning phases half as long. "
+        "Without the random actions one run in three stays between 130 and 230.",
     ),
 }

@@ -39,10 +39,12 @@ SAC = {
             "warmup": 0,
             "learn_every": 32,
             "updates": 32,
+            "exploration_correlation": 0.95,
         },
         steps=50_000,
         environments=1,
-        source=ZOO.format("sac", "MountainCarContinuous-v0") + ". Without gSDE.",
+        source=ZOO.format("sac", "MountainCarContinuous-v0") + ". Samples that are correlated in time, in the place of "
+        "the zoo's noise that depends on the state (gSDE): independent ones never reach the flag.",
     ),
     "LunarLanderContinuous-v3": Preset(
         config={
@@ -59,6 +61,22 @@ SAC = {
         steps=500_000,
         environments=1,
         source=ZOO.format("sac", "LunarLanderContinuous-v3") + ".",
+    ),
+    "BipedalWalker-v3": Preset(
+        config={
+            "network": Mlp((400, 300)),
+            "learning_rate": 7.3e-4,
+            "gamma": 0.98,
+            "tau": 0.02,
+            "batch_size": 256,
+            "replay_size": 300_000,
+            "warmup": 10_000,
+            "learn_every": 64,
+            "updates": 64,
+        },
+        steps=500_000,
+        environments=1,
+        source=ZOO.format("sac", "BipedalWalker-v3") + ". Without gSDE; not run to its end yet.",
     ),
     "HalfCheetah-v5": Preset(
         config={

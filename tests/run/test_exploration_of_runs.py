@@ -10,12 +10,25 @@ import pytest
 from run_makers import DQN_TINY, tiny
 
 import etude
-from etude import ApexDDPGConfig, ApexDQNConfig, Conv, DQNConfig, Linear, Mlp, PPOConfig, Run, SACConfig
+from etude import (
+    ApexDDPGConfig,
+    ApexDQNConfig,
+    Conv,
+    DiscreteSACConfig,
+    DQNConfig,
+    IMPALAConfig,
+    Linear,
+    Mlp,
+    PPOConfig,
+    Run,
+    SACConfig,
+)
 from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError
 from etude.explore import (
     Boltzmann,
     BoltzmannQPolicy,
+    CorrelatedSample,
     Each,
     EpsilonGreedy,
     GaussianNoise,
@@ -93,6 +106,8 @@ def test_an_explorer_of_ones_own_is_given_again(tmp_path):
         ("ppo", PPOConfig(), "CartPole-v1", Greedy(), "learns from advantages. Give Sample, or leave it out"),
         ("ppo", PPOConfig(), "CartPole-v1", Sample(log_prob=False), "keeps no log probabilities"),
         ("dqn", DQNConfig(), "CartPole-v1", Boltzmann, "Boltzmann is a class; make one"),
+        ("discrete_sac", DiscreteSACConfig(), "CartPole-v1", CorrelatedSample(0.5, 1), "Give Greedy or Sample, or"),
+        ("impala", IMPALAConfig(), "CartPole-v1", Greedy(), "learns from unrolls. Give Sample, or leave it out"),
     ],
 )
 def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
@@ -100,6 +115,26 @@ def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
 ):
     with pytest.raises(ConfigError, match=message):
         Run(algorithm, env, config=config, explorer=explorer, engine="torch")
+
+
+# -- samples that are alike from step to step --------------------------------------------------------------------------
+
+
+def test_correlated_samples_go_on_within_an_episode_after_a_stop(tmp_path):
+    def made():
+        config = SACConfig(network=Mlp((8,)), warmup=16, batch_size=8, exploration_correlation=0.9)
+        return Run("sac", "Pendulum-v1", config=config, environments=2, engine="torch", seed=3)
+
+    with made() as run:
+        run.train(40)
+        assert using(run) == CorrelatedSample(0.9, 1)
+        run.save(tmp_path / "run.etude")
+        run.train(40)
+        expected = run.engine.weights()
+    with etude.load(tmp_path / "run.etude") as again:
+        again.train(40)
+        found = again.engine.weights()
+    assert all(np.array_equal(value, found[name]) for name, value in expected.items())
 
 
 # -- noise in the layers -----------------------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ LEARNERS = {
     "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
     "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
-    "a3c": on_policy("a3c", etude.A3CConfig(**ON_POLICY, entropy=0.0)),
+    # Gradients that are three updates old swing around what they seek, at a constant rate without an end.
+    "a3c": on_policy("a3c", etude.A3CConfig(**{**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}, entropy=0.0)),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(

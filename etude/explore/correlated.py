@@ -1,0 +1,59 @@
+"""Samples of a policy that are alike from step to step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from etude import checks
+from etude.data import Choice
+from etude.errors import ConfigError
+from etude.explore.noise import normal_numbers
+from etude.explore.outputs import check_distribution
+from etude.spaces import Space
+
+
+@dataclass(frozen=True)
+class CorrelatedSample:
+    """A sample of a Gaussian policy, from standard normal numbers that follow one another within an episode:
+    z = correlation * z' + sqrt(1 - correlation**2) * N(0, 1), z' being those of the step before.
+
+    An autoregressive policy of order 1: Korenkevych et al. 2019, arXiv:1903.11524. Each action has the distribution of
+    the policy, two that are k steps apart have the correlation `correlation**k`. Only for algorithms that learn from
+    any policy's actions: the probability of an action given those before it is another one.
+
+    correlation: from 0, independent samples, to 1, one for each episode. size: the numbers of an action.
+    """
+
+    correlation: float
+    size: int
+
+    def __post_init__(self) -> None:
+        checks.fractions(self, "correlation")
+        checks.counts(self, "size")
+
+    @property
+    def memory(self) -> int:
+        """The normal numbers of the step before."""
+        return self.size
+
+    def of(self, columns: np.ndarray) -> Self:
+        """Itself."""
+        return self
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return normal_numbers(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        distribution = check_distribution(output, "CorrelatedSample")
+        if memory.shape != noise.shape:
+            raise ConfigError(
+                f"CorrelatedSample has size = {self.size}, the agent's actions have {noise.shape[-1]} numbers. Give it "
+                "that size."
+            )
+        fresh = math.sqrt(1.0 - self.correlation**2)
+        memory[:] = np.where(np.isnan(memory), noise, self.correlation * memory + fresh * noise)
+        return Choice(distribution.sample(memory.astype(np.float32)), {})
