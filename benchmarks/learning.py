@@ -1,8 +1,9 @@
 """Does every algorithm learn? Preset hyperparameters, five seeds, 20 episodes of evaluation after the last step.
 
 `python benchmarks/learning.py --jobs 2` writes learning.json, cell by cell; a cell that is there with the same
-hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar, `--long` what takes more than half an hour. The
-returns of training are kept beside it, in curves/, a CSV file for each line of the table.
+hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar,
+`--long` what takes more than half an hour. The returns of training are kept beside it, in curves/, a CSV file for each
+line of the table.
 """
 
 from __future__ import annotations
