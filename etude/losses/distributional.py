@@ -23,11 +23,8 @@ def project(atoms: Array, weight: Array, support: Array) -> Array:
 
     atoms, weight: [..., M], weight[i] belongs to atoms[i]; support: [N], or [..., N] -> [..., N].
     """
-    low, high = support[..., :1], support[..., -1:]
-    spacing = (high - low) / (support.shape[-1] - 1)
-    inside = ops.clip(atoms, low, high) / spacing
-    distance = ops.abs(ops.expand_dims(inside, -2) - ops.expand_dims(support / spacing, -1))  # [..., N, M]
-    return ops.sum(ops.relu(1.0 - distance) * ops.expand_dims(weight, -2), -1)
+    low, high, n = support[..., :1], support[..., -1:], support.shape[-1]
+    return ops.linear_binning((ops.clip(atoms, low, high) - low) * (n - 1) / (high - low), weight, n)
 
 
 def categorical_td(logits: Array, reward: Array, discount: Array, next_logits: Array, support: Array) -> Array:

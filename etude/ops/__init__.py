@@ -214,6 +214,14 @@ def take_row(x: Array, index: Array) -> Array:
     return _of[type(x)].take_row(x, index)
 
 
+def linear_binning(place: Array, weight: Array, n: int) -> Array:
+    """Each weight, shared between the two of n bins that its place lies between, the nearer one getting more.
+
+    place: [..., M], from 0 to n - 1; weight: [..., M] -> [..., n], whose sum is that of the weights.
+    """
+    return _of[type(place)].linear_binning(place, weight, n)
+
+
 def linear_recurrence(x: Array, decay: Array, last: Array) -> Array:
     """y[t] = x[t] + decay[t] * y[t + 1], backwards from y[T] = last [...]; x and decay [T, ...] -> y [T, ...]."""
     return _of[type(x)].linear_recurrence(x, decay, last)

@@ -103,6 +103,13 @@ def take_row(x: Any, index: Any) -> Any:
     return jnp.sum(x * jnp.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
 
 
+def linear_binning(place: Any, weight: Any, n: int) -> Any:
+    # Compiled, the comparison of every place with every bin is quicker than writing to the bins one after the other.
+    bins = jnp.arange(n, dtype=place.dtype)[:, None]
+    distance = jnp.abs(jnp.expand_dims(place, -2) - bins)  # [..., n, M]
+    return jnp.sum(relu(1.0 - distance) * jnp.expand_dims(weight, -2), -1)
+
+
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
         y = now[0] + now[1] * following

@@ -92,6 +92,13 @@ def take_row(x: Any, index: Any) -> Any:
     return ops.sum(x * ops.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
 
 
+def linear_binning(place: Any, weight: Any, n: int) -> Any:
+    # Compiled, the comparison of every place with every bin is quicker than writing to the bins one after the other.
+    bins = ops.expand_dims(ops.arange(n, dtype=place.dtype), -1)
+    distance = ops.abs(ops.expand_dims(place, -2) - bins)  # [..., n, M]
+    return ops.sum(ops.relu(1.0 - distance) * ops.expand_dims(weight, -2), -1)
+
+
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
     length, reach = x.shape[0], 1

@@ -197,6 +197,11 @@ def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.take_along_axis(x, np.asarray(index)[..., None, None], -2).squeeze(-2)
 
 
+def linear_binning(place: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
+    distance = np.abs(place[..., None, :] - np.arange(n, dtype=place.dtype)[:, None])  # [..., n, M]
+    return np.sum(np.maximum(1.0 - distance, 0.0) * weight[..., None, :], -1)
+
+
 def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.ndarray:
     y = np.empty_like(x)
     for t in range(len(x) - 1, -1, -1):

@@ -156,6 +156,13 @@ def take_row(x: Tensor, index: Tensor) -> Tensor:
     return torch.gather(x, -2, index).squeeze(-2)
 
 
+def linear_binning(place: Tensor, weight: Tensor, n: int) -> Tensor:
+    below = place.floor().clamp(max=n - 2)
+    above, index = (place - below) * weight, below.to(torch.int64)
+    bins = weight.new_zeros(*weight.shape[:-1], n)
+    return bins.scatter_add(-1, index, weight - above).scatter_add(-1, index + 1, above)
+
+
 def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
     # By doubling, in log2(T) steps: after each, a row holds the sum over twice as many rows. Kogge & Stone 1973.
     length, reach = x.shape[0], 1

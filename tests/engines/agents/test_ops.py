@@ -46,6 +46,8 @@ CALLS += [
     ("take_last", (X, INDEX)),
     ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
     ("take_row", (np.stack([X, -X]), np.array([1, 0]))),
+    ("linear_binning", (np.minimum(3 * POSITIVE, 3), X, 4)),
+    ("linear_binning", (np.array([0, 0.25, 3], np.float32), np.array([1, 2, -4], np.float32), 4)),
     ("linear_recurrence", (X, POSITIVE, X[0])),
     ("linear_recurrence", (LONG, 1 - 0.1 * np.abs(LONG), LONG[0])),
     ("linear_recurrence", (X[:1], POSITIVE[:1], X[0])),
