@@ -250,10 +250,7 @@ class FunctionalEngine:
     def state(self) -> dict[str, Any]:
         """Weights, lagged copies, optimizer moments, counter and generator."""
         state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
-        for moment in ("first", "second"):
-            flat = state[moment]
-            state[moment] = {n: a for group in flat for n, a in self.structure.split(group, flat[group]).items()}
-        return state
+        return state | {moment: self.structure.parted(state[moment]) for moment in ("first", "second")}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""

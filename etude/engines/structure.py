@@ -92,6 +92,10 @@ class Structure:
             for group, names in self.groups.items()
         }
 
+    def parted(self, vectors: Mapping[str, Any]) -> dict[str, Any]:
+        """The arrays that `joined` puts together, by name."""
+        return {name: array for group, flat in vectors.items() for name, array in self.split(group, flat).items()}
+
     def as_vector(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         """The trained ones of these weights, one after the other: [P]."""
         return np.concatenate([np.reshape(weights[name], -1) for name in self.trainable])

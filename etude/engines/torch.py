@@ -1,4 +1,4 @@
-"""torch: eager steps with the fused Adam, or the functional step compiled by TorchInductor."""
+"""torch: eager steps with torch's fused Adam, or the functional step compiled by TorchInductor."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.adam import adam as fused_adam
 
 from etude import seeding, trees
 from etude.agent import Agent, Losses
 from etude.cores import Busy, left_beside
 from etude.data import Batch, Update
+from etude.engines.adam import clip_by_norm, norm_of
 from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
@@ -52,18 +54,13 @@ class TorchEngine:
         self.device = device = decide(device, torch.cuda.device_count(), self.structure)
         self._noise = loss_noise(seed)
         self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
-        for name in self.structure.trainable:
-            self._values[name].requires_grad_(True)
-        settings = self.structure.agent.config.optimizer
-        self._optimizers = {
-            group: torch.optim.Adam(
-                [self._values[name] for name in names],
-                betas=(settings.beta1, settings.beta2),
-                eps=settings.epsilon,
-                fused=True,
-            )
-            for group, names in self.structure.groups.items()
-        }
+        # All that a loss trains is one vector, and its variables views of it: the optimizer and the bound on the norm
+        # take as long for many small arrays as for large ones.
+        self._trained = to_torch(self.structure.joined(self.structure.initial), device)
+        self._values |= {n: x.requires_grad_(True) for n, x in self.structure.parted(self._trained).items()}
+        self._first = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
+        self._second = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
+        self._times = {group: torch.zeros((), device=device) for group in self._trained}
         self._step = 0
         self._bound = self.structure.bind(self._values)
 
@@ -92,7 +89,6 @@ class TorchEngine:
         noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
-        self._set_rates(hyper)
         found = []
         with threads_beside(self._busy.learning):
             for i in range(k):
@@ -114,24 +110,23 @@ class TorchEngine:
         absent = structure.delayed if self._step % every else frozenset()
         groups = {group: names for group, names in structure.groups.items() if group not in absent}
         losses, (scalars, metrics, td_error), gradients = self._differentiate(agent, batch, noise, groups)
-        for name, gradient in gradients.items():
-            # The fused Adam walks both in memory order, and the gradient of a permuted kernel comes permuted.
-            self._values[name].grad = None if gradient is None else gradient.contiguous()
-        metrics |= self._descend(hyper, groups)
+        metrics |= self._descend(gradients, hyper, groups)
         rare = {*absent, *structure.told_by(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
 
     def _differentiate(
         self, agent: Agent, batch: Batch, noise: Any, groups: dict[str, tuple[str, ...]]
-    ) -> tuple[Losses, Any, dict[str, torch.Tensor | None]]:
-        """(losses, what they told, gradients of these groups by name; None where a loss does not depend on one)."""
+    ) -> tuple[Losses, Any, dict[str, torch.Tensor]]:
+        """(losses, what they told, gradients of these groups by name)."""
         losses = agent.loss(batch, noise)
         self.structure.check_losses(losses)
         told, gradients = read_losses(losses), {}
         for i, (group, names) in enumerate(groups.items()):
             own, more = [self._values[name] for name in names], i + 1 < len(groups)
-            found = torch.autograd.grad(told[0][group], own, retain_graph=more, allow_unused=True)
+            found = torch.autograd.grad(
+                told[0][group], own, retain_graph=more, allow_unused=True, materialize_grads=True
+            )
             gradients |= dict(zip(names, found, strict=True))
         return losses, told, gradients
 
@@ -147,43 +142,38 @@ class TorchEngine:
         losses, metrics = ({name: value.item() for name, value in found.items()} for found in told[:2])
         update = Update(losses, metrics, None, 0)
         check_finite(update)
-        whole = {n: torch.zeros_like(self._values[n]) if g is None else g for n, g in gradients.items()}
-        return to_numpy(whole), update
+        return to_numpy(gradients), update
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
         self.structure.check_gradients(gradients)
-        self._set_rates(hyper)
         self._step += 1
-        for name, gradient in gradients.items():
-            self._values[name].grad = torch.tensor(gradient, dtype=torch.float32, device=self.device)
-        told = self._descend(hyper, self.structure.groups)
+        told = self._descend(to_torch(dict(gradients), self.device), hyper, self.structure.groups)
         return Update({}, {name: float(value) for name, value in told.items()}, None, 1)
 
-    def _set_rates(self, hyper: dict[str, float]) -> None:
-        for group, optimizer in self._optimizers.items():
-            optimizer.param_groups[0]["lr"] = hyper[self.structure.rates[group]]
-
-    def _descend(self, hyper: dict[str, float], groups: dict[str, tuple[str, ...]]) -> dict[str, torch.Tensor]:
-        """Train these groups with the gradients that their variables hold; metrics of it."""
-        told = {}
-        for metric, names in (each for group in groups for each in self.structure.layers.get(group, {}).items()):
-            told[metric] = self._gradient_norm(names)
-        if "max_gradient_norm" in self.structure.hyper:
-            for group, names in groups.items():
-                own = [self._values[name] for name in names]
-                told[f"{group}_gradient_norm"] = norm = torch.nn.utils.clip_grad_norm_(own, hyper["max_gradient_norm"])
+    @torch.no_grad()
+    def _descend(
+        self, gradients: dict[str, torch.Tensor], hyper: dict[str, float], groups: dict[str, tuple[str, ...]]
+    ) -> dict[str, torch.Tensor]:
+        """Train these groups with gradients by name; metrics of it."""
+        structure, told = self.structure, {}
+        settings = structure.agent.config.optimizer
+        for group, names in groups.items():
+            for metric, own in structure.layers.get(group, {}).items():
+                told[metric] = norm_of([gradients[name] for name in own])
+            gradient = torch.cat([gradients[name].reshape(-1) for name in names])
+            if "max_gradient_norm" in structure.hyper:
+                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
+                told[f"{group}_gradient_norm"] = norm
                 told[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
-        for group in groups:
-            self._optimizers[group].step()
+            fused_adam(
+                [self._trained[group]], [gradient], [self._first[group]], [self._second[group]], [],
+                [self._times[group]], lr=hyper[structure.rates[group]], beta1=settings.beta1, beta2=settings.beta2,
+                eps=settings.epsilon, weight_decay=0.0, amsgrad=False, maximize=False, fused=True,
+            )  # fmt: skip
         self._follow(hyper)
         return told
 
-    def _gradient_norm(self, names: tuple[str, ...]) -> torch.Tensor:
-        gradients = (self._values[name].grad for name in names)
-        return torch.nn.utils.get_total_norm([gradient for gradient in gradients if gradient is not None])
-
-    @torch.no_grad()
     def _follow(self, hyper: dict[str, float]) -> None:
         for target, source, tau, every in self.structure.following:
             if every is not None and self._step % int(hyper[every]):
@@ -206,13 +196,10 @@ class TorchEngine:
 
     def state(self) -> dict[str, Any]:
         """Weights, lagged copies, optimizer moments, counter and generator."""
-        moments: dict[str, dict] = {"first": {}, "second": {}}
-        for name in self.structure.trainable:
-            held = self._moments(name)
-            moments["first"][name], moments["second"][name] = (to_numpy(held[key]) for key in ("exp_avg", "exp_avg_sq"))
         return {
             "values": self.weights(),
-            **moments,
+            "first": to_numpy(self.structure.parted(self._first)),
+            "second": to_numpy(self.structure.parted(self._second)),
             "step": np.int32(self._step),
             "noise": seeding.generator_state(self._noise),
         }
@@ -222,26 +209,16 @@ class TorchEngine:
         self.load(state["values"])
         seeding.restore_generator(self._noise, state["noise"])
         self._step = int(state["step"])
-        for name in self.structure.trainable:
-            held = self._moments(name)
-            held["exp_avg"].copy_(torch.as_tensor(state["first"][name]))
-            held["exp_avg_sq"].copy_(torch.as_tensor(state["second"][name]))
-            held["step"].fill_(float(self._times_trained(name)))
+        for vectors, moments in ((self._first, state["first"]), (self._second, state["second"])):
+            vectors |= to_torch(self.structure.joined(moments), self.device)
+        for group, times in self._times.items():
+            times.fill_(float(self._times_trained(group)))
 
-    def _times_trained(self, name: str) -> int:
-        """How often a variable was trained, at the present setting of what says how often."""
+    def _times_trained(self, group: str) -> int:
+        """How often a group was trained, at the present setting of what says how often."""
         structure = self.structure
-        delayed = any(name in structure.groups[group] for group in structure.delayed)
+        delayed = group in structure.delayed
         return self._step // int(getattr(structure.agent.config, structure.delay)) if delayed else self._step
-
-    def _moments(self, name: str) -> dict[str, torch.Tensor]:
-        """The optimizer's tensors for a variable, as torch lays them out before the first step where there was none."""
-        value = self._values[name]
-        held = self._optimizers[next(g for g, names in self.structure.groups.items() if name in names)].state[value]
-        if not held:
-            held["step"] = torch.zeros((), dtype=torch.float32, device=value.device)
-            held["exp_avg"], held["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
-        return held
 
 
 def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:
