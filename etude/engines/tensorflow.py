@@ -40,10 +40,16 @@ class TensorFlowBackend:
 
     def compile(self, function: Any) -> Any:
         compiled = tf.function(function, jit_compile=True, autograph=False)
+        traced: dict[tuple, Any] = {}  # by the shapes of what was passed: those of the engine's own tensors never change
 
-        def call(*arguments: Any) -> Any:
+        def call(own: Any, *passed: Any) -> Any:
+            # A tf.function takes longer to find the trace for its arguments than a small step takes to compute.
+            shapes = tuple((x.shape, x.dtype) for x in tf.nest.flatten(passed))
+            tensors = self.put(passed)
             with tf.device(self._place):
-                return compiled(*arguments)
+                if shapes not in traced:
+                    traced[shapes] = compiled.get_concrete_function(own, *tensors)
+                return traced[shapes](own, *tensors)
 
         return call
 
@@ -84,7 +90,8 @@ class TensorFlowBackend:
         with tf.device(self._place):
             return tf.nest.map_structure(tf.convert_to_tensor, tree)
 
-    passed = put
+    def passed(self, tree: Any) -> Any:
+        return tree  # its shapes are asked for first, which a NumPy array answers sooner
 
     def numpy(self, tree: Any) -> Any:
         return tf.nest.map_structure(lambda x: np.array(x), tree)
