@@ -26,6 +26,8 @@ SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
 SOFT = {**OFF_POLICY, "tau": 0.05, "temperature": 1e-3, "learn_temperature": False}
 NOISY = {**OFF_POLICY, "tau": 0.05, "exploration_noise": 0.5, "random_steps": 200}
 ON_POLICY = {"network": NETWORK, "gamma": GAMMA, "learning_rate": 1e-2, "initial_log_std": -1.0}
+# Gradients that are three updates old swing around what they seek, at a constant rate without an end.
+SLOWING = {**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}
 EPOCHS = {"rollout": 50, "minibatch": 100, "epochs": 10}
 
 
@@ -91,8 +93,8 @@ LEARNERS = {
     "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
     "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
-    # Gradients that are three updates old swing around what they seek, at a constant rate without an end.
-    "a3c": on_policy("a3c", etude.A3CConfig(**{**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}, entropy=0.0)),
+    "a3c": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy=0.0)),
+    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy=0.0), continuous=True),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
