@@ -33,7 +33,8 @@ class Backend(Protocol):
         """A module that a user wrote, as a `Part`."""
 
     def compile(self, function: Any) -> Any:
-        """The function, compiled at its first call for each combination of shapes."""
+        """The function, compiled at its first call for each combination of the shapes of all arguments but the first,
+        which is the engine's own and always the same in shape; the others are as `passed` returns them."""
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         """`losses(values)` returns (scalars by group, more). Returns (more, gradient of each group's scalar with

@@ -40,7 +40,7 @@ class TensorFlowBackend:
 
     def compile(self, function: Any) -> Any:
         compiled = tf.function(function, jit_compile=True, autograph=False)
-        traced: dict[tuple, Any] = {}  # by the shapes of what was passed: those of the engine's own tensors never change
+        traced: dict[tuple, Any] = {}  # by the shapes of what was passed
 
         def call(own: Any, *passed: Any) -> Any:
             # A tf.function takes longer to find the trace for its arguments than a small step takes to compute.
