@@ -20,6 +20,7 @@ import numpy as np
 
 import etude
 from etude.algorithms import find
+from etude.explore import EpsilonZGreedy
 
 SEEDS = (1, 2, 3)
 
@@ -76,6 +77,7 @@ class Row:
     best: float
     environments: int = 1
     bonus: float = 0.0
+    explorer: Any = None
 
 
 GREEDY = {"learning_rate": 1e-3, "gamma": 0.99, "batch_size": 64, "warmup": 500, "learn_every": 4, "target_every": 100}
@@ -91,6 +93,16 @@ REMEMBERING = {
     "burn_in": 0,
     "stored_memory": False,
 }
+SWINGING = {
+    **GREEDY,
+    "network": etude.Mlp((128, 128)),
+    "learning_rate": 5e-4,
+    "batch_size": 128,
+    "learn_every": 2,
+    "target_every": 200,
+    "n_step": 5,
+}
+LASTING = EpsilonZGreedy(etude.Linear(1.0, 0.05, 0.2))
 ROWS = [
     Row("catch/0", "dqn", {**GREEDY, "epsilon": etude.Linear(1.0, 0.05, 0.2)}, 50_000, 1.0),
     Row("deep_sea/0", "dqn", {**GREEDY, "epsilon": etude.Linear(1.0, 0.0, 0.1)}, 100_000, 0.99, bonus=0.1),
@@ -98,7 +110,7 @@ ROWS = [
         Row(f"memory_len/{i}", "r2d2", {**REMEMBERING, "sequence_length": length + 2}, 100_000, 1.0, environments=8)
         for i, length in ((0, 1), (4, 5), (9, 10))
     ),
-    Row("cartpole_swingup/0", "dqn", {**GREEDY, "n_step": 5, "epsilon": etude.Linear(1.0, 0.05, 0.2)}, 300_000, 1000.0),
+    Row("cartpole_swingup/0", "dqn", SWINGING, 400_000, 1000.0, explorer=LASTING),
 ]
 EVALUATED, FIRST_RESET = 100, 1_000_000  # episodes, and the seed of the first of them
 
@@ -108,7 +120,8 @@ def train(row: Row, seed: int) -> dict:
     training, judged = [], []
     config = find(row.algorithm)[1](**row.config)
     made = partial(Task, row.task, row.bonus, training)
-    with etude.Run(row.algorithm, made, config=config, environments=row.environments, engine="jax", seed=seed) as run:
+    options = {"config": config, "environments": row.environments, "explorer": row.explorer}
+    with etude.Run(row.algorithm, made, engine="jax", seed=seed, **options) as run:
         run.train(row.steps)
         play(run.actor(), Task(row.task, 0.0, judged), seed)
     return {

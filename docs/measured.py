@@ -247,7 +247,8 @@ Preset hyperparameters, 20 episodes of evaluation after the last step. Every see
 ## bsuite
 
 `benchmarks/bsuite_tasks.py` names the hyperparameters. `deep_sea` is explored by counts: a
-bonus of 0.1 over the root of how often an observation was seen (Strehl & Littman 2008).
+bonus of 0.1 over the root of how often an observation was seen (Strehl & Littman 2008); `cartpole_swingup` by random
+actions that last (`EpsilonZGreedy`).
 
 {bsuite()}
 ## Ape-X against DQN

@@ -18,6 +18,7 @@ from etude.explore import (
     CorrelatedSample,
     Each,
     EpsilonGreedy,
+    EpsilonZGreedy,
     GaussianNoise,
     Greedy,
     Sample,
@@ -31,7 +32,7 @@ from etude.spaces import Box, Space, Spaces
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 FITTING: dict[str, tuple[type, ...]] = {
-    "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy),
+    "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, SpreadEpsilonGreedy),
     "actions": (GaussianNoise, Greedy, SpreadGaussianNoise),
     "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
 }

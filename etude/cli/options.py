@@ -72,6 +72,7 @@ def explorer(text: str) -> Any:
         "boltzmann": explore.Boltzmann,
         "boltzmann-gumbel": explore.BoltzmannGumbel,
         "epsilon-greedy": explore.EpsilonGreedy,
+        "epsilon-z-greedy": explore.EpsilonZGreedy,
         "gaussian-noise": explore.GaussianNoise,
         "greedy": explore.Greedy,
     }

@@ -7,6 +7,7 @@ and its descendants, whose parameters are plain attributes and which can also be
 from etude.explore.by_column import ByColumn
 from etude.explore.combined import ByAgent, Each
 from etude.explore.correlated import CorrelatedSample
+from etude.explore.lasting import EpsilonZGreedy
 from etude.explore.noise import GaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
@@ -24,7 +25,8 @@ from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "ByColumn", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "GaussianNoise",
-    "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy", "MaxBoltzmannQPolicy",
-    "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "SpreadEpsilonGreedy", "SpreadGaussianNoise",
+    "ByAgent", "ByColumn", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
+    "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
+    "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "SpreadEpsilonGreedy",
+    "SpreadGaussianNoise",
 ]  # fmt: skip

@@ -99,11 +99,11 @@ def epsilon_greedy(values: np.ndarray, noise: np.ndarray, epsilon: float | np.nd
     action = values.argmax(1)
     exploring = noise[:, 0] < epsilon
     if exploring.any():
-        action = np.where(exploring, _pick(noise[:, 1], values.shape[1], free), action)
+        action = np.where(exploring, random_actions(noise[:, 1], values.shape[1], free), action)
     return action
 
 
-def _pick(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
+def random_actions(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
     """A uniform choice among n actions, or among those that are free."""
     # noise <= 1 - 2**-24: the product is below n in float32 too.
     if free is None:
