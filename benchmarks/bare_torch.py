@@ -36,8 +36,27 @@ def project(atoms: Any, weight: Any, spacing: float, lowest: float) -> Any:
     return found.reshape(n, count)
 
 
+def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
+    """See `bare_jax.gru`. Steps at which nothing has to be forgotten or cut are one operation."""
+    w, b, memory_w, memory_b = cell
+    kernels = [w.t(), memory_w.t(), b, memory_b]
+    alone = x.shape[1] if keep is not None else untrained
+    found = []
+    for t in range(alone):
+        memory = memory if keep is None else memory * keep[:, t, None]
+        memory = torch.gru_cell(x[:, t], memory, *kernels)
+        memory = memory if trained is None else torch.where(trained[:, t, None] > 0, memory, memory.detach())
+        found.append(memory)
+    parts = [torch.stack(found, 1)] if found else []
+    if alone < x.shape[1]:
+        parts.append(torch.gru(x[:, alone:], memory[None], kernels, True, 1, 0.0, False, False, True)[0])
+    return torch.cat(parts, 1)
+
+
 F = SimpleNamespace(
     mlp=mlp,
+    gru=gru,
+    relu=torch.relu,
     huber=lambda error: functional.huber_loss(error, torch.zeros_like(error), reduction="none"),
     project=project,
     take=lambda x, index: x.gather(-1, index[..., None])[..., 0],
@@ -55,10 +74,11 @@ F = SimpleNamespace(
     logsumexp=lambda x: x.logsumexp(-1),
     softplus=functional.softplus,
     concatenate=torch.cat,
+    std=lambda x: x.std(correction=0),
     **{
         name: getattr(torch, name)
         for name in (
-            "abs", "clip", "exp", "linspace", "mean", "minimum", "reshape", "stack", "std", "sum", "tanh", "where",
+            "abs", "clip", "exp", "linspace", "mean", "minimum", "reshape", "sign", "stack", "sum", "tanh", "where",
         )
     },
 )  # fmt: skip
