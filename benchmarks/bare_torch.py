@@ -37,20 +37,21 @@ def project(atoms: Any, weight: Any, spacing: float, lowest: float) -> Any:
 
 
 def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
-    """See `bare_jax.gru`. Steps at which nothing has to be forgotten or cut are one operation."""
+    """See `bare_jax.gru`. One operation for all steps between two at which a memory is forgotten or cut off."""
     w, b, memory_w, memory_b = cell
     kernels = [w.t(), memory_w.t(), b, memory_b]
-    alone = x.shape[1] if keep is not None else untrained
-    found = []
-    for t in range(alone):
-        memory = memory if keep is None else memory * keep[:, t, None]
-        memory = torch.gru_cell(x[:, t], memory, *kernels)
-        memory = memory if trained is None else torch.where(trained[:, t, None] > 0, memory, memory.detach())
-        found.append(memory)
-    parts = [torch.stack(found, 1)] if found else []
-    if alone < x.shape[1]:
-        parts.append(torch.gru(x[:, alone:], memory[None], kernels, True, 1, 0.0, False, False, True)[0])
-    return torch.cat(parts, 1)
+    forgotten = [] if keep is None else (keep[:, 1:] == 0).any(0).nonzero()[:, 0].tolist()
+    ends = [*range(1, untrained + 1), *(t + 1 for t in forgotten), x.shape[1]]
+    found, starts = [], [0, *ends[:-1]]
+    parts = x.split([end - start for start, end in zip(starts, ends, strict=True)], 1)
+    for start, part in zip(starts, parts, strict=True):
+        memory = memory if keep is None else memory * keep[:, start, None]
+        if 0 < start <= untrained:
+            memory = torch.where(trained[:, start - 1, None] > 0, memory, memory.detach())
+        memories, last = torch.gru(part, memory[None], kernels, True, 1, 0.0, False, False, True)
+        found.append(memories)
+        memory = last[0]
+    return torch.cat(found, 1)
 
 
 F = SimpleNamespace(

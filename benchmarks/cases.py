@@ -104,6 +104,7 @@ TEAM_VALUE_COST = 1.0  # of MAPPO
 ATOMS, LOWEST, HIGHEST, QUANTILES = 51, -10.0, 10.0, 50
 EXPECTILE, BETA, ALPHA, TARGET_NOISE, REACH, DELAY, CQL_ACTIONS = 0.7, 3.0, 2.5, 0.2, 0.5, 2, 10
 UNITS, N_STEP, BURN_IN, PRIORITY_MIX = 64, 5, 10, 0.9  # of GRUs; of R2D2
+RECURRENT = ("recurrent_ppo", "r2d2")
 NOISES = ("q", "q_lagged", "chooser")  # of Rainbow: what each evaluation of a network takes
 POLICY_COST = 1e-3  # of MADDPG's logits
 AGENTS = ("a", "b", "c")

@@ -27,6 +27,7 @@ from cases import (
     LOWEST,
     QUANTILES,
     RATE,
+    RECURRENT,
     TAU,
     UNITS,
     Case,
@@ -70,7 +71,7 @@ def network_for(case: Case) -> Any:
         return Mlp(case.widths, dueling=True, noisy=0.5)
     tanh = case.algorithm in TANH
     network = Mlp(case.widths, "tanh", "orthogonal") if tanh else Mlp(case.widths)
-    return Recurrent(network, UNITS) if case.algorithm in ("recurrent_ppo", "r2d2") else network
+    return Recurrent(network, UNITS) if case.algorithm in RECURRENT else network
 
 
 def spaces_of(case: Case) -> Any:
@@ -125,7 +126,7 @@ def measured(framework: str, names: list[str], repeats: int) -> dict:
     for name in names:
         case = CASES[name]
         compiled = framework.endswith("compiled")
-        if compiled and case.rules.delayed:
+        if compiled and (case.rules.delayed or case.algorithm in RECURRENT):
             continue
         kind = (case, True) if compiled else (case,)
         bare, given = bare_module.bare(*kind), batches(case)

@@ -13,13 +13,18 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 def ppo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
-    actor, log_std, critic = params["model"]
+    return {"model": proximal(f, params["model"], batch)[0]}, None
+
+
+def proximal(f: Any, networks: Any, batch: Any) -> Any:
+    """PPO's loss, as a function, and the log probability of the actions."""
+    actor, log_std, critic = networks
     log_prob = gaussian_log_prob(f, actor, log_std, batch["observation"], batch["action"])
     policy = _clipped(f, log_prob - batch["log_prob"], _standard(f, batch["advantage"]))
     value = f.mlp(critic, batch["observation"], f.tanh)[:, 0]
     entropy = f.sum(log_std + 0.5 + HALF_LOG_TAU, -1)
     total = policy + VALUE_COST * (value - batch["return"]) ** 2 - ENTROPY * entropy
-    return {"model": lambda: f.mean(batch["weight"] * total)}, None
+    return lambda: f.mean(batch["weight"] * total), log_prob
 
 
 def mappo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
