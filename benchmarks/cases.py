@@ -105,6 +105,7 @@ ATOMS, LOWEST, HIGHEST, QUANTILES = 51, -10.0, 10.0, 50
 EXPECTILE, BETA, ALPHA, TARGET_NOISE, REACH, DELAY, CQL_ACTIONS = 0.7, 3.0, 2.5, 0.2, 0.5, 2, 10
 UNITS, N_STEP, BURN_IN, PRIORITY_MIX = 64, 5, 10, 0.9  # of GRUs; of R2D2
 RECURRENT = ("recurrent_ppo", "r2d2")
+ROLLED_OUT = ("ppo", "recurrent_ppo", "mappo", "gail", "airl", "reinforce", "a2c")
 NOISES = ("q", "q_lagged", "chooser")  # of Rainbow: what each evaluation of a network takes
 POLICY_COST = 1e-3  # of MADDPG's logits
 AGENTS = ("a", "b", "c")
@@ -178,11 +179,10 @@ def weights(case: Case) -> dict[str, list]:
 
 def batches(case: Case) -> Arrays:
     """k batches, stacked."""
-    rng = np.random.default_rng(1)
+    rng, a = np.random.default_rng(1), case.actions
     lead = (case.k, case.batch, case.length) if case.length else (case.k, case.batch)
     seen = (len(AGENTS),) if case.algorithm in ("maddpg", "mappo") else ()
     normal = lambda *shape: rng.standard_normal((*lead, *shape), np.float32)  # noqa: E731
-    a = case.actions
     found = {
         "observation": normal(*seen, case.observation),
         "action": rng.integers(0, a, (*lead, *seen)) if case.rules.discrete else np.tanh(normal(a)),
@@ -190,36 +190,51 @@ def batches(case: Case) -> Arrays:
         "discount": np.full((*lead, *seen), GAMMA, np.float32),
         "weight": np.ones(lead, np.float32),
     }
-    rolled = {"advantage": normal(*seen), "return": normal(*seen)}
-    if case.algorithm in ("ppo", "a2c"):
-        return found | rolled | {"log_prob": normal() - 6}
-    if case.algorithm == "reinforce":
-        filled = 4 * case.batch // 5
-        found["weight"] = np.where(np.arange(case.batch) < filled, case.batch / filled, 0.0) * found["weight"]
-        return found | {"return": rolled["return"], "weight": found["weight"].astype(np.float32)}
-    if case.algorithm == "mappo":
-        active = (rng.random((*lead, *seen)) < 0.9).astype(np.float32)
-        return found | rolled | {"log_prob": 0.1 * normal(*seen) - math.log(a), "active": active}
-    if case.algorithm == "recurrent_ppo":
-        first = (rng.random(lead) < 0.01).astype(np.float32)
-        memory = np.tanh(rng.standard_normal((*lead[:2], 2 * UNITS), np.float32))
-        return found | rolled | {"log_prob": 0.1 * normal() - math.log(a), "first": first, "memory": memory}
+    if case.algorithm in ROLLED_OUT:
+        return found | rolled_out(case, rng, found)
     found["next_observation"] = normal(*seen, case.observation)
+    if case.length and case.algorithm not in RECURRENT:
+        found |= {"log_prob": math.log(0.5) + 0.1 * normal(), "goes_on": np.ones(lead, np.float32)}
+    return found | replayed(case, rng, normal)
+
+
+def rolled_out(case: Case, rng: np.random.Generator, found: Arrays) -> Arrays:
+    """What batches of the present policy's steps have besides."""
+    normal = lambda: rng.standard_normal(found["reward"].shape, np.float32)  # noqa: E731
+    told = {"advantage": normal(), "return": normal()}
+    if case.algorithm == "reinforce":
+        rows = 4 * case.batch // 5  # the others fill the batch up
+        weight = np.where(np.arange(case.batch) < rows, case.batch / rows, 0.0).astype(np.float32)
+        return {"return": told["return"], "weight": weight + np.zeros_like(found["weight"])}
+    if not case.rules.discrete or case.algorithm == "a2c":
+        told["log_prob"] = normal() - 6
+    else:
+        told["log_prob"] = 0.1 * normal() - math.log(case.actions)
+    if case.algorithm == "mappo":
+        told["active"] = (rng.random(found["reward"].shape) < 0.9).astype(np.float32)
+    if case.algorithm == "recurrent_ppo":
+        told["first"] = (rng.random(found["reward"].shape) < 0.01).astype(np.float32)
+        told["memory"] = np.tanh(rng.standard_normal((case.k, case.batch, 2 * UNITS), np.float32))
     if case.algorithm in ("gail", "airl"):
-        expert = {name: x[..., ::-1].copy() if x.ndim > 2 else x for name, x in found.items()}
-        found |= {f"expert_{name}": expert[name] for name in ("observation", "action", "next_observation", "discount")}
-        return found | rolled | {"log_prob": normal() - 6}
+        shape = found["observation"].shape
+        told |= {name: rng.standard_normal(shape, np.float32) for name in ("next_observation", "expert_observation")}
+        told["expert_next_observation"] = rng.standard_normal(shape, np.float32)
+        told |= {"expert_action": found["action"][:, ::-1].copy(), "expert_discount": found["discount"]}
+    return told
+
+
+def replayed(case: Case, rng: np.random.Generator, normal: Callable) -> Arrays:
+    """What other batches have besides: for the most part what losses draw. normal: arrays [k, batch, ...]."""
+    found, a, lead = {}, case.actions, (case.k, case.batch)
     if case.algorithm == "rainbow":
         size = sum(sum(w.shape) for network in weights(case)["q"] for w, *_ in network)
-        return found | {f"noise_{name}": rng.standard_normal((case.k, size), np.float32) for name in NOISES}
+        return {f"noise_{name}": rng.standard_normal((case.k, size), np.float32) for name in NOISES}
     if case.algorithm == "r2d2":
-        times, warm = np.arange(case.length), rng.integers(0, BURN_IN + 1, (*lead[:2], 1))
-        end = rng.integers(case.length // 2, 2 * case.length, (*lead[:2], 1))  # most are not filled up
+        times, warm = np.arange(case.length), rng.integers(0, BURN_IN + 1, (*lead, 1))
+        end = rng.integers(case.length // 2, 2 * case.length, (*lead, 1))  # most are not filled up
         found["mask"] = ((times >= warm) & (times < end)).astype(np.float32)
-        found["memory"] = np.tanh(rng.standard_normal((*lead[:2], UNITS), np.float32))
-        return found | {"weight": rng.uniform(0.5, 1.0, lead[:2]).astype(np.float32)}
-    if case.length:
-        found |= {"log_prob": math.log(0.5) + 0.1 * normal(), "goes_on": np.ones(lead, np.float32)}
+        found["memory"] = np.tanh(rng.standard_normal((*lead, UNITS), np.float32))
+        found["weight"] = rng.uniform(0.5, 1.0, lead).astype(np.float32)
     if case.algorithm in ("sac", "cql"):
         found |= {"noise": normal(a), "next_noise": normal(a)}
     if case.algorithm == "cql":
