@@ -39,12 +39,12 @@ def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, u
     """See `bare_jax.gru`."""
     w, b, memory_w, memory_b = cell
     fed, length = tf.transpose(tf.matmul(x, w) + b, (1, 0, 2)), x.shape[1]
+    keep, trained = (part if part is None else tf.transpose(part)[..., None] for part in (keep, trained))
 
     def step(t: Any, memory: Any, found: Any) -> Any:
-        memory = memory if keep is None else memory * tf.gather(keep, t, axis=1)[:, None]
+        memory = memory if keep is None else memory * keep[t]
         after = gated(fed[t], tf.matmul(memory, memory_w) + memory_b, memory)
-        if trained is not None:
-            after = tf.where(tf.gather(trained, t, axis=1)[:, None] > 0, after, tf.stop_gradient(after))
+        after = after if trained is None else tf.where(trained[t] > 0, after, tf.stop_gradient(after))
         return t + 1, after, found.write(t, after)
 
     start = (0, memory, tf.TensorArray(tf.float32, length, element_shape=memory.shape))
