@@ -37,7 +37,7 @@ def row(x: Any, index: Any) -> Any:
 
 def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
     """See `bare_jax.gru`."""
-    w, b, memory_w, memory_b = cell
+    w, b, memory_w, memory_b = (tf.convert_to_tensor(part) for part in cell)  # read once, not in every step
     fed, length = tf.transpose(tf.matmul(x, w) + b, (1, 0, 2)), x.shape[1]
     keep, trained = (part if part is None else tf.transpose(part)[..., None] for part in (keep, trained))
 
