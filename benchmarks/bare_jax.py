@@ -36,8 +36,36 @@ def take(x: Any, index: Any) -> Any:
     return jnp.take_along_axis(x, index[..., None], -1)[..., 0]
 
 
+def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
+    """The memory after each step, [B, L, units], of what is fed in [B, L, inputs].
+
+    keep: [B, L], 0 where the memory is forgotten before the step. trained: [B, L], 0 where no gradient flows out of the
+    memory after it; all that this can change are the first so many steps, `untrained`.
+    """
+    w, b, memory_w, memory_b = cell
+
+    def step(memory: Any, now: Any) -> Any:
+        fed, keep, trained = now
+        memory = memory if keep is None else memory * keep[:, None]
+        after = gated(fed, jnp.matmul(memory, memory_w) + memory_b, memory)
+        after = after if trained is None else jnp.where(trained[:, None] > 0, after, jax.lax.stop_gradient(after))
+        return after, after
+
+    by_time = jax.tree_util.tree_map(lambda x: jnp.swapaxes(x, 0, 1), (jnp.matmul(x, w) + b, keep, trained))
+    return jnp.swapaxes(jax.lax.scan(step, memory, by_time)[1], 0, 1)
+
+
+def gated(fed: Any, remembered: Any, memory: Any) -> Any:
+    n = memory.shape[-1]
+    gates = jax.nn.sigmoid(fed[:, : 2 * n] + remembered[:, : 2 * n])
+    new = jnp.tanh(fed[:, 2 * n :] + gates[:, :n] * remembered[:, 2 * n :])
+    return new + gates[:, n:] * (memory - new)
+
+
 F = SimpleNamespace(
     mlp=mlp,
+    gru=gru,
+    relu=jax.nn.relu,
     huber=huber,
     project=project,
     take=take,
@@ -57,8 +85,8 @@ F = SimpleNamespace(
     **{
         name: getattr(jnp, name)
         for name in (
-            "abs", "clip", "concatenate", "exp", "linspace", "mean", "minimum", "reshape", "stack", "std", "sum",
-            "tanh", "where",
+            "abs", "clip", "concatenate", "exp", "linspace", "mean", "minimum", "reshape", "sign", "stack", "std",
+            "sum", "tanh", "where",
         )
     },
 )  # fmt: skip

@@ -35,8 +35,34 @@ def row(x: Any, index: Any) -> Any:
     return tf.reduce_sum(x * tf.one_hot(index, x.shape[1])[..., None], 1)
 
 
+def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
+    """See `bare_jax.gru`."""
+    w, b, memory_w, memory_b = (tf.convert_to_tensor(part) for part in cell)  # read once, not in every step
+    fed, length = tf.transpose(tf.matmul(x, w) + b, (1, 0, 2)), x.shape[1]
+    keep, trained = (part if part is None else tf.transpose(part)[..., None] for part in (keep, trained))
+
+    def step(t: Any, memory: Any, found: Any) -> Any:
+        memory = memory if keep is None else memory * keep[t]
+        after = gated(fed[t], tf.matmul(memory, memory_w) + memory_b, memory)
+        after = after if trained is None else tf.where(trained[t] > 0, after, tf.stop_gradient(after))
+        return t + 1, after, found.write(t, after)
+
+    start = (0, memory, tf.TensorArray(tf.float32, length, element_shape=memory.shape))
+    found = tf.while_loop(lambda t, *_: t < length, step, start, maximum_iterations=length)[2]
+    return tf.transpose(found.stack(), (1, 0, 2))
+
+
+def gated(fed: Any, remembered: Any, memory: Any) -> Any:
+    n = memory.shape[-1]
+    gates = tf.sigmoid(fed[:, : 2 * n] + remembered[:, : 2 * n])
+    new = tf.tanh(fed[:, 2 * n :] + gates[:, :n] * remembered[:, 2 * n :])
+    return new + gates[:, n:] * (memory - new)
+
+
 F = SimpleNamespace(
     mlp=mlp,
+    gru=gru,
+    relu=tf.nn.relu,
     huber=huber,
     project=project,
     take=lambda x, index: tf.reduce_sum(x * tf.one_hot(index, x.shape[-1]), -1),
@@ -59,7 +85,7 @@ F = SimpleNamespace(
     mean=tf.reduce_mean,
     std=tf.math.reduce_std,
     sum=tf.reduce_sum,
-    **{name: getattr(tf, name) for name in ("abs", "exp", "minimum", "reshape", "stack", "tanh", "where")},
+    **{name: getattr(tf, name) for name in ("abs", "exp", "minimum", "reshape", "sign", "stack", "tanh", "where")},
 )
 
 

@@ -36,8 +36,28 @@ def project(atoms: Any, weight: Any, spacing: float, lowest: float) -> Any:
     return found.reshape(n, count)
 
 
+def gru(cell: Any, x: Any, memory: Any, keep: Any = None, trained: Any = None, untrained: int = 0) -> Any:
+    """See `bare_jax.gru`. One operation for all steps between two at which a memory is forgotten or cut off."""
+    w, b, memory_w, memory_b = cell
+    kernels = [w.t(), memory_w.t(), b, memory_b]
+    forgotten = [] if keep is None else (keep[:, 1:] == 0).any(0).nonzero()[:, 0].tolist()
+    ends = [*range(1, untrained + 1), *(t + 1 for t in forgotten), x.shape[1]]
+    found, starts = [], [0, *ends[:-1]]
+    parts = x.split([end - start for start, end in zip(starts, ends, strict=True)], 1)
+    for start, part in zip(starts, parts, strict=True):
+        memory = memory if keep is None else memory * keep[:, start, None]
+        if 0 < start <= untrained:
+            memory = torch.where(trained[:, start - 1, None] > 0, memory, memory.detach())
+        memories, last = torch.gru(part, memory[None], kernels, True, 1, 0.0, False, False, True)
+        found.append(memories)
+        memory = last[0]
+    return torch.cat(found, 1)
+
+
 F = SimpleNamespace(
     mlp=mlp,
+    gru=gru,
+    relu=torch.relu,
     huber=lambda error: functional.huber_loss(error, torch.zeros_like(error), reduction="none"),
     project=project,
     take=lambda x, index: x.gather(-1, index[..., None])[..., 0],
@@ -55,10 +75,11 @@ F = SimpleNamespace(
     logsumexp=lambda x: x.logsumexp(-1),
     softplus=functional.softplus,
     concatenate=torch.cat,
+    std=lambda x: x.std(correction=0),
     **{
         name: getattr(torch, name)
         for name in (
-            "abs", "clip", "exp", "linspace", "mean", "minimum", "reshape", "stack", "std", "sum", "tanh", "where",
+            "abs", "clip", "exp", "linspace", "mean", "minimum", "reshape", "sign", "stack", "sum", "tanh", "where",
         )
     },
 )  # fmt: skip

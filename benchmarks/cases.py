@@ -49,9 +49,16 @@ class Rules:
 RULES = {
     "dqn": Rules(True, 10.0, copied=("q",)),
     "c51": Rules(True, 10.0, copied=("q",)),
+    "rainbow": Rules(True, 10.0, copied=("q",)),
     "qr_dqn": Rules(True, 10.0, copied=("q",)),
+    "r2d2": Rules(True, 40.0, copied=("q",)),
     "discrete_sac": Rules(True, followed=("critic",)),
     "ppo": Rules(False, 0.5, 1e-5),
+    "recurrent_ppo": Rules(True, 0.5, 1e-5),
+    "mappo": Rules(True, 10.0, 1e-5),
+    "gail": Rules(False, 0.5, 1e-5),
+    "airl": Rules(False, 0.5, 1e-5),
+    "reinforce": Rules(True, 0.5),
     "a2c": Rules(True, 0.5, 1e-5),
     "impala": Rules(True, 0.5, 1e-5),
     "appo": Rules(True, 0.5, 1e-5, copied=("model",)),
@@ -68,9 +75,16 @@ RULES = {
 CASES = {
     "dqn": Case("dqn", 4, 2, (128,), 64, 64),
     "c51": Case("c51", 4, 2, (128,), 64, 64),
+    "rainbow": Case("rainbow", 4, 2, (64, 64), 64, 64),
     "qr_dqn": Case("qr_dqn", 4, 2, (128,), 64, 64),
+    "r2d2": Case("r2d2", 4, 2, (64,), 32, 4, length=40),
     "discrete_sac": Case("discrete_sac", 4, 2, (128, 128), 128, 16),
     "ppo": Case("ppo", 17, 6, (64, 64), 64, 320),
+    "recurrent_ppo": Case("recurrent_ppo", 4, 2, (64,), 8, 16, length=32),
+    "mappo": Case("mappo", 18, 5, (64, 64), 256, 40),
+    "gail": Case("gail", 17, 6, (64, 64), 64, 320),
+    "airl": Case("airl", 17, 6, (64, 64), 64, 320),
+    "reinforce": Case("reinforce", 4, 2, (64, 64), 1024, 1),
     "a2c": Case("a2c", 4, 2, (64, 64), 80, 1),
     "impala": Case("impala", 4, 2, (64, 64), 16, 4, length=20),
     "appo": Case("appo", 4, 2, (64, 64), 4, 16, length=50),
@@ -86,8 +100,13 @@ CASES = {
     "maddpg": Case("maddpg", 18, 5, (64, 64), 256, 16),
 }
 GAMMA, RATE, TAU, EVERY, CLIP, ENTROPY, VALUE_COST = 0.99, 3e-4, 0.005, 500, 0.2, 0.01, 0.5
+TEAM_VALUE_COST = 1.0  # of MAPPO
 ATOMS, LOWEST, HIGHEST, QUANTILES = 51, -10.0, 10.0, 50
 EXPECTILE, BETA, ALPHA, TARGET_NOISE, REACH, DELAY, CQL_ACTIONS = 0.7, 3.0, 2.5, 0.2, 0.5, 2, 10
+UNITS, N_STEP, BURN_IN, PRIORITY_MIX = 64, 5, 10, 0.9  # of GRUs; of R2D2
+RECURRENT = ("recurrent_ppo", "r2d2")
+ROLLED_OUT = ("ppo", "recurrent_ppo", "mappo", "gail", "airl", "reinforce", "a2c")
+NOISES = ("q", "q_lagged", "chooser")  # of Rainbow: what each evaluation of a network takes
 POLICY_COST = 1e-3  # of MADDPG's logits
 AGENTS = ("a", "b", "c")
 
@@ -100,6 +119,19 @@ def layers(rng: np.random.Generator, sizes: tuple[int, ...], *members: int) -> L
     ]
 
 
+def noisy(networks: list[Layers]) -> list[Layers]:
+    """The same with the scales of noise, [weights, biases, scales, scales of biases] of each layer."""
+    scales = lambda w, b: [np.full_like(x, 0.5 * w.shape[0] ** -0.5) for x in (w, b)]  # noqa: E731
+    return [[[w, b, *scales(w, b)] for w, b in network] for network in networks]
+
+
+def recurrent(rng: np.random.Generator, case: Case, outputs: int) -> list:
+    """Layers before a GRU, its [weights, biases] of what is fed in and of the memory, a layer after it."""
+    sizes = (case.widths[-1], UNITS)
+    cell = [part for size in sizes for w, b in layers(rng, (size, 3 * UNITS)) for part in (w, b[0])]
+    return [layers(rng, (case.observation, *case.widths)), cell, layers(rng, (UNITS, outputs))]
+
+
 def weights(case: Case) -> dict[str, list]:
     """First weights by the name of the loss that trains them."""
     rng = np.random.default_rng(0)
@@ -108,9 +140,21 @@ def weights(case: Case) -> dict[str, list]:
     net: Callable[..., Layers] = lambda inputs, outputs, *members: layers(rng, (inputs, *w, outputs), *members)  # noqa: E731
     if case.algorithm in ("dqn", "c51", "qr_dqn"):
         return {"q": [net(o, a * {"dqn": 1, "c51": ATOMS, "qr_dqn": QUANTILES}[case.algorithm])]}
+    if case.algorithm == "rainbow":
+        heads = [layers(rng, (*w[-2:], units)) for units in (ATOMS, a * ATOMS)]
+        return {"q": noisy([layers(rng, (o, *w[:-1])), *heads])}
+    if case.algorithm == "r2d2":
+        return {"q": recurrent(rng, case, a)}
+    if case.algorithm == "recurrent_ppo":
+        return {"model": [recurrent(rng, case, a), recurrent(rng, case, 1)]}
+    if case.algorithm == "mappo":
+        return {f"{agent}.model": [net(o, a), net(len(AGENTS) * (o + 1), 1)] for agent in AGENTS}
     if case.algorithm == "ppo":
-        return {"model": [net(o, a), net(o, 1), free(a)]}
-    if case.algorithm in ("a2c", "impala", "appo"):
+        return {"model": [net(o, a), free(a), net(o, 1)]}
+    if case.algorithm in ("gail", "airl"):
+        discriminator = [net(o + a, 1)] if case.algorithm == "gail" else [net(o + a, 1), net(o, 1)]
+        return {"model": [net(o, a), free(a), net(o, 1)], "discriminator": discriminator}
+    if case.algorithm in ("reinforce", "a2c", "impala", "appo"):
         return {"model": [net(o, a), net(o, 1)]}
     if case.algorithm == "discrete_sac":
         return {"critic": [net(o, a, 2)], "actor": [net(o, a)], "temperature": [free()]}
@@ -135,11 +179,10 @@ def weights(case: Case) -> dict[str, list]:
 
 def batches(case: Case) -> Arrays:
     """k batches, stacked."""
-    rng = np.random.default_rng(1)
+    rng, a = np.random.default_rng(1), case.actions
     lead = (case.k, case.batch, case.length) if case.length else (case.k, case.batch)
-    seen = (len(AGENTS),) if case.algorithm == "maddpg" else ()
+    seen = (len(AGENTS),) if case.algorithm in ("maddpg", "mappo") else ()
     normal = lambda *shape: rng.standard_normal((*lead, *shape), np.float32)  # noqa: E731
-    a = case.actions
     found = {
         "observation": normal(*seen, case.observation),
         "action": rng.integers(0, a, (*lead, *seen)) if case.rules.discrete else np.tanh(normal(a)),
@@ -147,11 +190,51 @@ def batches(case: Case) -> Arrays:
         "discount": np.full((*lead, *seen), GAMMA, np.float32),
         "weight": np.ones(lead, np.float32),
     }
-    if case.algorithm in ("ppo", "a2c"):
-        return found | {"log_prob": normal() - 6, "advantage": normal(), "return": normal()}
+    if case.algorithm in ROLLED_OUT:
+        return found | rolled_out(case, rng, found)
     found["next_observation"] = normal(*seen, case.observation)
-    if case.length:
+    if case.length and case.algorithm not in RECURRENT:
         found |= {"log_prob": math.log(0.5) + 0.1 * normal(), "goes_on": np.ones(lead, np.float32)}
+    return found | replayed(case, rng, normal)
+
+
+def rolled_out(case: Case, rng: np.random.Generator, found: Arrays) -> Arrays:
+    """What batches of the present policy's steps have besides."""
+    normal = lambda: rng.standard_normal(found["reward"].shape, np.float32)  # noqa: E731
+    told = {"advantage": normal(), "return": normal()}
+    if case.algorithm == "reinforce":
+        rows = 4 * case.batch // 5  # the others fill the batch up
+        weight = np.where(np.arange(case.batch) < rows, case.batch / rows, 0.0).astype(np.float32)
+        return {"return": told["return"], "weight": weight + np.zeros_like(found["weight"])}
+    if not case.rules.discrete or case.algorithm == "a2c":
+        told["log_prob"] = normal() - 6
+    else:
+        told["log_prob"] = 0.1 * normal() - math.log(case.actions)
+    if case.algorithm == "mappo":
+        told["active"] = (rng.random(found["reward"].shape) < 0.9).astype(np.float32)
+    if case.algorithm == "recurrent_ppo":
+        told["first"] = (rng.random(found["reward"].shape) < 0.01).astype(np.float32)
+        told["memory"] = np.tanh(rng.standard_normal((case.k, case.batch, 2 * UNITS), np.float32))
+    if case.algorithm in ("gail", "airl"):
+        shape = found["observation"].shape
+        told |= {name: rng.standard_normal(shape, np.float32) for name in ("next_observation", "expert_observation")}
+        told["expert_next_observation"] = rng.standard_normal(shape, np.float32)
+        told |= {"expert_action": found["action"][:, ::-1].copy(), "expert_discount": found["discount"]}
+    return told
+
+
+def replayed(case: Case, rng: np.random.Generator, normal: Callable) -> Arrays:
+    """What other batches have besides: for the most part what losses draw. normal: arrays [k, batch, ...]."""
+    found, a, lead = {}, case.actions, (case.k, case.batch)
+    if case.algorithm == "rainbow":
+        size = sum(sum(w.shape) for network in weights(case)["q"] for w, *_ in network)
+        return {f"noise_{name}": rng.standard_normal((case.k, size), np.float32) for name in NOISES}
+    if case.algorithm == "r2d2":
+        times, warm = np.arange(case.length), rng.integers(0, BURN_IN + 1, (*lead, 1))
+        end = rng.integers(case.length // 2, 2 * case.length, (*lead, 1))  # most are not filled up
+        found["mask"] = ((times >= warm) & (times < end)).astype(np.float32)
+        found["memory"] = np.tanh(rng.standard_normal((*lead, UNITS), np.float32))
+        found["weight"] = rng.uniform(0.5, 1.0, lead).astype(np.float32)
     if case.algorithm in ("sac", "cql"):
         found |= {"noise": normal(a), "next_noise": normal(a)}
     if case.algorithm == "cql":

@@ -27,30 +27,32 @@ from cases import (
     LOWEST,
     QUANTILES,
     RATE,
+    RECURRENT,
     TAU,
+    UNITS,
     Case,
     batches,
 )
 
 MODULES = {"jax": "bare_jax", "tensorflow": "bare_tensorflow", "torch": "bare_torch", "torch, compiled": "bare_torch"}
 AT_MOST = {"jax": 1.25, "tensorflow": 1.25, "torch": 1.25, "torch, compiled": 1.5}
+TANH = ("ppo", "recurrent_ppo", "mappo", "gail", "airl", "reinforce", "a2c", "impala", "appo")  # hidden layers
+EXTRAS = ("log_prob", "advantage", "return", "goes_on", "active", "first", "mask", "memory")
 PEERS = {"sb3": "torch", "sbx": "jax"}
 
 
 def engine_for(case: Case, framework: str) -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
-    import etude
     from etude import engines
     from etude.algorithms import find
     from etude.assembly import several_for
 
     kind, config = find(case.algorithm)
-    tanh = case.algorithm in ("ppo", "a2c", "impala", "appo")
     names = {field.name for field in dataclasses.fields(config)}
     same = {
         "learning_rate": RATE, "gamma": GAMMA, "tau": TAU, "target_every": EVERY, "clip": CLIP, "entropy": ENTROPY,
-        "network": etude.Mlp(case.widths, "tanh", "orthogonal") if tanh else etude.Mlp(case.widths),
-        "max_gradient_norm": case.rules.largest_norm, "double": False, "normalize_observation": False,
+        "network": network_for(case), "max_gradient_norm": case.rules.largest_norm,
+        "double": case.algorithm == "rainbow", "normalize_observation": False,
         "atoms": ATOMS, "lowest": LOWEST, "highest": HIGHEST, "quantiles": QUANTILES, "samples": CQL_ACTIONS,
     }  # fmt: skip
     agent = kind(config(**{name: value for name, value in same.items() if name in names}))
@@ -59,6 +61,17 @@ def engine_for(case: Case, framework: str) -> Any:
         agent = several_for(agent, spaces, None)
     name, _, compiled = framework.partition(", ")
     return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
+
+
+def network_for(case: Case) -> Any:
+    """The spec of the networks, as most of them have it by default."""
+    from etude.networks import Mlp, Recurrent
+
+    if case.algorithm == "rainbow":
+        return Mlp(case.widths, dueling=True, noisy=0.5)
+    tanh = case.algorithm in TANH
+    network = Mlp(case.widths, "tanh", "orthogonal") if tanh else Mlp(case.widths)
+    return Recurrent(network, UNITS) if case.algorithm in RECURRENT else network
 
 
 def spaces_of(case: Case) -> Any:
@@ -72,7 +85,7 @@ def spaces_of(case: Case) -> Any:
     box = Box(-1, 1, (case.actions,), np.float32)
     action = Discrete(case.actions) if case.rules.discrete else box
     spaces = Spaces(Box(-np.inf, np.inf, (case.observation,), np.float32), action)
-    return joined_spaces(dict.fromkeys(AGENTS, spaces)) if case.algorithm == "maddpg" else spaces
+    return joined_spaces(dict.fromkeys(AGENTS, spaces)) if case.algorithm in ("maddpg", "mappo") else spaces
 
 
 def learn_call(case: Case, framework: str) -> Callable[[], Any]:
@@ -83,13 +96,16 @@ def learn_call(case: Case, framework: str) -> Callable[[], Any]:
     from etude.schedules import at
 
     engine, given = engine_for(case, framework), batches(case)
-    extras = {name: given[name] for name in ("log_prob", "advantage", "return", "goes_on") if name in given}
+    extras = {name: given[name] for name in EXTRAS if name in given}
+    expert = {name.removeprefix("expert_"): x for name, x in given.items() if name.startswith("expert_")}
+    if expert:
+        extras["expert"] = expert
     seen = {name: given.get(name) for name in ("observation", "next_observation")}
-    if case.algorithm == "maddpg":
-        extras["active"] = np.ones_like(given["reward"])
-        status = np.ones(given["reward"].shape, np.int8)
+    if case.algorithm in ("maddpg", "mappo"):
+        extras.setdefault("active", np.ones_like(given["reward"]))
+        status = extras["active"].astype(np.int8)  # 1: it acts
         seen = {
-            name: {"agents": {agent: x[:, :, i].copy() for i, agent in enumerate(AGENTS)}, "status": status}
+            name: x if x is None else {"agents": {a: x[:, :, i].copy() for i, a in enumerate(AGENTS)}, "status": status}
             for name, x in seen.items()
         }
     names = ("action", "reward", "discount", "weight")
@@ -110,7 +126,7 @@ def measured(framework: str, names: list[str], repeats: int) -> dict:
     for name in names:
         case = CASES[name]
         compiled = framework.endswith("compiled")
-        if compiled and case.rules.delayed:
+        if compiled and (case.rules.delayed or case.algorithm in RECURRENT):
             continue
         kind = (case, True) if compiled else (case,)
         bare, given = bare_module.bare(*kind), batches(case)
