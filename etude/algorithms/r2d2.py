@@ -82,7 +82,7 @@ class R2D2(Agent):
         step from each memory, so that also the last ones of an episode that was cut short are true."""
         mask, start = batch.extras["mask"], batch.extras.get("memory")
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
-        q, memories = network.unroll(observation, start, first=ops.zeros_like(mask), trained=mask)
+        q, memories = network.unroll(observation, start, trained=mask)
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), following)
         next_q, _ = network(flat, ops.reshape(memories, (-1, network.memory)))
         return q, self._allowed(ops.reshape(next_q, q.shape), batch.next_observation)

@@ -45,9 +45,9 @@ class Gru:
     def step(self, values: Values, projected: Any, memory: Any) -> Any:
         n = self._units
         remembered = ops.affine(memory, values["cell.memory.weight"], values["cell.memory.bias"])
-        gates = ops.sigmoid(projected[:, : 2 * n] + remembered[:, : 2 * n])
-        reset, update = gates[:, :n], gates[:, n:]
-        new = ops.tanh(projected[:, 2 * n :] + reset * remembered[:, 2 * n :])
+        (gates, candidate), (memory_gates, recalled) = (ops.split_last(x, (2 * n, n)) for x in (projected, remembered))
+        reset, update = ops.split_last(ops.sigmoid(gates + memory_gates), (n, n))
+        new = ops.tanh(candidate + reset * recalled)
         return new + update * (memory - new)
 
     def output(self, memory: Any) -> Any:
@@ -72,10 +72,11 @@ class Lstm:
 
     def step(self, values: Values, projected: Any, memory: Any) -> Any:
         n = self._units
-        gates = projected + ops.matmul(memory[:, :n], values["cell.memory.weight"])
-        kept = ops.sigmoid(gates[:, : 2 * n])
-        cell = kept[:, n:] * memory[:, n:] + kept[:, :n] * ops.tanh(gates[:, 2 * n : 3 * n])
-        return ops.concatenate([ops.sigmoid(gates[:, 3 * n :]) * ops.tanh(cell), cell], -1)
+        hidden, cell = ops.split_last(memory, (n, n))
+        gates = projected + ops.matmul(hidden, values["cell.memory.weight"])
+        enter, forget, candidate, output = ops.split_last(gates, (n, n, n, n))
+        cell = ops.sigmoid(forget) * cell + ops.sigmoid(enter) * ops.tanh(candidate)
+        return ops.concatenate([ops.sigmoid(output) * ops.tanh(cell), cell], -1)
 
     def output(self, memory: Any) -> Any:
         return memory[..., : self._units]

@@ -116,7 +116,7 @@ class RecurrentNetwork(Part):
         """One step; see `RecurrentArchitecture.step`."""
         return self.architecture.step(self.variables, observation, memory)
 
-    def unroll(self, observation: Tree, memory: Any, first: Any, trained: Any = None) -> tuple[Any, Any]:
+    def unroll(self, observation: Tree, memory: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
         """Sequences; see `RecurrentArchitecture.unroll`."""
         return self.architecture.unroll(self.variables, observation, memory, first, trained)
 

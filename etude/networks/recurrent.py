@@ -43,29 +43,32 @@ class RecurrentArchitecture:
         return self._after(values, self._cell.output(memory)), memory
 
     def unroll(
-        self, values: Mapping[str, Any], observation: Tree, memory: Any, first: Any, trained: Any = None
+        self, values: Mapping[str, Any], observation: Tree, memory: Any, first: Any = None, trained: Any = None
     ) -> tuple[Any, Any]:
         """(outputs [B, L, outputs], the memory after each step [B, L, M]) of L consecutive steps.
 
         observation: [B, L, ...]. memory: [B, M] before the first step; None: zeros. first: [B, L], 1 where an episode
-        begins.
+        begins. None: nowhere.
         trained: [B, L], 1 at the steps that are learned from; out of the others, no gradient flows into what came
         before. None: all are.
         """
-        length, cell = first.shape[1], self._cell
+        length, cell = trees.leaves(observation)[0].shape[1], self._cell
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
         projected = cell.project(values, self._before(values, flat))
         by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
         if memory is None:
             memory = ops.zeros_like(by_time[0][:, : self.memory])  # no cell has fewer gates than memory
-        keep = _times(1.0 - first)
+        told = {"keep": None if first is None else 1.0 - first, "trained": None if trained is None else trained > 0}
+        told = {name: _times(x) for name, x in told.items() if x is not None}
 
-        def step(memory: Any, projected: Any, keep: Any, trained: Any = None) -> Any:
-            following = cell.step(values, projected, keep * memory)
-            return following if trained is None else ops.where(trained > 0, following, ops.stop_gradient(following))
+        def step(memory: Any, projected: Any, *now: Any) -> Any:
+            at = dict(zip(told, now, strict=True))
+            following = cell.step(values, projected, at["keep"] * memory if "keep" in at else memory)
+            if "trained" not in at:
+                return following
+            return ops.where(at["trained"], following, ops.stop_gradient(following))
 
-        inputs = [by_time, keep] if trained is None else [by_time, keep, _times(trained)]
-        memories = ops.swapaxes(ops.scan(step, memory, inputs), 0, 1)
+        memories = ops.swapaxes(ops.scan(step, memory, [by_time, *told.values()]), 0, 1)
         seen = cell.output(memories)
         outputs = self._after(values, ops.reshape(seen, (-1, seen.shape[-1])))
         return ops.reshape(outputs, (-1, length, outputs.shape[-1])), memories

@@ -214,6 +214,11 @@ def take_row(x: Array, index: Array) -> Array:
     return _of[type(x)].take_row(x, index)
 
 
+def split_last(x: Array, sizes: Sequence[int]) -> Sequence[Array]:
+    """x [..., sum of sizes] in pieces [..., size] along its last axis."""
+    return _of[type(x)].split_last(x, sizes)
+
+
 def linear_binning(place: Array, weight: Array, n: int) -> Array:
     """Each weight, shared between the two of n bins that its place lies between, the nearer one getting more.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,6 +91,10 @@ def take_last(x: Any, index: Any) -> Any:
 
 def take_row(x: Any, index: Any) -> Any:
     return ops.sum(x * ops.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
+
+
+def split_last(x: Any, sizes: Sequence[int]) -> Sequence[Any]:
+    return ops.split(x, list(itertools.accumulate(sizes))[:-1], -1)
 
 
 def linear_binning(place: Any, weight: Any, n: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -195,6 +196,10 @@ def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.take_along_axis(x, np.asarray(index)[..., None, None], -2).squeeze(-2)
+
+
+def split_last(x: np.ndarray, sizes: Sequence[int]) -> Sequence[np.ndarray]:
+    return np.split(x, list(itertools.accumulate(sizes))[:-1], -1)
 
 
 def linear_binning(place: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:

@@ -156,6 +156,10 @@ def take_row(x: Tensor, index: Tensor) -> Tensor:
     return torch.gather(x, -2, index).squeeze(-2)
 
 
+def split_last(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+    return torch.split(x, list(sizes), -1)
+
+
 def linear_binning(place: Tensor, weight: Tensor, n: int) -> Tensor:
     below = place.floor().clamp(max=n - 2)
     above, index = (place - below) * weight, below.to(torch.int64)

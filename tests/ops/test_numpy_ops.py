@@ -134,6 +134,12 @@ def test_indices_pick_along_the_last_axis():
     np.testing.assert_array_equal(ops.one_hot(np.array([5, -1]), 3), 0)
 
 
+def test_pieces_follow_one_another_along_the_last_axis():
+    first, rest = ops.split_last(X, (1, X.shape[-1] - 1))
+    np.testing.assert_array_equal(first, X[:, :1])
+    np.testing.assert_array_equal(rest, X[:, 1:])
+
+
 def test_weights_are_shared_between_the_bins_beside_their_places():
     place, weight = np.array([[0.0, 0.25, 2.0, 1.9], [1.0, 1.0, 0.5, 2.0]]), np.array([[1.0, 2, 3, 4], [5, 6, 8, 0]])
     found = ops.linear_binning(place, weight, 3)
