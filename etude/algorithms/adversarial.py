@@ -15,6 +15,7 @@ from etude.errors import ConfigError
 from etude.losses.adversarial import discriminator
 from etude.networks import Maker, Spec
 from etude.schedules import Linear
+from etude.several import stacked, unstacked
 from etude.spaces import Box, Spaces
 from etude.trees import Tree
 
@@ -66,8 +67,9 @@ class Adversarial(PPO):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses = super().loss(batch, noise)
         losses["model"].metrics["told_reward"] = ops.mean(batch.reward)
-        own = self.logits(batch.observation, batch.action, batch.next_observation, batch.discount)
-        expert = self.logits(**batch.extras["expert"])
+        expert = batch.extras["expert"]  # as many steps as the policy's
+        logits = self.logits(**{name: stacked([getattr(batch, name), expert[name]]) for name in expert})
+        own, expert = unstacked(logits, 2)
         error = discriminator(expert, ops.ones_like(expert)) + discriminator(own, ops.zeros_like(own))
         losses["discriminator"] = Loss(
             ops.mean(0.5 * error),

@@ -13,6 +13,7 @@ from etude.algorithms.adversarial import Adversarial, AdversarialConfig
 from etude.losses.adversarial import airl_logits, log_odds_reward
 from etude.networks import Maker, Spec
 from etude.networks.network import Part
+from etude.several import stacked, unstacked
 from etude.spaces import Spaces
 from etude.trees import Tree
 
@@ -39,10 +40,9 @@ class AIRL(Adversarial):
 
     def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
         reward, log_prob = self.learned_reward(observation, action), self.act(observation).log_prob(action)
-        return airl_logits(reward, discount, self._potential(observation), self._potential(next_observation), log_prob)
+        ends = self.normaliser(stacked([observation, next_observation]))
+        potential, next_potential = unstacked(self.discriminator["potential"](ends)[:, 0], 2)
+        return airl_logits(reward, discount, potential, next_potential, log_prob)
 
     def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
         return log_odds_reward(self.logits(observation, action, next_observation, discount))
-
-    def _potential(self, observation: Tree) -> Any:
-        return self.discriminator["potential"](self.normaliser(observation))[:, 0]

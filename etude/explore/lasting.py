@@ -55,7 +55,7 @@ class EpsilonZGreedy:
             lasting &= np.take_along_axis(free, action[:, None], 1)[:, 0]
         begins = ~lasting & (noise[:, 0] < at(self.epsilon, step, self.total))
         fresh = np.where(begins, random_actions(noise[:, 1], values.shape[1], free), values.argmax(1))
-        length = 1 + np.searchsorted(self._at_most, noise[:, 2], side="right")  # type: ignore[attr-defined]
+        length = 1 + np.searchsorted(self._at_most, noise[:, 2], side="right")  # type: ignore[attr-defined, call-overload]
         action = np.where(lasting, action, fresh)
         memory[:] = np.stack([action, np.where(lasting, left - 1, np.where(begins, length - 1, 0))], 1)
         return Choice(action, {})
