@@ -67,8 +67,8 @@ class Adversarial(PPO):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses = super().loss(batch, noise)
         losses["model"].metrics["told_reward"] = ops.mean(batch.reward)
-        expert = batch.extras["expert"]  # as many steps as the policy's
-        logits = self.logits(**{name: stacked([getattr(batch, name), expert[name]]) for name in expert})
+        shown = batch.extras["expert"]  # as many steps as the policy's
+        logits = self.logits(**{name: stacked([getattr(batch, name), shown[name]]) for name in shown})
         own, expert = unstacked(logits, 2)
         error = discriminator(expert, ops.ones_like(expert)) + discriminator(own, ops.zeros_like(own))
         losses["discriminator"] = Loss(
