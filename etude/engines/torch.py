@@ -211,14 +211,10 @@ class TorchEngine:
         self._step = int(state["step"])
         for vectors, moments in ((self._first, state["first"]), (self._second, state["second"])):
             vectors |= to_torch(self.structure.joined(moments), self.device)
+        # At the present setting of what says how often delayed losses are trained.
+        due = self.structure.times_due(0, self._step, vars(self.structure.agent.config))
         for group, times in self._times.items():
-            times.fill_(float(self._times_trained(group)))
-
-    def _times_trained(self, group: str) -> int:
-        """How often a group was trained, at the present setting of what says how often."""
-        structure = self.structure
-        delayed = group in structure.delayed
-        return self._step // int(getattr(structure.agent.config, structure.delay)) if delayed else self._step
+            times.fill_(float(due if group in self.structure.delayed else self._step))
 
 
 def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from etude import checks
 from etude.data import Choice
 from etude.errors import ConfigError
+from etude.explore.memoryless import Alike
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_distribution
 from etude.spaces import Space
 
 
 @dataclass(frozen=True)
-class CorrelatedSample:
+class CorrelatedSample(Alike):
     """A sample of a Gaussian policy, from standard normal numbers that follow one another within an episode:
     z = correlation * z' + sqrt(1 - correlation**2) * N(0, 1), z' being those of the step before.
 
@@ -39,10 +40,6 @@ class CorrelatedSample:
     def memory(self) -> int:
         """The normal numbers of the step before."""
         return self.size
-
-    def of(self, columns: np.ndarray) -> Self:
-        """Itself."""
-        return self
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)

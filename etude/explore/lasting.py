@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from etude import checks
 from etude.data import Choice
 from etude.errors import ConfigError
+from etude.explore.memoryless import Alike
 from etude.explore.outputs import allowed, check_values, is_plain
 from etude.explore.values import random_actions
 from etude.schedules import Linear, at
@@ -19,7 +20,7 @@ LONGEST = 10_000  # steps
 
 
 @dataclass(frozen=True)
-class EpsilonZGreedy:
+class EpsilonZGreedy(Alike):
     """The best action, or with probability epsilon a random one that is repeated for n steps, where n is drawn from a
     zeta distribution: P(n) is proportional to n**-mu. Dabney, Ostrovski & Barreto 2021, arXiv:2006.01782.
 
@@ -38,10 +39,6 @@ class EpsilonZGreedy:
             raise ConfigError(f"EpsilonZGreedy: mu = {self.mu}; expected a finite number above 1.")
         weight = np.arange(1, LONGEST + 1, dtype=np.float64) ** -self.mu
         object.__setattr__(self, "_at_most", np.cumsum(weight) / weight.sum())  # [n - 1] the chance of n steps or fewer
-
-    def of(self, columns: np.ndarray) -> Self:
-        """Itself."""
-        return self
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 3), np.float32)

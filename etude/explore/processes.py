@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from etude import checks
 from etude.data import Choice
 from etude.errors import ConfigError
 from etude.explore.adjustable import Adjustable, check_finite
-from etude.explore.memoryless import Memoryless
+from etude.explore.memoryless import Alike, Memoryless
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, describe
 from etude.schedules import Linear, at
@@ -56,7 +56,7 @@ class GaussianWhiteNoiseProcess(Adjustable, Memoryless):
 
 
 @dataclass
-class OrnsteinUhlenbeckProcess(Adjustable):
+class OrnsteinUhlenbeckProcess(Adjustable, Alike):
     """Noise that is correlated in time: x += theta (mu - x) dt + sigma sqrt(dt) N(0, 1).
 
     Uhlenbeck & Ornstein 1930, doi:10.1103/PhysRev.36.823; in learning, Lillicrap et al. 2016, arXiv:1509.02971. Its
@@ -96,10 +96,6 @@ class OrnsteinUhlenbeckProcess(Adjustable):
     def memory(self) -> int:
         """The position of each environment."""
         return self.size
-
-    def of(self, columns: np.ndarray) -> Self:
-        """Itself."""
-        return self
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.standard_normal((steps, self.size), np.float32)

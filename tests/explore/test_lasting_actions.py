@@ -41,9 +41,8 @@ def test_as_many_actions_are_random_as_begin_and_last(mu, rng):
 
 def test_what_lasts_is_repeated_whatever_the_values_and_then_the_best_is_taken(rng):
     explorer, memory = EpsilonZGreedy(0.5), np.full((1, 2), np.nan)
-    noise = np.array(
-        [[0.4, 0.99, 0.8]], np.float32
-    )  # begins with the last action; 0.8 lies between P(n <= 2), P(n <= 3)
+    # The last action begins; 0.8 lies between P(n <= 2) and P(n <= 3).
+    noise = np.array([[0.4, 0.99, 0.8]], np.float32)
     found = [int(explorer(np.eye(4, dtype=np.float32)[[0]], noise, 0, memory).action[0])]
     greedy = np.array([[0.6, 0.0, 0.0]], np.float32)
     found += [int(explorer(np.eye(4, dtype=np.float32)[[i]], greedy, i, memory).action[0]) for i in (1, 2, 1, 2)]
