@@ -2,8 +2,8 @@
 
 `python benchmarks/learning.py --jobs 2` writes learning.json, cell by cell; a cell that is there with the same
 hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar,
-`--long` what takes more than half an hour. The returns of training are kept beside it, in curves/, a CSV file for each
-line of the table.
+`--long` what takes more than half an hour. The returns of training are kept beside it, see curves.py. GAIL and AIRL are
+shown 10 episodes of `etude.examples.experts.balance`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import dataclasses
 import functools
 import statistics
 import time
-from pathlib import Path
+from typing import Any
 
+import curves
 import measure
-import numpy as np
 
 from etude import presets
 from etude.algorithms import find
 from etude.config_json import from_json, to_json
-from etude.events import Collected, Event
 
-CURVES = Path(__file__).parent / "curves"
 ENGINES = ("jax", "tensorflow", "torch")
 EPISODES = 20
+IMITATORS, SHOWN = ("gail", "airl"), 10
+WITHOUT_VELOCITIES = "etude.examples.cart_pole:WithoutVelocities"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +65,11 @@ TABLE = (
     Row("qr_dqn", "Acrobot-v1", -75),
     Row("rainbow", "LunarLander-v3", 192),
     Row("sac", "MountainCarContinuous-v0", 90),
+    Row("apex_ddpg", "Pendulum-v1", -200),
+    Row("recurrent_ppo", WITHOUT_VELOCITIES, 475),
+    Row("r2d2", WITHOUT_VELOCITIES, 475),
+    Row("gail", "CartPole-v1", 475),
+    Row("airl", "CartPole-v1", 475),
 )
 LONG = (
     Row("sac", "LunarLanderContinuous-v3", 260),
@@ -84,8 +89,8 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
 
     steps = presets.lookup(algorithm, environment).steps
     began = time.perf_counter()
-    run = etude.Run(algorithm, environment, seed=seed, engine=engine, device="cpu")
-    curve = Curve(steps)
+    run = etude.Run(algorithm, environment, data=shown(algorithm, environment), seed=seed, engine=engine, device="cpu")
+    curve = curves.Training(steps)
     run.train(steps, report=[curve])
     seconds = time.perf_counter() - began
     found = run.evaluate(episodes=EPISODES)
@@ -98,39 +103,11 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
     }
 
 
-class Curve:
-    """The mean return of the training episodes that ended in each fiftieth of a run, and how many they were."""
+def shown(algorithm: str, environment: str) -> Any:
+    """The episodes that an imitator is shown; None for the others."""
+    from etude.examples.experts import balance, play
 
-    def __init__(self, steps: int):
-        self.edges = np.linspace(0, steps, 51)
-        self.totals, self.episodes = np.zeros(50), np.zeros(50, int)
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Collected):
-            place = min(int(np.searchsorted(self.edges, event.step)), 50) - 1
-            self.totals[place] += sum(end.total for end in event.episodes)
-            self.episodes[place] += len(event.episodes)
-
-    def rows(self) -> list[tuple[int, float, int]]:
-        """(step, mean return, episodes) for each interval in which an episode ended."""
-        found = zip(self.edges[1:], self.totals, self.episodes, strict=True)
-        return [(int(step), measure.significant(total / n, 5), int(n)) for step, total, n in found if n]
-
-
-def curve_file(row: str) -> Path:
-    """Where the curves of `algorithm/environment/engine` are."""
-    return CURVES / f"{row.replace('/', '_')}.csv"
-
-
-def keep_curve(key: str, curve: list) -> None:
-    """Put the curve of a cell in the place of what was there of it."""
-    row, seed = key.rsplit("/", 1)
-    path = curve_file(row)
-    path.parent.mkdir(exist_ok=True)
-    kept = [line for line in path.read_text().splitlines()[1:] if line.split(",")[0] != seed] if path.exists() else []
-    lines = [*kept, *(f"{seed},{step},{mean:g},{episodes}" for step, mean, episodes in curve)]
-    lines.sort(key=lambda line: tuple(map(int, line.split(",")[:2])))
-    path.write_text("\n".join(["seed,step,return,episodes", *lines]) + "\n")
+    return play(balance, environment, SHOWN) if algorithm in IMITATORS else None
 
 
 def key_of(row: Row, engine: str, seed: int) -> str:
@@ -167,8 +144,9 @@ class Table:
         return key in self.cells
 
     def add(self, key: str, cell: dict) -> None:
-        keep_curve(key, cell["curve"])
-        self._take_over(key.rsplit("/", 2)[0])
+        algorithm, environment, engine, seed = key.split("/")
+        curves.keep(curves.path_of(algorithm, environment, engine), seed, cell["curve"])
+        self._take_over(f"{algorithm}/{environment}")
         self.cells[key] = {name: x for name, x in cell.items() if name != "curve"} | {"versions": measure.versions()}
         ordered = dict(sorted(self.cells.items()))
         held = {"configs": self.configs, "summary": self.summary(), "not_run": self.not_run(), "cells": ordered}

@@ -1,7 +1,8 @@
 """Does learning from recorded data beat the data? Presets, five seeds, 20 episodes of evaluation after the last step.
 
 `python benchmarks/offline_data.py` first. `python benchmarks/offline.py --jobs 2` writes offline.json, cell by cell; a
-cell that is there with the same hyperparameters is not run again. `--only cql/Pendulum` takes what holds the text.
+cell that is there with the same hyperparameters is not run again. `--only cql/Pendulum` takes what holds the text. For
+the curves, see curves.py, every tenth of a run is evaluated; its seconds are with that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import time
 from typing import Any
 
+import curves
 import measure
 from offline_data import path_of
 
@@ -39,12 +41,12 @@ def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
     import etude
 
     config, steps = settings(algorithm, environment, kind)
-    data, began = path_of(environment, kind), time.perf_counter()
+    data, curve, began = path_of(environment, kind), curves.Evaluations(), time.perf_counter()
     with etude.Run(algorithm, environment, config=config, data=data, seed=seed, engine="jax", device="cpu") as run:
-        run.train(steps)
+        run.train(steps, report=[curve], evaluate_every=steps // 10, evaluate_episodes=EPISODES)
         seconds = time.perf_counter() - began
-        found = run.evaluate(episodes=EPISODES)
-    return {"return": measure.significant(found.mean, 5), "steps": steps, "seconds": round(seconds, 1)}
+    rows = curve.rows()
+    return {"return": rows[-1][1], "steps": steps, "seconds": round(seconds, 1), "curve": rows}
 
 
 def behaviour() -> dict[str, float]:
@@ -115,6 +117,8 @@ def main() -> None:
     print(f"{len(wanted)} cells to run", flush=True)
 
     def keep(key: str, cell: dict) -> None:
+        algorithm, environment, kind, seed = key.split("/")
+        curves.keep(curves.path_of(algorithm, environment, kind), seed, cell.pop("curve"))
         cells[key] = {**cell, "versions": measure.versions()}
         ordered = dict(sorted(cells.items()))
         told = {"behaviour": data, "configs": configs, "summary": summary(cells, data), "cells": ordered}

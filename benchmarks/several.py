@@ -3,7 +3,7 @@
 `python benchmarks/several.py --seeds 1 2 3` writes several.json, cell by cell; a cell that is there with the same
 hyperparameters is not run again. `--only maddpg` takes what holds the text. Judged by 400 episodes with the most
 probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and
-PPO have the same networks, rates and discount.
+PPO have the same networks, rates and discount. The returns of training are kept beside it, see curves.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import statistics
 import time
 from typing import Any
 
+import curves
 import measure
 import numpy as np
 from peers_maddpg import BATCH, GAMMA, HIDDEN, RATE
@@ -27,10 +28,11 @@ AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the me
 TASKS = ("mpe2:simple_speaker_listener_v4", "mpe2:simple_spread_v3")
 INDEPENDENT: dict[str, Any] = {"network": etude.Mlp((HIDDEN, HIDDEN)), "learning_rate": RATE, "gamma": GAMMA}
 REPLAYED: dict[str, Any] = {"batch_size": BATCH, "warmup": BATCH, "learn_every": 25, "updates": 25}
+ALGORITHMS = ("mappo", "maddpg", "matd3")
 ROWS: dict[str, tuple[str, Any]] = {
     "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_every=100)),
     "ppo, each its own": ("ppo", etude.PPOConfig(**INDEPENDENT, rollout=128, minibatch=None)),
-    **{name: (name, config_for(name, TASKS[0])) for name in ("mappo", "maddpg", "matd3")},
+    **{name: (name, config_for(name, TASKS[0])) for name in ALGORITHMS},
 }
 RANDOM = "random"
 
@@ -38,11 +40,13 @@ RANDOM = "random"
 def trained(name: str, task: str, engine: str, seed: int, steps: int) -> dict:
     """One cell."""
     algorithm, config = ROWS[name]
-    began, own = time.perf_counter(), etude.Policies("each")
+    began, own, curve = time.perf_counter(), etude.Policies("each"), curves.Training(steps)
     with etude.Run(algorithm, task, config=config, policies=own, seed=seed, engine=engine, device="cpu") as run:
-        run.train(steps)
+        run.train(steps, report=[curve])
         seconds = time.perf_counter() - began
         score = run.evaluate(episodes=JUDGED).mean
+    if name in ALGORITHMS:
+        curves.keep(curves.path_of(name, task, engine), str(seed), curve.rows())
     return {"return": measure.significant(score, 4), "seconds": round(seconds, 1), "config": to_json(config)}
 
 

@@ -2,9 +2,9 @@
 
 can_i_use.md      from the algorithms and the list that the engines' contract tests run through
 benchmarks.md     from benchmarks/*.json, where there are some
-algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json and
-                  benchmarks/offline.json
-curves/*.png      from benchmarks/curves/*.csv
+algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
+                  offline.json and several.json
+curves/*.png      from benchmarks/curves/*/*.csv
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markdown_table import table
 from measured import benchmarks, curves, learning, offline, pictures, several
 from usable import can_i_use
 
-from etude import Conv, Mlp
+from etude import Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
 from etude.presets import PRESETS
 from etude.report.plots import draw_runs
@@ -70,6 +70,9 @@ def _value(value: Any) -> str:
     if isinstance(value, Linear):
         over = "" if value.fraction == 1 else f" in {value.fraction:g} of the run"
         return f"{value.start:g} to {value.end:g}{over}"
+    if isinstance(value, Recurrent):
+        after = " x ".join(map(str, value.widths))
+        return ", ".join(filter(None, (_value(value.before), f"{value.cell} {value.units}", after)))
     if isinstance(value, Mlp | Conv):
         head = (", dueling" if value.dueling else "") + (f", noisy {value.noisy:g}" if value.noisy else "")
         return " x ".join(map(str, value.widths)) + f" {value.activation}{head}"
@@ -92,8 +95,10 @@ def pages(measured: bool = True) -> dict[Path, str]:
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))
         text = filled(text, "presets", presets(name))
         if measured:
-            text = filled(filled(text, "results", learning(name) + pictures(name)), "several", several())
-            text = filled(text, "offline", offline(name))
+            shown = pictures(name)
+            for mark, told in (("results", learning(name)), ("several", several()), ("offline", offline(name))):
+                text = filled(text, mark, told + shown)
+            text = filled(text, "curves", shown)
         found[path] = text
     return found
 

@@ -1,4 +1,4 @@
-"""What the pages tell of measurements: from benchmarks/*.json, where there are some, and benchmarks/curves/*.csv."""
+"""What the pages tell of measurements: from benchmarks/*.json, where there are some, and benchmarks/curves/*/*.csv."""
 
 from __future__ import annotations
 
@@ -87,22 +87,36 @@ def _of_one_or_all(head: list[str], rows: list[list[str]], algorithm: str | None
 
 
 def curves(algorithm: str) -> dict[Path, list[Series]]:
-    """The training of every seed, by the picture of an environment."""
+    """The training of every seed, by the picture of an environment; of several engines, with JAX."""
     found: dict[Path, list[Series]] = {}
-    for path in sorted((BENCHMARKS / "curves").glob(f"{algorithm}_*_jax.csv")):
-        environment = path.stem.removeprefix(f"{algorithm}_").removesuffix("_jax")
-        table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
-        found[HERE / "curves" / f"{path.stem.removesuffix('_jax')}.png"] = [
-            Series(algorithm, environment, f"{seed:g}", *table[table[:, 0] == seed].T[1:], np.zeros(0), ())
-            for seed in np.unique(table[:, 0])
-        ]
+    for path in sorted((BENCHMARKS / "curves" / algorithm).glob("*.csv")):
+        environment, _, kind = path.stem.rpartition("_")
+        if kind in ("torch", "tensorflow"):
+            continue
+        recorded = "" if kind == "jax" else kind
+        rows = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2)
+        seeds = {f"{seed:g}": rows[rows[:, 0] == seed].T[1:] for seed in np.unique(rows[:, 0])}
+        title = environment + (f", {recorded} data" if recorded else "")
+        name = "_".join(filter(None, (algorithm, environment, recorded)))
+        make = _evaluated if recorded else _trained
+        found[HERE / "curves" / f"{name}.png"] = [make(algorithm, title, seed, *of) for seed, of in seeds.items()]
     return found
+
+
+def _trained(algorithm: str, title: str, seed: str, steps: Any, returns: Any, episodes: Any) -> Series:
+    return Series(algorithm, title, seed, steps, returns, episodes, np.zeros(0), ())
+
+
+def _evaluated(algorithm: str, title: str, seed: str, steps: Any, returns: Any, episodes: Any) -> Series:
+    """From recorded data nothing is collected: evaluations are all that there is to see."""
+    none = np.zeros(0)
+    return Series(algorithm, title, seed, none, none, none, steps, tuple(returns[:, None]), unit="gradient steps")
 
 
 def pictures(algorithm: str) -> str:
     """The curves of an algorithm, for its page."""
     found = curves(algorithm).items()
-    shown = [f"![Return of training on {runs[0].environment}](../curves/{path.name})\n" for path, runs in found]
+    shown = [f"![Returns on {runs[0].environment}](../curves/{path.name})\n" for path, runs in found]
     return "\n" + "\n".join(shown) if shown else ""
 
 

@@ -28,11 +28,12 @@ class Series:
     algorithm: str
     environment: str
     seed: str
-    steps: np.ndarray  # [K] environment steps
+    steps: np.ndarray  # [K]
     returns: np.ndarray  # [K] mean return of the episodes that ended in each interval
     episodes: np.ndarray  # [K] how many they were
-    evaluated: np.ndarray  # [M] environment steps
+    evaluated: np.ndarray  # [M] steps
     evaluations: tuple[np.ndarray, ...]  # M arrays of returns
+    unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
 
     def smoothed(self) -> np.ndarray:
         """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
@@ -65,6 +66,7 @@ def series(records: Iterable[Record]) -> Series:
         episodes=np.array([r["rollout/episodes"] for r in training], float),
         evaluated=np.array([r["step"] for r in evaluations], float),
         evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
+        unit=f"{about.get('steps', 'environment')} steps",
     )
 
 
@@ -94,7 +96,7 @@ def draw_run(run: Series, path: str | Path) -> None:
         axes.fill_between(run.evaluated, low, high, color=COLOURS[1], alpha=0.18, linewidth=0)
         label = f"evaluation (mean and range of {episodes} episodes)"
         axes.plot(run.evaluated, means, "o-", color=COLOURS[1], linewidth=1.6, markersize=3.5, label=label)
-    _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}")
+    _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
     _write(figure, path)
 
 
@@ -115,7 +117,7 @@ def draw_runs(runs: Sequence[Series], path: str | Path, band: Band = "bootstrap"
             group = [run for run in runs if (run.environment, run.algorithm) == (environment, algorithm)]
             if group:
                 _draw_group(axes, group, colour, band)
-        _finish(axes, environment)
+        _finish(axes, environment, [run for run in runs if run.environment == environment])
     _write(figure, path)
 
 
@@ -187,10 +189,11 @@ def _window(panels: int) -> Any:
     return pyplot.figure(figsize=(6.4 * panels, 4.0), layout="constrained")
 
 
-def _finish(axes: Any, title: str) -> None:
+def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
     from matplotlib.ticker import EngFormatter
 
-    axes.set(title=title, xlabel="environment steps", ylabel="undiscounted return per episode")
+    units = " or ".join(sorted({run.unit for run in runs}))
+    axes.set(title=title, xlabel=units, ylabel="undiscounted return per episode")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(True, alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

@@ -11,10 +11,15 @@ from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, 
 
 
 def started(
-    step: int = 0, total: int = 10_000, algorithm: str = "dqn", env: str = "CartPole-v1", seed: int = 0
+    step: int = 0,
+    total: int = 10_000,
+    algorithm: str = "dqn",
+    env: str = "CartPole-v1",
+    seed: int = 0,
+    steps: str = "environment",
 ) -> Started:
-    setup = {"seed": seed}
-    return Started(step, {"algorithm": algorithm, "environment": env, "engine": "jax", "setup": setup, "total": total})
+    run = {"algorithm": algorithm, "environment": env, "engine": "jax", "setup": {"seed": seed}, "steps": steps}
+    return Started(step, {**run, "total": total})
 
 
 def collected(step: int, *returns: float) -> Collected:

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from events_of_a_run import a_run
+from matplotlib.axes import Axes
 from matplotlib.image import imread
 
 from etude.errors import ConfigError
@@ -16,6 +17,7 @@ def series(steps, returns, episodes):
 
 
 def written(path, **about):
+    path.mkdir(exist_ok=True)
     reporter = JsonLines(path / "metrics.jsonl")
     for event in a_run(**about):
         reporter(event)
@@ -64,6 +66,15 @@ def test_a_run_read_back_has_what_its_events_said(tmp_path):
     assert run.evaluated.tolist() == [2_000, 4_000, 6_000, 8_000, 10_000]
     assert [len(returns) for returns in run.evaluations] == [5] * 5
     assert run.episodes.sum() == 10_000 / 250 * 3
+
+
+def test_steps_are_named_as_the_run_counts_them(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr(Axes, "set_xlabel", lambda axes, text, **how: named.append(text))
+    runs = [read_run(written(tmp_path / kind, steps=kind)) for kind in ("environment", "gradient")]
+    draw_run(runs[1], tmp_path / "one.png")
+    draw_runs(runs, tmp_path / "both.png")
+    assert named == ["gradient steps", "environment steps or gradient steps"]
 
 
 def test_pictures_have_a_panel_for_each_environment(tmp_path):
