@@ -37,6 +37,15 @@ class Row:
     bar: float | None
     engines: tuple[str, ...] = ("jax",)
 
+    @property
+    def task(self) -> str:
+        """What has one set of hyperparameters."""
+        return f"{self.algorithm}/{self.environment}"
+
+    def lines(self) -> list[str]:
+        """What has one mean: the task with each engine. A cell is `line/seed`."""
+        return [f"{self.task}/{engine}" for engine in self.engines]
+
 
 TABLE = (
     Row("dqn", "CartPole-v1", 475, ENGINES),
@@ -110,10 +119,6 @@ def shown(algorithm: str, environment: str) -> Any:
     return play(balance, environment, SHOWN) if algorithm in IMITATORS else None
 
 
-def key_of(row: Row, engine: str, seed: int) -> str:
-    return f"{row.algorithm}/{row.environment}/{engine}/{seed}"
-
-
 def config_of(algorithm: str, environment: str) -> dict:
     """All hyperparameters of a cell, as plain data."""
     preset = presets.lookup(algorithm, environment)
@@ -136,11 +141,10 @@ class Table:
         self.configs: dict[str, dict] = held.get("configs", {})
 
     def has(self, row: Row, key: str) -> bool:
-        name = f"{row.algorithm}/{row.environment}"
         config = config_of(row.algorithm, row.environment)
-        if name not in self.configs or with_new_fields(row.algorithm, self.configs[name]) != config:
-            self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{name}/")}
-            self.configs[name] = config
+        if row.task not in self.configs or with_new_fields(row.algorithm, self.configs[row.task]) != config:
+            self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{row.task}/")}
+            self.configs[row.task] = config
         return key in self.cells
 
     def add(self, key: str, cell: dict) -> None:
@@ -163,12 +167,11 @@ class Table:
         """Mean, lowest and highest over the seeds that are there."""
         found = {}
         for row in (*TABLE, *LONG, *MORE):
-            for engine in row.engines:
-                name = f"{row.algorithm}/{row.environment}/{engine}"
-                returns = [cell["return"] for key, cell in self.cells.items() if key.rsplit("/", 1)[0] == name]
+            for line in row.lines():
+                returns = [cell["return"] for key, cell in self.cells.items() if key.rsplit("/", 1)[0] == line]
                 if returns:
                     mean = statistics.mean(returns)
-                    found[name] = {
+                    found[line] = {
                         "mean": measure.significant(mean),
                         "lowest": min(returns),
                         "highest": max(returns),
@@ -181,16 +184,16 @@ class Table:
 
     def not_run(self) -> dict[str, dict]:
         """The long lines without a cell: their bars, and the commands that would run them."""
-        command = "python benchmarks/learning.py --long --only {}"
+        run = {key.rsplit("/", 1)[0] for key in self.cells}
         return {
-            f"{row.algorithm}/{row.environment}/{engine}": {
+            line: {
                 "bar": row.bar,
                 "steps": presets.lookup(row.algorithm, row.environment).steps,
-                "command": command.format(f"{row.algorithm}/{row.environment}"),
+                "command": f"python benchmarks/learning.py --long --only {row.task}",
             }
             for row in LONG
-            for engine in row.engines
-            if not any(key.startswith(f"{row.algorithm}/{row.environment}/{engine}/") for key in self.cells)
+            for line in row.lines()
+            if line not in run
         }
 
 
@@ -209,7 +212,7 @@ def main() -> None:
         return
     table = Table()
     rows = (*TABLE, *(MORE if options.more else ()), *(LONG if options.long else ()))
-    cells = [(row, key_of(row, engine, seed)) for seed in options.seeds for row in rows for engine in row.engines]
+    cells = [(row, f"{line}/{seed}") for seed in options.seeds for row in rows for line in row.lines()]
     wanted = [key for row, key in cells if any(part in key for part in options.only) and not table.has(row, key)]
     print(f"{len(wanted)} cells to run", flush=True)
 
