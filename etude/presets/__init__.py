@@ -5,7 +5,7 @@ from __future__ import annotations
 from etude.presets.a2c import A2C
 from etude.presets.a3c import A3C
 from etude.presets.adversarial import AIRL, GAIL
-from etude.presets.apex import APEX_DQN
+from etude.presets.apex import APEX_DDPG, APEX_DQN
 from etude.presets.appo import APPO
 from etude.presets.c51 import C51
 from etude.presets.ddpg import DDPG
@@ -18,6 +18,7 @@ from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
+from etude.presets.recurrent import RECURRENT_PPO
 from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
 from etude.presets.several import MADDPG, MAPPO, MATD3
@@ -27,6 +28,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "a2c": A2C,
     "a3c": A3C,
     "airl": AIRL,
+    "apex_ddpg": APEX_DDPG,
     "apex_dqn": APEX_DQN,
     "appo": APPO,
     "bc": BC,
@@ -46,6 +48,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "ppo": PPO,
     "qr_dqn": QR_DQN,
     "rainbow": RAINBOW,
+    "recurrent_ppo": RECURRENT_PPO,
     "reinforce": REINFORCE,
     "sac": SAC,
     "td3": TD3,
@@ -54,7 +57,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:
-    """The preset of an algorithm for a Gymnasium id, or None."""
+    """The preset of an algorithm for an environment as runs name it, or None."""
     return PRESETS.get(algorithm, {}).get(env_id)
 
 

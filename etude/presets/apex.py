@@ -29,3 +29,22 @@ APEX_DQN = {
         "Without the random actions one run in three stays between 130 and 230.",
     ),
 }
+APEX_DDPG = {
+    "Pendulum-v1": Preset(
+        config={
+            "network": Mlp((400, 300)),
+            "learning_rate": 1e-3,
+            "gamma": 0.98,
+            "exploration_exponent": 4.0,
+            "batch_size": 256,
+            "replay_size": 200_000,
+            "warmup": 1_024,
+            "learn_every": 128,
+            "updates": 64,
+        },
+        steps=20_000,
+        environments=8,
+        source=ZOO.format("ddpg", "Pendulum-v1") + ", with 8 environments in the place of one, Ape-X's noises and "
+        "priorities, returns over 3 steps, and half as many gradient steps.",
+    ),
+}
