@@ -18,7 +18,7 @@ from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
 from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
-from etude.presets.recurrent import RECURRENT_PPO
+from etude.presets.recurrent import R2D2, RECURRENT_PPO
 from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
 from etude.presets.several import MADDPG, MAPPO, MATD3
@@ -47,6 +47,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "matd3": MATD3,
     "ppo": PPO,
     "qr_dqn": QR_DQN,
+    "r2d2": R2D2,
     "rainbow": RAINBOW,
     "recurrent_ppo": RECURRENT_PPO,
     "reinforce": REINFORCE,

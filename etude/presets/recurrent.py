@@ -30,3 +30,26 @@ RECURRENT_PPO = {
         "and rewards; tried on seeds 101 to 105.",
     )
 }
+R2D2 = {
+    WITHOUT_VELOCITIES: Preset(
+        config={
+            "network": Recurrent(Mlp((64,)), 64, "gru", (64,)),
+            "learning_rate": Linear(1e-3, 0.0),
+            "gamma": 0.98,
+            "n_step": 10,
+            "epsilon": Linear(1.0, 0.02, 0.16),
+            "batch_size": 64,
+            "sequence_length": 20,
+            "burn_in": 5,
+            "learn_every": 8,
+            "target_every": 100,
+            "priority_exponent": 0.0,
+            "importance_exponent": 0.0,
+            "normalize_observation": True,
+        },
+        steps=50_000,
+        environments=8,
+        source=f"Of etude's own, for {WITHOUT_VELOCITIES}: tried on seeds 101 to 103. With the paper's priorities some "
+        "runs lose again what they had learned.",
+    )
+}
