@@ -41,11 +41,12 @@ DQN = {
             "network": Mlp((256, 256)),
             "learning_rate": Linear(4e-3, 0.0),
             "gamma": 0.98,
-            "double": False,
+            "double": True,
+            "n_step": 10,
             "target_every": 300,
             "epsilon": Linear(1.0, 0.07, 0.2),
             "batch_size": 128,
-            "replay_size": 10_000,
+            "replay_size": 50_000,
             "warmup": 1_000,
             "learn_every": 16,
             "updates": 8,
@@ -53,7 +54,8 @@ DQN = {
         steps=120_000,
         environments=1,
         source=ZOO.format("dqn", "MountainCar-v0")
-        + ". A copy every 300 gradient steps (zoo: every 600 environment steps).",
+        + ". A copy every 300 gradient steps (zoo: every 600 environment steps). Double estimation over 10 steps and a "
+        "replay of 50,000 (zoo: 10,000), tried on seeds 101 to 107; with the zoo's one seed in five never finds the goal.",
     ),
     "LunarLander-v3": Preset(
         config={
