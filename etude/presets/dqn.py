@@ -55,7 +55,8 @@ DQN = {
         environments=1,
         source=ZOO.format("dqn", "MountainCar-v0")
         + ". A copy every 300 gradient steps (zoo: every 600 environment steps). Double estimation over 10 steps and a "
-        "replay of 50,000 (zoo: 10,000), tried on seeds 101 to 107; with the zoo's one seed in five never finds the goal.",
+        "replay of 50,000 (zoo: 10,000), tried on seeds 101, 102, 103, 105 and 106; with the zoo's, one seed in five "
+        "never found the goal.",
     ),
     "LunarLander-v3": Preset(
         config={
