@@ -48,13 +48,9 @@ class Evaluations:
         return self._rows
 
 
-def path_of(algorithm: str, environment: str, kind: str) -> Path:
-    """Where the curves of a line of a table are. kind: the engine, or the recorded data."""
-    return FOLDER / algorithm / f"{environment.rpartition(':')[2]}_{kind}.csv"
-
-
-def keep(path: Path, seed: str, rows: Rows) -> None:
-    """Put the curve of a seed in the place of what was there of it."""
+def keep(algorithm: str, environment: str, kind: str, seed: str, rows: Rows) -> None:
+    """Put the curve of a seed in the place of what was there of it. kind: the engine, or the recorded data."""
+    path = FOLDER / algorithm / f"{environment.rpartition(':')[2]}_{kind}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = [line for line in path.read_text().splitlines()[1:] if line.split(",")[0] != seed] if path.exists() else []
     lines = [*kept, *(f"{seed},{step},{mean:g},{episodes}" for step, mean, episodes in rows)]

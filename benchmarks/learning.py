@@ -21,11 +21,11 @@ import measure
 from etude import presets
 from etude.algorithms import find
 from etude.config_json import from_json, to_json
+from etude.presets.recurrent import WITHOUT_VELOCITIES
 
 ENGINES = ("jax", "tensorflow", "torch")
 EPISODES = 20
 IMITATORS, SHOWN = ("gail", "airl"), 10
-WITHOUT_VELOCITIES = "etude.examples.cart_pole:WithoutVelocities"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,9 +148,8 @@ class Table:
         return key in self.cells
 
     def add(self, key: str, cell: dict) -> None:
-        algorithm, environment, engine, seed = key.split("/")
-        curves.keep(curves.path_of(algorithm, environment, engine), seed, cell["curve"])
-        self._take_over(f"{algorithm}/{environment}")
+        curves.keep(*key.split("/"), cell["curve"])
+        self._take_over(key.rsplit("/", 2)[0])
         self.cells[key] = {name: x for name, x in cell.items() if name != "curve"} | {"versions": measure.versions()}
         ordered = dict(sorted(self.cells.items()))
         held = {"configs": self.configs, "summary": self.summary(), "not_run": self.not_run(), "cells": ordered}

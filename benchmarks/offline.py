@@ -117,8 +117,7 @@ def main() -> None:
     print(f"{len(wanted)} cells to run", flush=True)
 
     def keep(key: str, cell: dict) -> None:
-        algorithm, environment, kind, seed = key.split("/")
-        curves.keep(curves.path_of(algorithm, environment, kind), seed, cell.pop("curve"))
+        curves.keep(*key.split("/"), cell.pop("curve"))
         cells[key] = {**cell, "versions": measure.versions()}
         ordered = dict(sorted(cells.items()))
         told = {"behaviour": data, "configs": configs, "summary": summary(cells, data), "cells": ordered}

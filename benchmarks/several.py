@@ -45,8 +45,8 @@ def trained(name: str, task: str, engine: str, seed: int, steps: int) -> dict:
         run.train(steps, report=[curve])
         seconds = time.perf_counter() - began
         score = run.evaluate(episodes=JUDGED).mean
-    if name in ALGORITHMS:
-        curves.keep(curves.path_of(name, task, engine), str(seed), curve.rows())
+    if name in ALGORITHMS and steps == STEPS:
+        curves.keep(name, task, engine, str(seed), curve.rows())
     return {"return": measure.significant(score, 4), "seconds": round(seconds, 1), "config": to_json(config)}
 
 

@@ -71,8 +71,8 @@ def _value(value: Any) -> str:
         over = "" if value.fraction == 1 else f" in {value.fraction:g} of the run"
         return f"{value.start:g} to {value.end:g}{over}"
     if isinstance(value, Recurrent):
-        after = " x ".join(map(str, value.widths))
-        return ", ".join(filter(None, (_value(value.before), f"{value.cell} {value.units}", after)))
+        before, after = (" x ".join(map(str, widths)) for widths in (value.before.widths, value.widths))
+        return ", ".join(filter(None, (before, f"{value.cell} {value.units}", after))) + f" {value.before.activation}"
     if isinstance(value, Mlp | Conv):
         head = (", dueling" if value.dueling else "") + (f", noisy {value.noisy:g}" if value.noisy else "")
         return " x ".join(map(str, value.widths)) + f" {value.activation}{head}"

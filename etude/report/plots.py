@@ -113,11 +113,12 @@ def draw_runs(runs: Sequence[Series], path: str | Path, band: Band = "bootstrap"
     algorithms = sorted({run.algorithm for run in runs})
     figure = _figure(len(environments))
     for axes, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
+        here = [run for run in runs if run.environment == environment]
         for colour, algorithm in zip(_cycle(len(algorithms)), algorithms, strict=True):
-            group = [run for run in runs if (run.environment, run.algorithm) == (environment, algorithm)]
+            group = [run for run in here if run.algorithm == algorithm]
             if group:
                 _draw_group(axes, group, colour, band)
-        _finish(axes, environment, [run for run in runs if run.environment == environment])
+        _finish(axes, environment, here)
     _write(figure, path)
 
 
