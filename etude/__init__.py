@@ -41,7 +41,7 @@ from etude.config import (
     SequenceConfig,
     UnrollsConfig,
 )
-from etude.networks import Conv, Mlp, Recurrent, lagged
+from etude.networks import ActorCritic, Conv, Mlp, Recurrent, lagged
 from etude.optimizers import Adam
 from etude.recording import record, replayed
 from etude.run import Run, load
@@ -54,12 +54,12 @@ __version__ = "0.1.0"
 __all__ = [
     "A2C", "A3C", "AIRL", "APPO", "BC", "C51", "CQL", "DDPG", "DQN", "ES", "GAIL", "IMPALA", "IQL", "MADDPG", "MAPPO",
     "MARWIL", "PPO", "QRDQN", "R2D2", "RL", "SAC", "TD3", "TD3BC", "A2CConfig", "A3CConfig", "AIRLConfig",
-    "APPOConfig", "Adam", "Agent", "ApexDDPGConfig", "ApexDQNConfig", "BCConfig", "C51Config", "CQLConfig", "Conv",
-    "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig", "GAILConfig",
-    "GradientsConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig", "MAPPOConfig",
-    "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
+    "APPOConfig", "ActorCritic", "Adam", "Agent", "ApexDDPGConfig", "ApexDQNConfig", "BCConfig", "C51Config",
+    "CQLConfig", "Conv", "DDPGConfig", "DQNConfig", "DiscreteSAC", "DiscreteSACConfig", "ESConfig", "EpisodesConfig",
+    "GAILConfig", "GradientsConfig", "IMPALAConfig", "IQLConfig", "Linear", "Loss", "Losses", "MADDPGConfig",
+    "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
     "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
-    "Recurrent", "RecurrentPPO", "RecurrentPPOConfig",
-    "Reinforce", "ReinforceConfig", "Run", "SACConfig", "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config",
-    "UnrollsConfig", "lagged", "load", "offline", "record", "replayed", "report",
+    "Recurrent", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "Run", "SACConfig",
+    "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "lagged", "load", "offline", "record",
+    "replayed", "report",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from etude import checks
 from etude.errors import ConfigError
-from etude.networks import Mlp, Spec
+from etude.networks import Mlp, Spec, actor_of, critic_of
 from etude.optimizers import Adam
 from etude.schedules import Linear
 
@@ -18,7 +18,7 @@ from etude.schedules import Linear
 class Config:
     """Hyperparameters of every algorithm. Floats may change while a run goes on."""
 
-    network: Spec = Mlp((64, 64))  # a spec, or a function that returns a torch.nn.Module or keras.Model of your own
+    network: Spec = Mlp((64, 64))  # a spec, a function that returns a module of your own, or `ActorCritic` of two
     learning_rate: float | Linear = 3e-4  # of the optimizer; a number or `Linear`
     gamma: float = 0.99  # the discount for one step
     max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
@@ -35,6 +35,16 @@ class Config:
     def example_length(self) -> int:
         """Environment steps in one example of a batch."""
         return 1
+
+    @property
+    def actor_network(self) -> Spec:
+        """The network of actors."""
+        return actor_of(self.network)
+
+    @property
+    def critic_network(self) -> Spec:
+        """The network of critics."""
+        return critic_of(self.network)
 
 
 @dataclass(frozen=True)

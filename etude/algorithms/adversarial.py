@@ -25,7 +25,7 @@ class AdversarialConfig(PPOConfig):
     """Hyperparameters of the discriminator, besides those of PPO, which the policy learns by."""
 
     normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
-    discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as `network`
+    discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as the critic's
     discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator
     discriminator_every: int = 1  # gradient steps from one of the discriminator to the next; the policy takes all
 
@@ -52,7 +52,7 @@ class Adversarial(PPO):
         super().build(make, spaces)
         self.bounded = isinstance(spaces.action, Box) and bool(np.isfinite(spaces.action.low).all())
         spec = self.config.discriminator_network
-        self.discriminator = self.make_discriminator(make, self.config.network if spec is None else spec, spaces)
+        self.discriminator = self.make_discriminator(make, self.config.critic_network if spec is None else spec, spaces)
         self.trained_every = {"discriminator": "discriminator_every"}
 
     def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> Any:

@@ -60,8 +60,8 @@ class APPO(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        acting = self.policy.make(make, self.config.network, self.config.initial_log_std)
-        self.model = {**acting, "critic": make(self.config.network, spaces.observation, outputs=1)}
+        acting = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
+        self.model = {**acting, "critic": make(self.config.critic_network, spaces.observation, outputs=1)}
         self.before = {name: lagged(part, every="target_every") for name, part in acting.items()}
 
     def act(self, observation: Tree) -> Any:

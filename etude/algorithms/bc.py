@@ -38,7 +38,7 @@ class BC(Agent):
         self.squared = self.config.squared_error and isinstance(spaces.action, Box)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = BoundedPolicy(spaces)
-        self.actor = self.policy.make(make, self.config.network, None if self.squared else 0.0)
+        self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))

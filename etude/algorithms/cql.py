@@ -79,7 +79,7 @@ class OnDQN:
     critics = 1
 
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
-        agent.critic = make(agent.config.network, spaces.observation, outputs=int(spaces.action.n))
+        agent.critic = make(agent.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
         agent.critic_lagged = lagged(agent.critic, tau="tau")
 
     def act(self, agent: CQL, observation: Tree) -> Any:
@@ -112,8 +112,8 @@ class OnSAC:
 
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
         self.size = size = int(np.prod(spaces.action.shape))
-        agent.actor = make(agent.config.network, spaces.observation, outputs=2 * size)
-        agent.critic = make(agent.config.network, (spaces.observation, spaces.action), outputs=1, members=2)
+        agent.actor = make(agent.config.actor_network, spaces.observation, outputs=2 * size)
+        agent.critic = make(agent.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
         agent.critic_lagged = lagged(agent.critic, tau="tau")
         agent.temperature = make.free(np.log(agent.config.temperature))
         count = agent.config.samples

@@ -49,8 +49,8 @@ class DDPG(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.network, spaces.observation, outputs=int(np.prod(spaces.action.shape)))
-        self.critic = make(self.config.network, (spaces.observation, spaces.action), outputs=1)
+        self.actor = make(self.config.actor_network, spaces.observation, outputs=int(np.prod(spaces.action.shape)))
+        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
         self.actor_lagged = lagged(self.actor, tau="tau")
         self.critic_lagged = lagged(self.critic, tau="tau")
 

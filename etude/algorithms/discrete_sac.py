@@ -48,8 +48,8 @@ class DiscreteSAC(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked, self.choices = spaces.masked, int(spaces.action.n)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.network, spaces.observation, outputs=self.choices)
-        self.critic = make(self.config.network, spaces.observation, outputs=self.choices, members=2)
+        self.actor = make(self.config.actor_network, spaces.observation, outputs=self.choices)
+        self.critic = make(self.config.critic_network, spaces.observation, outputs=self.choices, members=2)
         self.critic_lagged = lagged(self.critic, tau="tau")
         if self.config.learn_temperature:
             self.temperature = make.free(np.log(self.config.temperature))

@@ -46,7 +46,7 @@ class ES(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy = BoundedPolicy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = self.policy.make(make, self.config.network, initial_log_std=None)
+        self.model = self.policy.make(make, self.config.actor_network, initial_log_std=None)
 
     def act(self, observation: Tree) -> Any:
         """Of which the best actions are taken, in training too."""

@@ -50,8 +50,8 @@ class IMPALA(Agent):
         self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
-            **self.policy.make(make, self.config.network, self.config.initial_log_std),
-            "critic": make(self.config.network, spaces.observation, outputs=1),
+            **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
+            "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }
 
     def act(self, observation: Tree) -> Any:

@@ -46,15 +46,15 @@ class IQL(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.spaces = spaces
-        network, seen = self.config.network, spaces.observation
+        critic, seen = self.config.critic_network, spaces.observation
         self.normaliser = make.normaliser(seen, self.config.normalize_observation)
         self.policy = BoundedPolicy(spaces)
-        self.actor = self.policy.make(make, network)
-        self.state_value = make(network, seen, outputs=1)
+        self.actor = self.policy.make(make, self.config.actor_network)
+        self.state_value = make(critic, seen, outputs=1)
         if isinstance(spaces.action, Discrete):
-            self.critic = make(network, seen, outputs=int(spaces.action.n), members=2)
+            self.critic = make(critic, seen, outputs=int(spaces.action.n), members=2)
         else:
-            self.critic = make(network, (seen, spaces.action), outputs=1, members=2)
+            self.critic = make(critic, (seen, spaces.action), outputs=1, members=2)
         self.critic_lagged = lagged(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Any:

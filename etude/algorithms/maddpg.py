@@ -96,8 +96,8 @@ class MADDPG(TeamAgent):
             Box(0.0, 1.0, (len(self.agents),), np.float32),
         )
         for name, own in self.agents.items():
-            actor = make(config.network, own.observation, outputs=self.sizes[name])
-            critic = make(config.network, everything, outputs=1, members=config.critics)
+            actor = make(config.actor_network, own.observation, outputs=self.sizes[name])
+            critic = make(config.critic_network, everything, outputs=1, members=config.critics)
             late = {f"{key}_lagged": lagged(part, tau="tau", every="policy_delay")
                     for key, part in (("actor", actor), ("critic", critic))}  # fmt: skip
             self.give(name, {"actor": actor, "critic": critic, **late})

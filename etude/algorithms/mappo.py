@@ -62,9 +62,9 @@ class MAPPO(TeamAgent):
             own = self.agents[names[0]]
             seen = self._space(own.observation, names, self.policies.identity)
             self.heads[policy] = Policy(Spaces(seen, own.action))
-            parts = self.heads[policy].make(make, self.config.network, self.config.initial_log_std)
+            parts = self.heads[policy].make(make, self.config.actor_network, self.config.initial_log_std)
             # A critic that judges several agents is always told which.
-            parts["critic"] = make(self.config.network, self._space(everything, names, True), outputs=1)
+            parts["critic"] = make(self.config.critic_network, self._space(everything, names, True), outputs=1)
             self.give(policy, {f"model.{name}": part for name, part in parts.items()})
 
     def act(self, observation: Tree) -> tuple[Any, ...]:

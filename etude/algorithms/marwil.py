@@ -42,8 +42,8 @@ class MARWIL(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = BoundedPolicy(spaces)
-        self.actor = self.policy.make(make, self.config.network)
-        self.critic = make(self.config.network, spaces.observation, outputs=1)
+        self.actor = self.policy.make(make, self.config.actor_network)
+        self.critic = make(self.config.critic_network, spaces.observation, outputs=1)
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))

@@ -67,8 +67,8 @@ class PPO(Agent):
         self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
-            **self.policy.make(make, self.config.network, self.config.initial_log_std),
-            "critic": make(self.config.network, spaces.observation, outputs=1),
+            **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
+            "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }
         if self.config.objective == "penalty":
             self.penalty = make.free(self.config.kl_coefficient, trained=False)

@@ -55,10 +55,10 @@ class RecurrentPPO(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        network, observed = self.config.network, spaces.observation
-        actor = make.recurrent(network, observed, outputs=self.policy.outputs, gain=0.01)
-        critic = make.recurrent(network, observed, outputs=1)
-        self.model = {**self.policy.around(actor, make, self.config.initial_log_std), "critic": critic}
+        config, observed = self.config, spaces.observation
+        actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=0.01)
+        critic = make.recurrent(config.critic_network, observed, outputs=1)
+        self.model = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
         self.actors, self.memory = actor.memory, actor.memory + critic.memory
 
     def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:

@@ -48,9 +48,9 @@ class Reinforce(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy = Policy(spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = self.policy.make(make, self.config.network, self.config.initial_log_std)
+        self.model = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         if self.config.baseline:
-            self.model["critic"] = make(self.config.network, spaces.observation, outputs=1)
+            self.model["critic"] = make(self.config.critic_network, spaces.observation, outputs=1)
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.model, observation, self.normaliser(observation))

@@ -52,8 +52,8 @@ class SAC(Agent):
         size = int(np.prod(spaces.action.shape))
         self.size = size
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.network, spaces.observation, outputs=2 * size)
-        self.critic = make(self.config.network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * size)
+        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
         self.critic_lagged = lagged(self.critic, tau="tau")
         if self.config.learn_temperature:
             self.temperature = make.free(np.log(self.config.temperature))

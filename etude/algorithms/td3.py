@@ -56,8 +56,8 @@ class TD3(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.network, spaces.observation, outputs=size)
-        self.critic = make(self.config.network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
+        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
         self.actor_lagged = lagged(self.actor, tau="tau", every="policy_delay")
         self.critic_lagged = lagged(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}

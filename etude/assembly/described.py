@@ -10,6 +10,7 @@ from etude.algorithms import ALGORITHMS, find
 from etude.config_json import from_json, to_json
 from etude.envs import name_of
 from etude.errors import ConfigError
+from etude.networks import ActorCritic
 from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces
 
@@ -17,9 +18,18 @@ from etude.spaces import Spaces
 def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """A config as plain data, and the names of the functions in it (networks of one's own), which are no data."""
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}
-    functions = {name: name_of(value) for name, value in values.items() if callable(value)}
-    plain = {name: functions.get(name) or to_json(value) for name, value in values.items()}
+    functions: dict[str, str] = {}
+    plain = {name: _plain(value, name, functions) for name, value in values.items()}
     return {"class": type(config).__name__, **plain}, functions
+
+
+def _plain(value: Any, place: str, functions: dict[str, str]) -> Any:
+    if callable(value):
+        return functions.setdefault(place, name_of(value))
+    if isinstance(value, ActorCritic):
+        own = {name: _plain(part, f"{place}.{name}", functions) for name, part in vars(value).items()}
+        return {"class": type(value).__name__, **own}
+    return to_json(value)
 
 
 def config_from(described: dict[str, Any]) -> Any:

@@ -11,6 +11,9 @@ from typing import Any
 from etude.agent import Agent
 from etude.cores import Busy
 from etude.errors import ConfigError, MissingExtra
+from etude.networks import actor_of, critic_of
+from etude.networks.network import made_by
+from etude.networks.specs import framework_of
 from etude.protocols import Engine
 from etude.spaces import Spaces
 
@@ -29,7 +32,7 @@ def choose(name: str, network: Any = None) -> str:
     found = installed()
     if name == "auto":
         _let_keras_find(found)
-        own = _framework_of(network)
+        own = _engines_for(network)
         wanted = [engine for engine in (found if own is None else own) if engine in found]
         running = [engine for engine in wanted if engine == _keras_backend()]
         if not wanted:
@@ -65,7 +68,7 @@ def create(
         if compiled:
             from etude.engines.functional import FunctionalEngine
 
-            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, seed))
+            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device))
         return torch.TorchEngine(agent, spaces, seed, device, busy)
     _use_keras_with(name)
     from etude.engines.functional import FunctionalEngine
@@ -75,7 +78,7 @@ def create(
         from etude.engines.jax import JaxBackend as backend
     else:
         from etude.engines.tensorflow import TensorFlowBackend as backend
-    return FunctionalEngine(agent, spaces, seed, backend(device, seed, busy))
+    return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
 
 def _keras_backend() -> str | None:
@@ -102,12 +105,15 @@ def _use_keras_with(name: str) -> None:
         )
 
 
-def _framework_of(network: Any) -> tuple[str, ...] | None:
+_RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow")}
+
+
+def _engines_for(network: Any) -> tuple[str, ...] | None:
     """The engines for a network of a user's own (a class, or a function that makes one); None for specs."""
-    if not callable(network):
-        return None
-    kind = network if isinstance(network, type) else type(network())
-    origins = {base.__module__.split(".")[0] for base in kind.__mro__}
-    if "torch" in origins:
-        return ("torch",)
-    return ("jax", "tensorflow") if "keras" in origins else None
+    for own in (actor_of(network), critic_of(network)):
+        framework = framework_of(own if isinstance(own, type) else type(own))
+        if framework is None and callable(own):
+            framework = framework_of(type(made_by(own)))
+        if framework is not None:
+            return _RUNS_ON[framework]
+    return None

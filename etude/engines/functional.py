@@ -29,8 +29,8 @@ class Backend(Protocol):
     def settle(self, structure: Structure) -> None:
         """Decide on the device, now that the networks are known."""
 
-    def wrap_module(self, factory: Any, space: Any, outputs: tuple[int, ...]) -> Any:
-        """A module that a user wrote, as a `Part`."""
+    def wrap_module(self, factory: Any, inputs: Any, outputs: tuple[int, ...], seed: int) -> Any:
+        """A module that a user wrote, as a `Part`; see `networks.Maker`."""
 
     def compile(self, function: Any) -> Any:
         """The function, compiled at its first call for each combination of the shapes of all arguments but the first,

@@ -20,8 +20,8 @@ class JaxBackend:
 
     name = "jax"
 
-    def __init__(self, device: str, seed: int, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.device, self._seed, self._busy = device, seed, busy
+    def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.device, self._busy = device, busy
 
     def settle(self, structure: Structure) -> None:
         threads = xla_threads(structure, self._busy.learning)
@@ -32,10 +32,10 @@ class JaxBackend:
         kind, _, number = self.device.partition(":")
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 
-    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+    def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
         from etude.engines import keras
 
-        return keras.wrap_module(factory, space, outputs, self._seed)
+        return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
         return jax.jit(function)

@@ -11,35 +11,39 @@ import numpy as np
 from etude import trees
 from etude.engines.structure import check_module
 from etude.errors import NetworkError
-from etude.networks.network import Part
+from etude.networks.network import Part, made_by
 from etude.spaces import Space, zeros
 from etude.trees import Tree
 
 
-def wrap_module(factory: Any, space: Space, outputs: tuple[int, ...], seed: int) -> Part:
+def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
     """The keras.Model that `factory()` returns, as a part; its first weights come from `seed`."""
     # Keras takes the seeds of initial weights from Python's own generator: seed it, and put it back as it was.
     before = random.getstate()
     random.seed(seed)
     try:
-        model = factory()
+        model = made_by(factory)
         if not isinstance(model, keras.Model | keras.layers.Layer):
             raise NetworkError(
                 f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model."
             )
-        check_module(model, trees.map(keras.ops.convert_to_tensor, zeros(space, 2)), space, outputs)
+        two = [trees.map(keras.ops.convert_to_tensor, zeros(space, 2)) for space in inputs]
+        check_module(model, [two] if len(inputs) > 1 else two, inputs, outputs)
     finally:
         random.setstate(before)
-    return KerasModule(model)
+    return KerasModule(model, several=len(inputs) > 1)
 
 
 class KerasModule(Part):
-    """A keras.Model that a user wrote, as a function of its variables."""
+    """A keras.Model that a user wrote, as a function of its variables.
+
+    several: whether it is called with a tuple of inputs, which it gets as a list, as is Keras's custom.
+    """
 
     portable = False
 
-    def __init__(self, model: Any):
-        self.model = model
+    def __init__(self, model: Any, several: bool):
+        self.model, self._several = model, several
         self._trained = [f"{i}.{v.name}" for i, v in enumerate(model.trainable_variables)]
         self._others = [f"state{i}.{v.name}" for i, v in enumerate(model.non_trainable_variables)]
         values = [
@@ -51,7 +55,8 @@ class KerasModule(Part):
 
     def __call__(self, observation: Tree = None) -> Any:
         trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
-        outputs, moved = self.model.stateless_call(trained, others, observation)
+        inputs = list(observation) if self._several else observation
+        outputs, moved = self.model.stateless_call(trained, others, inputs)
         self.moved = dict(zip(self._others, moved, strict=True))
         self.variables = {**self.variables, **self.moved}
         return outputs

@@ -20,7 +20,7 @@ from etude.spaces import Space, Spaces
 from etude.trees import Tree
 
 
-def _no_modules(factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
     raise NetworkError(
         "NumPy cannot evaluate a torch.nn.Module or keras.Model; use the engine that it was written for."
     )

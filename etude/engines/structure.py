@@ -219,20 +219,22 @@ class Structure:
         return own if own in self.hyper else "learning_rate"
 
 
-def check_module(module: Any, two: Any, space: Space, outputs: tuple[int, ...]) -> None:
-    """Raise NetworkError where a user's module cannot read two observations, or returns a wrong shape for them."""
-    name = type(module).__name__
+def check_module(module: Any, two: list[Any], inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> None:
+    """Raise NetworkError where a user's module cannot be called with `two`, two of each input, or returns a wrong shape
+    for them."""
+    name, what = type(module).__name__, " and ".join(describe(space) for space in inputs)
+    named = f"2 observations of {what}" if len(inputs) == 1 else f"2 each of {what} (observation, action)"
     try:
-        shape = tuple(module(two).shape)
+        shape = tuple(module(*two).shape)
     except Exception as problem:
         raise NetworkError(
-            f"The network {name} cannot read 2 observations of {describe(space)}: {problem}. Make its first layer fit "
-            "what is observed."
+            f"The network {name} cannot read {named}: {problem}. Make its inputs and its first layer fit them."
         ) from problem
     if shape != (2, *outputs):
         raise NetworkError(
-            f"The network {name} returned shape {shape} for 2 observations of {describe(space)}; "
-            f"expected {(2, *outputs)}. Its last layer needs {' x '.join(map(str, outputs))} units."
+            f"The network {name} returned shape {shape} for {named}; "
+            f"expected {(2, *outputs)}. Its last layer needs {' x '.join(map(str, outputs))} units. Where actor "
+            "and critic differ, give each its own: network=ActorCritic(actor=..., critic=...)."
         )
 
 

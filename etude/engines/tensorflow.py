@@ -21,8 +21,8 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, seed: int, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.device, self._seed, self._busy = device, seed, busy
+    def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.device, self._busy = device, busy
 
     def settle(self, structure: Structure) -> None:
         threads = xla_threads(structure, self._busy.learning)
@@ -33,10 +33,10 @@ class TensorFlowBackend:
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"
 
-    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+    def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
         from etude.engines import keras
 
-        return keras.wrap_module(factory, space, outputs, self._seed)
+        return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
         compiled = tf.function(function, jit_compile=True, autograph=False)

@@ -19,7 +19,7 @@ from etude.engines.devices import decide
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.errors import NetworkError
-from etude.networks.network import Maker, Part
+from etude.networks.network import Maker, Part, made_by
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces, zeros
@@ -48,8 +48,7 @@ class TorchEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces, self._busy = spaces, busy
-        wrap = lambda factory, space, outputs: wrap_module(factory, space, outputs, seed)  # noqa: E731
-        self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap))
+        self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
         self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
         self.device = device = decide(device, torch.cuda.device_count(), self.structure)
         self._noise = loss_noise(seed)
@@ -230,15 +229,15 @@ class CompiledTorchBackend:
 
     name = "torch"
 
-    def __init__(self, device: str, seed: int):
-        self.device, self._seed = device, seed
+    def __init__(self, device: str):
+        self.device = device
         self._compiled: Any = None
 
     def settle(self, structure: Structure) -> None:
         self.device = decide(self.device, torch.cuda.device_count(), structure)
 
-    def wrap_module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
-        return wrap_module(factory, space, outputs, self._seed)
+    def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
+        return wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
         return torch.no_grad()(function)
@@ -300,31 +299,35 @@ def _pick(tree: Any, i: int) -> Any:
     return None if tree is None else trees.rows(tree, i)
 
 
-def wrap_module(factory: Any, space: Space, outputs: tuple[int, ...], seed: int) -> Part:
+def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
     """The torch.nn.Module that `factory()` returns, as a part; its first weights come from `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = factory()
+        module = made_by(factory)
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(
             f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module."
         )
     with torch.no_grad():
-        check_module(module, to_torch(zeros(space, 2), "cpu"), space, outputs)
-    return TorchModule(module)
+        check_module(module, [to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
+    return TorchModule(module, several=len(inputs) > 1)
 
 
 class TorchModule(Part):
     """A torch.nn.Module that a user wrote, as a function of its parameters and buffers (buffers are updated in
-    place)."""
+    place).
+
+    several: whether it is called with a tuple that holds one argument for each of its inputs.
+    """
 
     portable = False
 
-    def __init__(self, module: torch.nn.Module):
-        self.module = module
+    def __init__(self, module: torch.nn.Module, several: bool):
+        self.module, self._several = module, several
         named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.variables = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
         self.frozen = frozenset(name for name, _ in module.named_buffers())
 
     def __call__(self, observation: Tree = None) -> Any:
-        return torch.func.functional_call(self.module, dict(self.variables), (observation,))
+        inputs = observation if self._several else (observation,)
+        return torch.func.functional_call(self.module, dict(self.variables), inputs)

@@ -2,9 +2,10 @@
 
 from etude.networks.network import Maker, Part, RecurrentNetwork, lagged
 from etude.networks.normaliser import RunningMoments, RunningScale
-from etude.networks.specs import Conv, Mlp, Recurrent, Spec, layers_of, with_layers
+from etude.networks.specs import ActorCritic, Conv, Mlp, Recurrent, Spec, actor_of, critic_of, layers_of, with_layers
 
 __all__ = [
+    "ActorCritic",
     "Conv",
     "Maker",
     "Mlp",
@@ -14,6 +15,8 @@ __all__ = [
     "RunningMoments",
     "RunningScale",
     "Spec",
+    "actor_of",
+    "critic_of",
     "lagged",
     "layers_of",
     "with_layers",

@@ -7,6 +7,7 @@ part to arrays of its framework (`Part.bound`), so that nothing here knows which
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,11 +20,9 @@ from etude.errors import ConfigError
 from etude.networks.architecture import Architecture
 from etude.networks.normaliser import normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
-from etude.networks.specs import Conv, Mlp, Recurrent, Spec
+from etude.networks.specs import ActorCritic, Conv, Mlp, ModuleFactory, Recurrent, Spec, framework_of
 from etude.spaces import Space
 from etude.trees import Tree
-
-ModuleFactory = Callable[[], Any]  # returns a torch.nn.Module or a keras.Model
 
 
 class Lag(NamedTuple):
@@ -171,13 +170,29 @@ def _joined(space: Space | tuple[Space, ...]) -> Space:
     return gym_spaces.Tuple(space) if isinstance(space, tuple) else space
 
 
+def made_by(factory: ModuleFactory) -> Any:
+    """What a user's class or function returns; ConfigError where it wants arguments."""
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as problem:
+        raise ConfigError(
+            f"network={getattr(factory, '__name__', factory)} cannot be called without arguments: {problem}. Give a "
+            "function that passes them, such as network=lambda: MyNetwork(64)."
+        ) from None
+    return factory()
+
+
+WrapModule = Callable[[ModuleFactory, tuple[Space, ...], tuple[int, ...], int], Part]
+
+
 class Maker:
     """Makes the parts of one agent; handed to `Agent.build` as `make`.
 
-    wrap_module: how the engine wraps a module that a user wrote.
+    wrap_module: how the engine wraps a module that a user wrote: (what makes it, the spaces of its inputs, outputs,
+        the seed of its first weights).
     """
 
-    def __init__(self, rng: np.random.Generator, wrap_module: Callable[[ModuleFactory, Space, tuple[int, ...]], Part]):
+    def __init__(self, rng: np.random.Generator, wrap_module: WrapModule):
         self._rng, self._wrap_module = rng, wrap_module
 
     def __call__(
@@ -190,7 +205,8 @@ class Maker:
     ) -> Part:
         """A network from observations in `space` to [B, outputs] ([members, B, outputs] where members is given).
 
-        spec: a spec, or a function without arguments that returns a torch.nn.Module or keras.Model of your own.
+        spec: a spec, or a function without arguments that returns a torch.nn.Module or keras.Model of your own. Where
+            space is a tuple of spaces, a torch.nn.Module gets one argument for each, a keras.Model a list of them.
         gain: factor on the initial weights of a spec's last layer.
         Raises NetworkError where a module of your own returns another shape, ConfigError for a recurrent network.
         """
@@ -199,7 +215,7 @@ class Maker:
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
-        return self._module(spec, joined, (outputs,))
+        return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
 
     def values(self, spec: Spec | ModuleFactory, space: Space, actions: int, numbers: int | None = None) -> Part:
         """A network from observations in `space` to the values of actions, [B, actions], or, where numbers is given, to
@@ -210,20 +226,31 @@ class Maker:
         shape = (actions,) if numbers is None else (actions, numbers)
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, space, shape), self._rng)
-        return self._module(spec, space, shape)
+        return self._module(spec, (space,), shape)
 
-    def _module(self, factory: Any, space: Space, outputs: tuple[int, ...]) -> Part:
+    def _module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> Part:
         if isinstance(factory, Recurrent):
             raise ConfigError(
                 "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
                 "function that returns a module. Recurrent networks are for recurrent_ppo and r2d2."
+            )
+        if isinstance(factory, ActorCritic):
+            raise ConfigError(
+                "network is an ActorCritic, and this algorithm has one network; expected a spec such as Mlp((64, 64)), "
+                "or a function that returns a module."
+            )
+        if framework_of(type(factory)) is not None:
+            name = type(factory).__name__
+            raise ConfigError(
+                f"network is an instance of {name}; expected what makes one, as an agent may need several, each with "
+                f"weights of its own. Give the class, network={name}, or a function, network=lambda: {name}(...)."
             )
         if not callable(factory):
             raise ConfigError(
                 f"network is {factory!r}; expected a spec such as Mlp((64, 64)), or a function that returns a "
                 "torch.nn.Module or a keras.Model."
             )
-        return self._wrap_module(factory, space, outputs)
+        return self._wrap_module(factory, inputs, outputs, int(self._rng.integers(2**31)))
 
     def recurrent(
         self, spec: Spec | ModuleFactory, space: Space | tuple[Space, ...], outputs: int, gain: float = 1.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from etude import checks
 from etude.errors import ConfigError
@@ -87,11 +89,39 @@ class Recurrent:
             )
 
 
-Spec = Mlp | Conv | Recurrent
+ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Different networks for actor and critic, each a spec, or a function that returns a module of your own."""
+
+    actor: Mlp | Conv | Recurrent = Mlp((64, 64))  # of the policy
+    critic: Mlp | Conv | Recurrent = Mlp((64, 64))  # of state values or action values, each member of an ensemble
+
+
+Spec = Mlp | Conv | Recurrent | ActorCritic
+
+
+def actor_of(spec: Spec) -> Any:
+    """The network of an actor: the spec itself, or the one for actors of an `ActorCritic`."""
+    return spec.actor if isinstance(spec, ActorCritic) else spec
+
+
+def critic_of(spec: Spec) -> Any:
+    """The network of a critic: the spec itself, or the one for critics of an `ActorCritic`."""
+    return spec.critic if isinstance(spec, ActorCritic) else spec
+
+
+def framework_of(kind: type) -> str | None:
+    """The framework that a class of modules belongs to, "torch" or "keras", without importing it; None for others."""
+    origins = {base.__module__.split(".")[0] for base in kind.__mro__}
+    return next((name for name in ("torch", "keras") if name in origins), None)
 
 
 def layers_of(spec: Spec) -> Spec:
     """The layers that see what is observed: before the cell of a recurrent network, or all."""
+    spec = actor_of(spec)
     return spec.before if isinstance(spec, Recurrent) else spec
 
 

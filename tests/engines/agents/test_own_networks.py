@@ -1,0 +1,90 @@
+"""Networks that a user wrote for actor and critic."""
+
+import numpy as np
+import pytest
+
+from etude import engines
+from etude.agent import Agent
+from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.td3 import TD3, TD3Config
+from etude.errors import ConfigError, NetworkError
+from etude.networks import ActorCritic, Mlp
+from etude.spaces import Box, Discrete, Spaces
+
+OBSERVATION, ACTION = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
+BOX, CHOICES = Spaces(OBSERVATION, ACTION), Spaces(OBSERVATION, Discrete(4))
+
+
+def layer(engine_name, inputs, outputs):
+    """What makes a module of one layer; a critic where it has two inputs."""
+    if engine_name == "torch":
+        import torch
+
+        class OneLayer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(sum(inputs), outputs)
+
+            def forward(self, *parts):
+                return self.layer(torch.cat(parts, -1))
+
+        return OneLayer
+
+    def make():
+        import keras
+
+        parts = [keras.Input((size,)) for size in inputs]
+        joined = parts[0] if len(parts) == 1 else keras.layers.Concatenate()(parts)
+        return keras.Model(parts[0] if len(parts) == 1 else parts, keras.layers.Dense(outputs)(joined))
+
+    return make
+
+
+def engine_of(engine_name, agent: Agent, spaces):
+    return engines.create(engine_name, agent, spaces, seed=3)
+
+
+def values_of(engine, prefix):
+    return [value for name, value in engine.weights().items() if name.startswith(prefix)]
+
+
+@pytest.mark.parametrize(("kind", "config", "outputs"), [(SAC, SACConfig, 4), (TD3, TD3Config, 2)])
+def test_a_critic_of_ones_own_reads_observation_and_action_and_each_has_weights_of_its_own(
+    engine_name, kind, config, outputs
+):
+    networks = ActorCritic(layer(engine_name, (3,), outputs), layer(engine_name, (3, 2), 1))
+    engine = engine_of(engine_name, kind(config(network=networks)), BOX)
+    first, second = (values_of(engine, f"critic.{i}.") for i in range(2))
+    assert {value.shape for value in first} >= {(1,)} and len(first) == len(second) > 0
+    assert not all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+    assert engine.act(np.zeros((5, 3), np.float32)) is not None
+
+
+def test_actor_and_critic_may_be_of_different_kinds(engine_name):
+    networks = ActorCritic(layer(engine_name, (3,), 4), Mlp((8,)))
+    engine = engine_of(engine_name, PPO(PPOConfig(network=networks)), CHOICES)
+    assert engine.weights()["model.critic.dense0.weight"].shape == (3, 8)
+    assert engine.value(np.zeros((5, 3), np.float32)).shape == (5,)
+
+
+def test_one_function_for_actor_and_critic_is_answered_with_how_to_give_two(engine_name):
+    with pytest.raises(NetworkError, match=r"network=ActorCritic\(actor=\.\.\., critic=\.\.\.\)"):
+        engine_of(engine_name, PPO(PPOConfig(network=layer(engine_name, (3,), 4))), CHOICES)
+
+
+def test_an_instance_is_refused_with_what_to_give(engine_name):
+    instance = layer(engine_name, (3,), 4)()
+    with pytest.raises(ConfigError, match=r"is an instance of \w+; expected what makes one.*network=lambda"):
+        engine_of(engine_name, DQN(DQNConfig(network=instance)), CHOICES)
+
+
+def test_what_wants_arguments_is_refused_with_what_to_give(engine_name):
+    with pytest.raises(ConfigError, match="cannot be called without arguments: missing a required argument: 'units'"):
+        engine_of(engine_name, DQN(DQNConfig(network=lambda units: units)), CHOICES)
+
+
+def test_an_algorithm_with_one_network_refuses_two(engine_name):
+    with pytest.raises(ConfigError, match="this algorithm has one network"):
+        engine_of(engine_name, DQN(DQNConfig(network=ActorCritic())), CHOICES)
