@@ -5,32 +5,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import say
+from etude.errors import ConfigError
+
+if TYPE_CHECKING:
+    from etude.report.plots import Series
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw the learning curves of RUN..., one panel for each environment, each algorithm's mean over its seeds."""
+    """Draw the learning curves of RUN..., one panel for each environment, a line for each configuration: the mean over
+    its seeds. RUN is a run directory, its metrics.jsonl, or a folder of run directories."""
 
     output: Path = Path("curves.png")  # the picture; of one run alone it goes to curve.png in its directory
     band: Literal["bootstrap", "range"] = "bootstrap"  # around the mean: its 95 % interval, or lowest to highest seed
+    labels: tuple[str, ...] = ()  # one for each run, of which equal ones make a line; (): what the lines differ in
 
 
 def main(arguments: Sequence[str]) -> int:
     """Draw, and say where."""
     paths, rest = split_positionals(arguments)
     options: Plot = parse(Plot, rest, "plot RUN...")
-    from etude.report.plots import draw_run, draw_runs, read_run
+    from etude.report.plots import draw_run, draw_runs, find_runs, read_run
 
-    runs = [read_run(path) for path in paths]
-    output = options.output
-    if len(runs) == 1:
-        output = Path(paths[0]) / "curve.png" if options.output == Plot().output and Path(paths[0]).is_dir() else output
-        draw_run(runs[0], output)
+    found = [path for given in paths for path in find_runs(given)]
+    if len(found) == 1:
+        output = found[0] / "curve.png" if options.output == Plot().output and found[0].is_dir() else options.output
+        draw_run(read_run(found[0]), output)
     else:
-        draw_runs(runs, output, options.band)
+        output = options.output
+        for note in draw_runs(_readable(found, paths), output, options.band, options.labels):
+            say(note)
     say(f"Drawn: {output}")
     return 0
+
+
+def _readable(found: list[Path], given: list[str]) -> list[Series]:
+    """The runs among these; one of a folder that has nothing to draw yet is named and left out."""
+    from etude.report.plots import read_run
+
+    runs = []
+    for path in found:
+        try:
+            runs.append(read_run(path))
+        except ConfigError as error:
+            if str(path) in given:
+                raise
+            say(f"Left out: {error}")
+    return runs

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from etude.errors import ConfigError
+from etude.report.configurations import Line, configuration, lines_of
 from etude.report.json_lines import read_records
 from etude.report.records import Record
 
@@ -34,6 +35,7 @@ class Series:
     evaluated: np.ndarray  # [M] steps
     evaluations: tuple[np.ndarray, ...]  # M arrays of returns
     unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
+    configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
 
     def smoothed(self) -> np.ndarray:
         """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
@@ -67,6 +69,7 @@ def series(records: Iterable[Record]) -> Series:
         evaluated=np.array([r["step"] for r in evaluations], float),
         evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
         unit=f"{about.get('steps', 'environment')} steps",
+        configuration=configuration(about),
     )
 
 
@@ -79,6 +82,17 @@ def read_run(path: str | Path) -> Series:
     found = series(read_records(file))
     if not len(found.curve()[0]):
         raise ConfigError(f"{file} holds no finished episode and no evaluation yet: nothing to draw.")
+    return found
+
+
+def find_runs(path: str | Path) -> list[Path]:
+    """The run directories at or below a folder, or the file itself. Raises ConfigError where there are none."""
+    path = Path(path)
+    if path.is_file() or (path / "metrics.jsonl").is_file():
+        return [path]
+    found = sorted(metrics.parent for metrics in path.glob("**/metrics.jsonl"))
+    if not found:
+        raise ConfigError(f"No run at {path}. Give a run directory, a folder of them, or the metrics.jsonl in one.")
     return found
 
 
@@ -100,26 +114,42 @@ def draw_run(run: Series, path: str | Path) -> None:
     _write(figure, path)
 
 
-def draw_runs(runs: Sequence[Series], path: str | Path, band: Band = "bootstrap") -> None:
-    """Several runs: a panel for each environment, a colour for each algorithm, its mean over seeds, each seed faint.
+def draw_runs(
+    runs: Sequence[Series], path: str | Path, band: Band = "bootstrap", labels: Sequence[str] = ()
+) -> list[str]:
+    """Several runs: a panel for each environment, a line for each configuration of each algorithm, its mean over seeds,
+    each seed faint. Returns what a reader of the picture should know.
 
     band: "bootstrap", the 95 % percentile interval of the mean over resampled seeds (Agarwal et al. 2021,
         arXiv:2108.13264, whose strata are the panels here), or "range", from the lowest to the highest seed.
+    labels: one for each run; runs of one label are one line. Without them, lines are called by what they differ in.
     Where seeds stopped at different steps, the mean and the band end with the first that stopped.
     """
     if not runs:
         raise ConfigError("No runs to draw. Give at least one run directory.")
     environments = sorted({run.environment for run in runs})
-    algorithms = sorted({run.algorithm for run in runs})
+    lines, notes = lines_in(runs, labels)
+    names = sorted({line.label for panel in lines.values() for line in panel})
+    colours = dict(zip(names, _cycle(len(names)), strict=True))
     figure = _figure(len(environments))
     for axes, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
-        here = [run for run in runs if run.environment == environment]
-        for colour, algorithm in zip(_cycle(len(algorithms)), algorithms, strict=True):
-            group = [run for run in here if run.algorithm == algorithm]
-            if group:
-                _draw_group(axes, group, colour, band)
-        _finish(axes, environment, here)
+        for line in sorted(lines[environment]):
+            _draw_line(axes, line, colours[line.label], band)
+        _finish(axes, environment, [run for line in lines[environment] for run in line.runs])
     _write(figure, path)
+    return notes
+
+
+def lines_in(runs: Sequence[Series], labels: Sequence[str] = ()) -> tuple[dict[str, list[Line]], list[str]]:
+    """(the lines of each environment's panel, notes): see `configurations.lines_of`."""
+    if labels and len(labels) != len(runs):
+        raise ConfigError(f"{len(labels)} labels for {len(runs)} runs; expected one for each, in their order.")
+    lines, notes = {}, []
+    for environment in sorted({run.environment for run in runs}):
+        here = [i for i, run in enumerate(runs) if run.environment == environment]
+        lines[environment], found = lines_of([runs[i] for i in here], [labels[i] for i in here] if labels else ())
+        notes += found
+    return lines, notes
 
 
 def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = None) -> Any:
@@ -160,7 +190,8 @@ def aggregate(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> tu
     return grid, values.mean(0), low, high
 
 
-def _draw_group(axes: Any, group: Sequence[Series], colour: str, band: Band) -> None:
+def _draw_line(axes: Any, line: Line, colour: str, band: Band) -> None:
+    label, group = line
     curves = [run.curve() for run in group]
     kind = "evaluation" if all(len(run.evaluated) >= 2 for run in group) else "training"
     if len(curves) > 1:
@@ -169,7 +200,7 @@ def _draw_group(axes: Any, group: Sequence[Series], colour: str, band: Band) -> 
     grid, mean, low, high = aggregate(curves, band)
     spread = "95 % interval" if band == "bootstrap" else "range"
     words = f"mean and {spread} of {len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
-    axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{group[0].algorithm} ({kind}, {words})")
+    axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{label}\n({kind}, {words})")
     if len(curves) > 1:
         axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
 
@@ -199,7 +230,7 @@ def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
     axes.grid(True, alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=0)
-    axes.legend(frameon=False, fontsize="small")
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # never over a curve
 
 
 def _write(figure: Any, path: str | Path) -> None:

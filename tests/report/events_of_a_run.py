@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,16 +18,17 @@ def started(
     env: str = "CartPole-v1",
     seed: int = 0,
     steps: str = "environment",
+    config: dict | None = None,
 ) -> Started:
     run = {"algorithm": algorithm, "environment": env, "engine": "jax", "setup": {"seed": seed}, "steps": steps}
-    return Started(step, {**run, "total": total})
+    return Started(step, {**run, "config": config or {}, "total": total})
 
 
 def collected(step: int, *returns: float) -> Collected:
     return Collected(step, tuple(EpisodeEnd(0, i, 10, total, False) for i, total in enumerate(returns)), 0.01)
 
 
-def a_run(until: int = 10_000, start: int = 0, seed: int = 0, save_every: int = 3_500, **about: str) -> Iterator[Event]:
+def a_run(until: int = 10_000, start: int = 0, seed: int = 0, save_every: int = 3_500, **about: Any) -> Iterator[Event]:
     """Steps of 250; an evaluation every 2,000; a save every `save_every` and at the end.
 
     Every number is a function of the step and the seed, as in a run that resumes exactly.

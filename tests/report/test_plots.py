@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from events_of_a_run import a_run
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from etude.errors import ConfigError
 from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
-from etude.report.plots import Series, aggregate
+from etude.report.plots import Series, aggregate, find_runs, lines_in
 
 
 def series(steps, returns, episodes):
@@ -90,6 +91,71 @@ def test_pictures_have_a_panel_for_each_environment(tmp_path):
     assert both.shape[1] == 2 * one.shape[1]
     colours = {tuple(np.round(255 * np.array(pixel[:3])).astype(int)) for pixel in both[::2, ::2].reshape(-1, 4)}
     assert {(0, 114, 178), (213, 94, 0)} <= colours  # blue and vermilion: both algorithms are there
+
+
+def lines(*runs, labels=()):
+    panels, notes = lines_in(runs, labels)
+    return {line.label: [run.seed for run in line.runs] for panel in panels.values() for line in panel}, notes
+
+
+def test_runs_of_another_configuration_are_another_line_named_by_what_differs(tmp_path):
+    runs = [
+        read_run(written(tmp_path / f"{rate}{seed}", seed=seed, config={"learning_rate": rate, "gamma": 0.99}))
+        for rate in (0.1, 0.2)
+        for seed in (0, 1)
+    ]
+    found, notes = lines(*runs)
+    assert found == {"dqn learning_rate=0.1": ["0", "1"], "dqn learning_rate=0.2": ["0", "1"]}
+    assert not notes
+
+
+def test_many_differences_are_counted(tmp_path):
+    configs = [{name: i for name in "abcde"} for i in range(2)]
+    runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
+    assert list(lines(*runs)[0]) == ["dqn a=0 b=0 c=0 and 2 more", "dqn a=1 b=1 c=1 and 2 more"]
+
+
+def test_the_same_seed_twice_is_no_second_seed_and_the_longest_is_drawn(tmp_path):
+    short, long = (read_run(written(tmp_path / str(until), until=until)) for until in (6_000, 10_000))
+    (panel,), notes = (list(part) for part in lines_in([long, short]))
+    assert panel == "CartPole-v1" and "1 of 2 runs repeat a seed" in notes[0]
+    ((line,),) = lines_in([long, short])[0].values()
+    assert [run.steps[-1] for run in line.runs] == [10_000]
+
+
+def test_labels_say_which_runs_are_one_line(tmp_path):
+    runs = [read_run(written(tmp_path / str(seed), seed=seed, config={"x": seed})) for seed in range(3)]
+    assert lines(*runs, labels=["old", "new", "new"])[0] == {"old": ["0"], "new": ["1", "2"]}
+    with pytest.raises(ConfigError, match="2 labels for 3 runs"):
+        draw_runs(runs, tmp_path / "x.png", labels=["old", "new"])
+
+
+def test_the_legend_covers_no_curve(tmp_path, monkeypatch):
+    beside = []
+
+    def draw_then_look(figure, path, **how):
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            beside.append(axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1 - 1)
+        savefig(figure, path, **how)
+
+    savefig = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", draw_then_look)
+    runs = [read_run(written(tmp_path / str(seed), seed=seed)) for seed in range(2)]
+    draw_run(runs[0], tmp_path / "one.png")
+    draw_runs(runs, tmp_path / "both.png")
+    assert beside == [True, True]
+
+
+def test_a_folder_stands_for_the_runs_in_it(tmp_path):
+    for name in ("b", "a", "deep/c"):
+        (tmp_path / name).mkdir(parents=True)
+        written(tmp_path / name)
+    assert [path.relative_to(tmp_path).as_posix() for path in find_runs(tmp_path)] == ["a", "b", "deep/c"]
+    assert find_runs(tmp_path / "a") == [tmp_path / "a"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="No run at"):
+        find_runs(tmp_path / "empty")
 
 
 def test_the_curve_is_there_when_the_run_ends_and_of_a_resumed_run_whole(tmp_path, monkeypatch):
