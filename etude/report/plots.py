@@ -20,6 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 BOOTSTRAP_SAMPLES = 2000
 GRID = 200  # points of a curve that is averaged over seeds
 Band = Literal["range", "bootstrap"]
+BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interval"}
 
 
 @dataclass(frozen=True)
@@ -102,13 +103,13 @@ def draw_run(run: Series, path: str | Path) -> None:
     axes = figure.subplots()
     if len(run.steps):
         axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
-        axes.plot(run.steps, run.smoothed(), color=COLOURS[0], linewidth=1.6, label="training (smoothed)")
+        axes.plot(run.steps, run.smoothed(), color=COLOURS[0], linewidth=1.6, label="training, smoothed")
     if len(run.evaluated):
         means = [returns.mean() for returns in run.evaluations]
         low, high = ([f(returns) for returns in run.evaluations] for f in (np.min, np.max))
         episodes = max(len(returns) for returns in run.evaluations)
         axes.fill_between(run.evaluated, low, high, color=COLOURS[1], alpha=0.18, linewidth=0)
-        label = f"evaluation (mean and range of {episodes} episodes)"
+        label = f"evaluation: mean and\nrange of {episodes} episodes"
         axes.plot(run.evaluated, means, "o-", color=COLOURS[1], linewidth=1.6, markersize=3.5, label=label)
     _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
     _write(figure, path)
@@ -136,6 +137,8 @@ def draw_runs(
         for line in sorted(lines[environment]):
             _draw_line(axes, line, colours[line.label], band)
         _finish(axes, environment, [run for line in lines[environment] for run in line.runs])
+        if any(len(line.runs) > 1 for line in lines[environment]):
+            axes.get_legend().set_title(f"mean and {BANDS[band]}", {"size": "small"})
     _write(figure, path)
     return notes
 
@@ -198,9 +201,8 @@ def _draw_line(axes: Any, line: Line, colour: str, band: Band) -> None:
         for steps, returns in curves:
             axes.plot(steps, returns, color=colour, alpha=0.25, linewidth=0.8)
     grid, mean, low, high = aggregate(curves, band)
-    spread = "95 % interval" if band == "bootstrap" else "range"
-    words = f"mean and {spread} of {len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
-    axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{label}\n({kind}, {words})")
+    seeds = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
+    axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{label}\n{kind}, {seeds}")
     if len(curves) > 1:
         axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
 
