@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markdown_table import NOTE, table
 
-from etude.report.plots import Series
+from etude.report.series import Series
 
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent / "benchmarks"

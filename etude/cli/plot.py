@@ -12,7 +12,7 @@ from etude.cli.output import say
 from etude.errors import ConfigError
 
 if TYPE_CHECKING:
-    from etude.report.plots import Series
+    from etude.report.series import Series
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     """Draw, and say where."""
     paths, rest = split_positionals(arguments)
     options: Plot = parse(Plot, rest, "plot RUN...")
-    from etude.report.plots import draw_run, draw_runs, find_runs, read_run
+    from etude.report.plots import draw_run, draw_runs
+    from etude.report.series import find_runs, read_run
 
     found = [path for given in paths for path in find_runs(given)]
     if len(found) == 1:
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _readable(found: list[Path], given: list[str]) -> list[Series]:
     """The runs among these; one of a folder that has nothing to draw yet is named and left out."""
-    from etude.report.plots import read_run
+    from etude.report.series import read_run
 
     runs = []
     for path in found:

@@ -20,9 +20,9 @@ FPS = 30  # where an environment tells none
 
 @dataclass(frozen=True)
 class Watch:
-    """See the agent of RUN, a run directory or a checkpoint file, play: in a window, or as an mp4 without a display."""
+    """See the agent of RUN, a run directory or checkpoint file, play: in a window, or without a display as a video."""
 
-    video: Path | None = None  # write an mp4 here instead of opening a window
+    video: Path | None = None  # write it here, as .mp4 or .gif, instead of opening a window
     episodes: int = 1
     max_steps: int = 5_000  # of all episodes together, for environments that never end
     seed: int = 0  # of the first episode; each further one has the next
@@ -62,10 +62,11 @@ def _watch(path: Path, options: Watch) -> int:
 
 def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     """Play episodes with the best actions; yields after every reset and step, and tells each return."""
-    from etude.explore import Greedy
+    from etude.assembly import best_for
     from etude.rollout.recall import recall_of
 
-    actor, explorer, steps, rng = run.actor(), Greedy(), 0, np.random.default_rng(options.seed)
+    actor, steps, rng = run.actor(), 0, np.random.default_rng(options.seed)
+    explorer = best_for(environment.spaces).of(np.zeros(1, int))
     for episode in range(options.episodes):
         observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
         memory = np.full((1, explorer.memory), np.nan)
@@ -81,9 +82,9 @@ def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
 
 
 def _film(run: Any, environment: Any, options: Watch) -> None:
-    from etude.report.video import write_video
+    from etude.report.video import write_film
 
     assert options.video is not None
     fps = environment.env.metadata.get("render_fps") or FPS
-    count = write_video((environment.render() for _ in play(run, environment, options)), options.video, fps)
+    count = write_film((environment.render() for _ in play(run, environment, options)), options.video, fps)
     say(f"{options.video}: {count} frames, {count / fps:.1f} s at {fps:g} frames per second")

@@ -88,15 +88,22 @@ def explain_error(problem: BaseException) -> str:
 class AdaptedEnvironment:
     """One environment that does not reset itself, for evaluation by eye and rendering.
 
-    units, rewards: see `LoopEnvironments`.
+    units, rewards, spaces: see `LoopEnvironments`.
     """
 
-    def __init__(self, env: gym.Env, name: str, units: Units = Canonical, rewards: Rewards | None = None):
+    def __init__(
+        self,
+        env: gym.Env,
+        name: str,
+        units: Units = Canonical,
+        rewards: Rewards | None = None,
+        spaces: Spaces | None = None,
+    ):
         self.env, self.name, self._rewards = env, name, rewards or OneReward()
         self._where = Where(name, 0, -1, 0)
         _, info = self._raw_reset(None)
         self._layout = Layout.of(env.observation_space, env.action_space, info, units)
-        self.spaces = self._layout.spaces
+        self.spaces = spaces or self._layout.spaces
 
     def reset(self, seed: int | None = None) -> Tree:
         """Start an episode; returns its first observation, without a batch axis."""

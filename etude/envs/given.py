@@ -6,15 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from etude.envs.actions import Canonical, Units
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.adopted import EXPECTED, Adopted, Environment, Instance, Lent, check_kind
-from etude.envs.make import make_any
+from etude.envs.make import make_any, make_rendering, rendering
 from etude.envs.parallel import RewardDone, Team
-from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
+from etude.envs.registry import EnvironmentSpec, name_of, resolve
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError, SpaceError
 from etude.spaces import Spaces, describe
@@ -129,19 +128,8 @@ def _unused(entry: EnvironmentSpec | Instance) -> Any:
 def _rendering(entry: EnvironmentSpec | Instance, render_mode: str) -> Any:
     """One that renders in this mode."""
     if not isinstance(entry, Instance):
-        source = resolve(entry)
-        if source.single is not None and takes(source.single, "render_mode"):
-            return make_any(source, {"render_mode": render_mode})
-    env = _unused(entry)
-    made_with = getattr(env, "render_mode", None)
-    if made_with == render_mode or takes(env.render, "mode"):
-        return env
-    if isinstance(env, gym.Env) and env.spec is not None:
-        return gym.make(env.spec, render_mode=render_mode)
-    raise ConfigError(
-        f"{_entry_name(entry)} was made with render_mode={made_with!r}, and {render_mode!r} is needed here. Make it "
-        f"with render_mode={render_mode!r}, or give a callable that takes render_mode."
-    )
+        return make_rendering(resolve(entry), render_mode)
+    return rendering(entry.copied(), entry.name, render_mode)
 
 
 def _entry_name(entry: EnvironmentSpec | Instance) -> str:

@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv
 
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.native import NativeEnvironments, restart_of
-from etude.envs.registry import EnvironmentSpec, Source, construct, resolve
+from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
 from etude.envs.rewards import TeamRewards
 from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.vector import LoopEnvironments
@@ -26,9 +26,11 @@ MANY = 64  # environments from which a simulator beats the loop by far
 def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     """One environment in canonical spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
     source = resolve(env)
-    made = make_single(source, kwargs)
-    rewards = TeamRewards(made.names) if isinstance(made, SeveralEnvironment) else None
-    return AdaptedEnvironment(made, source.name, rewards=rewards)
+    raw = make_rendering(source, **kwargs) if "render_mode" in kwargs else make_any(source, kwargs)
+    made = as_one(raw, source.name)
+    if isinstance(made, SeveralEnvironment):
+        return AdaptedEnvironment(made, source.name, rewards=TeamRewards(made.names), spaces=made.spaces)
+    return AdaptedEnvironment(made, source.name)
 
 
 def make_environments(
@@ -92,12 +94,38 @@ def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) ->
 
 def make_single(source: Source, kwargs: dict[str, Any]) -> gym.Env:
     """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
-    env = make_any(source, kwargs)
+    return as_one(make_any(source, kwargs), source.name)
+
+
+def as_one(env: Any, name: str) -> gym.Env:
+    """A Gymnasium environment itself; several agents of PettingZoo as one."""
     if isinstance(env, gym.Env):
         return env
     if has_several(env):
         return SeveralEnvironment(env)
-    raise ConfigError(f"{source.name} made a {_kind(env)}")
+    raise ConfigError(f"{name} made a {_kind(env)}")
+
+
+def make_rendering(source: Source, render_mode: str, **kwargs: Any) -> Any:
+    """What the user's code or Gymnasium makes, to be rendered in this mode. ConfigError where it cannot be."""
+    if source.single is not None and takes(source.single, "render_mode"):
+        return make_any(source, {"render_mode": render_mode, **kwargs})
+    return rendering(make_any(source, kwargs), source.name, render_mode)
+
+
+def rendering(env: Any, name: str, render_mode: str) -> Any:
+    """An environment that renders in this mode: itself, or one that Gymnasium makes like it. ConfigError where there is
+    none."""
+    made_with = getattr(env, "render_mode", None)
+    if made_with == render_mode or takes(env.render, "mode"):
+        return env
+    if isinstance(env, gym.Env) and env.spec is not None:
+        env.close()
+        return gym.make(env.spec, render_mode=render_mode)
+    raise ConfigError(
+        f"{name} was made with render_mode={made_with!r}, and {render_mode!r} is needed here. Make it with "
+        f"render_mode={render_mode!r}, or let its callable take render_mode and pass it on."
+    )
 
 
 def make_any(source: Source, kwargs: dict[str, Any]) -> Any:

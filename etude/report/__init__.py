@@ -7,11 +7,13 @@ from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
 from etude.report.episodes import EpisodeLines
 from etude.report.json_lines import JsonLines, read_records
-from etude.report.plots import draw_episodes, draw_run, draw_runs, read_run
+from etude.report.plots import draw_episodes, draw_run, draw_runs
+from etude.report.series import read_run
 from etude.report.terminal import Progress, Table
-from etude.report.video import write_gif, write_video
+from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
     "Curve", "EpisodeLines", "JsonLines", "Progress", "Table", "TensorBoard", "WandB",
-    "draw_episodes", "draw_run", "draw_runs", "read_records", "read_run", "write_gif", "write_video",
+    "draw_episodes", "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif",
+    "write_video",
 ]  # fmt: skip

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from etude.report.plots import Series
+from etude.errors import ConfigError
+from etude.report.series import Series
 
 NAMED = 3  # differences that a label names; it counts the others
-
-# What a run's description says besides these does not change what is learned, or differs from seed to seed.
-_LEARNED_FROM = ("config", "explorer", "policies", "data", "env_args", "wrappers")
 
 
 class Line(NamedTuple):
@@ -19,22 +16,6 @@ class Line(NamedTuple):
 
     label: str
     runs: tuple[Series, ...]
-
-
-def configuration(description: Mapping[str, Any]) -> dict[str, str]:
-    """What a run learned with, flat, without its seed: {"learning_rate": "0.001", "network.widths": "[64, 64]", ...}."""
-    flat = {"environments": str(description.get("setup", {}).get("environments", "?"))}
-    flat["steps"] = str(description.get("steps", "environment"))
-    for name in _LEARNED_FROM:
-        flat |= _flat(description.get(name), "" if name == "config" else name)
-    return flat
-
-
-def _flat(value: Any, place: str) -> dict[str, str]:
-    if isinstance(value, Mapping):
-        prefix = f"{place}." if place else ""
-        return {name: text for key, part in value.items() for name, text in _flat(part, f"{prefix}{key}").items()}
-    return {} if value is None else {place: str(value)}
 
 
 def lines_of(runs: Iterable[Series], labels: Sequence[str] = ()) -> tuple[list[Line], list[str]]:
@@ -47,9 +28,19 @@ def lines_of(runs: Iterable[Series], labels: Sequence[str] = ()) -> tuple[list[L
     notes: list[str] = []
     distinct = {key: _one_for_each_seed(group, notes) for key, group in groups.items()}
     firsts = [group[0] for group in distinct.values()]
-    return [
-        Line(key if labels else _label(group[0], firsts), tuple(group)) for key, group in distinct.items()
-    ], notes
+    return [Line(key if labels else _label(group[0], firsts), tuple(group)) for key, group in distinct.items()], notes
+
+
+def lines_in(runs: Sequence[Series], labels: Sequence[str] = ()) -> tuple[dict[str, list[Line]], list[str]]:
+    """(the lines of each environment's panel, notes): see `lines_of`."""
+    if labels and len(labels) != len(runs):
+        raise ConfigError(f"{len(labels)} labels for {len(runs)} runs; expected one for each, in their order.")
+    lines, notes = {}, []
+    for environment in sorted({run.environment for run in runs}):
+        here = [i for i, run in enumerate(runs) if run.environment == environment]
+        lines[environment], found = lines_of([runs[i] for i in here], [labels[i] for i in here] if labels else ())
+        notes += found
+    return lines, notes
 
 
 def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:

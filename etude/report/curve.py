@@ -8,8 +8,9 @@ from pathlib import Path
 
 from etude.events import Event, Finished, Started
 from etude.report.json_lines import keep_until, read_records
-from etude.report.plots import draw_run, series
+from etude.report.plots import draw_run
 from etude.report.records import Record, Recorder
+from etude.report.series import series
 
 
 class Curve:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from etude.errors import ConfigError
-from etude.report.configurations import Line, configuration, lines_of
-from etude.report.json_lines import read_records
-from etude.report.records import Record
+from etude.report.configurations import Line, lines_in
+from etude.report.series import Series
 
 # Okabe & Ito 2008, "Color universal design": told apart with every kind of colour vision, and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -21,80 +19,6 @@ BOOTSTRAP_SAMPLES = 2000
 GRID = 200  # points of a curve that is averaged over seeds
 Band = Literal["range", "bootstrap"]
 BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interval"}
-
-
-@dataclass(frozen=True)
-class Series:
-    """What one run's records say about its return. K intervals of training, M evaluations."""
-
-    algorithm: str
-    environment: str
-    seed: str
-    steps: np.ndarray  # [K]
-    returns: np.ndarray  # [K] mean return of the episodes that ended in each interval
-    episodes: np.ndarray  # [K] how many they were
-    evaluated: np.ndarray  # [M] steps
-    evaluations: tuple[np.ndarray, ...]  # M arrays of returns
-    unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
-    configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
-
-    def smoothed(self) -> np.ndarray:
-        """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
-        width = max(1, len(self.steps) // 20)
-        totals = np.concatenate([[0.0], np.cumsum(self.returns * self.episodes)])
-        counts = np.concatenate([[0.0], np.cumsum(self.episodes)])
-        end = np.arange(1, len(self.steps) + 1)
-        start = np.maximum(0, end - width)
-        return (totals[end] - totals[start]) / (counts[end] - counts[start])
-
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, returns) to compare runs by: evaluations; smoothed training where there are under two."""
-        if len(self.evaluated) >= 2:
-            return self.evaluated, np.array([np.mean(returns) for returns in self.evaluations])
-        return self.steps, self.smoothed()
-
-
-def series(records: Iterable[Record]) -> Series:
-    """Gather the series from the records of a run."""
-    records = list(records)
-    about: Record = next((record["started"] for record in records if "started" in record), {})
-    training = [r for r in records if r.get("rollout/ep_rew_mean") is not None]
-    evaluations = [r for r in records if r.get("eval/returns")]
-    return Series(
-        algorithm=str(about.get("algorithm", "agent")),
-        environment=str(about.get("environment", "environment")),
-        seed=str(about.get("setup", {}).get("seed", "?")),
-        steps=np.array([r["step"] for r in training], float),
-        returns=np.array([r["rollout/ep_rew_mean"] for r in training], float),
-        episodes=np.array([r["rollout/episodes"] for r in training], float),
-        evaluated=np.array([r["step"] for r in evaluations], float),
-        evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
-        unit=f"{about.get('steps', 'environment')} steps",
-        configuration=configuration(about),
-    )
-
-
-def read_run(path: str | Path) -> Series:
-    """The series of a run directory, or of a file of JSON lines. Raises ConfigError where there is nothing to draw."""
-    path = Path(path)
-    file = path / "metrics.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise ConfigError(f"No metrics at {file}. Give a run directory, or the metrics.jsonl in one.")
-    found = series(read_records(file))
-    if not len(found.curve()[0]):
-        raise ConfigError(f"{file} holds no finished episode and no evaluation yet: nothing to draw.")
-    return found
-
-
-def find_runs(path: str | Path) -> list[Path]:
-    """The run directories at or below a folder, or the file itself. Raises ConfigError where there are none."""
-    path = Path(path)
-    if path.is_file() or (path / "metrics.jsonl").is_file():
-        return [path]
-    found = sorted(metrics.parent for metrics in path.glob("**/metrics.jsonl"))
-    if not found:
-        raise ConfigError(f"No run at {path}. Give a run directory, a folder of them, or the metrics.jsonl in one.")
-    return found
 
 
 def draw_run(run: Series, path: str | Path) -> None:
@@ -141,18 +65,6 @@ def draw_runs(
             axes.get_legend().set_title(f"mean and {BANDS[band]}", {"size": "small"})
     _write(figure, path)
     return notes
-
-
-def lines_in(runs: Sequence[Series], labels: Sequence[str] = ()) -> tuple[dict[str, list[Line]], list[str]]:
-    """(the lines of each environment's panel, notes): see `configurations.lines_of`."""
-    if labels and len(labels) != len(runs):
-        raise ConfigError(f"{len(labels)} labels for {len(runs)} runs; expected one for each, in their order.")
-    lines, notes = {}, []
-    for environment in sorted({run.environment for run in runs}):
-        here = [i for i, run in enumerate(runs) if run.environment == environment]
-        lines[environment], found = lines_of([runs[i] for i in here], [labels[i] for i in here] if labels else ())
-        notes += found
-    return lines, notes
 
 
 def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = None) -> Any:

@@ -70,6 +70,15 @@ def _checked(frame: np.ndarray, count: int, shape: tuple | None) -> np.ndarray:
     return even
 
 
+def write_film(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
+    """Write a gif or an mp4, as the name of `path` ends; returns how many frames there were. ConfigError for others."""
+    writers = {".gif": write_gif, ".mp4": write_video}
+    ending = Path(path).suffix.lower()
+    if ending not in writers:
+        raise ConfigError(f"{path}: a video is written as .mp4 or .gif; got {ending or 'no ending'}.")
+    return writers[ending](frames, path, fps)
+
+
 def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
     """Write RGB frames [H, W, 3] uint8 to a gif that repeats; returns how many there were. See `write_video`."""
     import imageio.v3

@@ -13,7 +13,7 @@ from etude.engines.solo import acting
 from etude.envs import AdaptedEnvironment, Described, GivenEnvironments, OwnUnits
 from etude.explore import AsIs, ByAgent, Greedy
 from etude.protocols import Explorer
-from etude.report import write_gif, write_video
+from etude.report import write_film
 from etude.solo.irl import rewards_of
 from etude.solo.presentation import present_for
 from etude.spaces import Discrete, MultiDiscrete
@@ -71,8 +71,7 @@ def play(agent: Any, seed: int, most: int, path: str | Path | None) -> float:
 def _film(episode: Episode, most: int, seed: int, path: Path) -> None:
     environment = episode.environment
     fps = environment.env.metadata.get("render_fps") or FPS
-    write = write_gif if path.suffix.lower() == ".gif" else write_video
-    write((environment.render() for _ in episode.steps(most, seed)), path, fps)
+    write_film((environment.render() for _ in episode.steps(most, seed)), path, fps)
 
 
 def best_actions(described: Described) -> Explorer:

@@ -172,3 +172,44 @@ def test_a_vector_entry_point_that_does_not_fit_is_left_aside():
         assert choose_vectorization("Deaf-v0", 100) == "loop"
     finally:
         del gym.registry["Deaf-v0"]
+
+
+def a_cart_pole():
+    return gym.make("CartPole-v1", max_episode_steps=7)
+
+
+def one_that_cannot_render():
+    return Bare()
+
+
+class Bare(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+
+def test_what_a_callable_makes_is_rendered_though_it_takes_no_render_mode():
+    environment = make_environment(a_cart_pole, render_mode="rgb_array")
+    try:
+        environment.reset(seed=1)
+        assert environment.render().dtype == np.uint8
+        assert environment.env.spec.max_episode_steps == 7  # made again as the callable had made it
+    finally:
+        environment.close()
+
+
+def test_what_cannot_be_rendered_says_what_to_change():
+    with pytest.raises(ConfigError, match=r"one_that_cannot_render was made with render_mode=None.*'rgb_array'"):
+        make_environment(one_that_cannot_render, render_mode="rgb_array")
+
+
+def test_several_agents_are_rendered_with_the_spaces_of_each():
+    environment = make_environment("mpe2:simple_spread_v3", render_mode="rgb_array")
+    try:
+        assert list(environment.spaces.agents) == ["agent_0", "agent_1", "agent_2"]
+        environment.reset(seed=1)
+        assert environment.render().ndim == 3
+    finally:
+        environment.close()

@@ -9,7 +9,9 @@ from matplotlib.image import imread
 
 from etude.errors import ConfigError
 from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
-from etude.report.plots import Series, aggregate, find_runs, lines_in
+from etude.report.configurations import lines_in
+from etude.report.plots import aggregate
+from etude.report.series import Series, find_runs
 
 
 def series(steps, returns, episodes):
@@ -110,7 +112,7 @@ def test_runs_of_another_configuration_are_another_line_named_by_what_differs(tm
 
 
 def test_many_differences_are_counted(tmp_path):
-    configs = [{name: i for name in "abcde"} for i in range(2)]
+    configs = [dict.fromkeys("abcde", i) for i in range(2)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
     assert list(lines(*runs)[0]) == ["dqn a=0 b=0 c=0 and 2 more", "dqn a=1 b=1 c=1 and 2 more"]
 

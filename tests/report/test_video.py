@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from etude.errors import ConfigError
-from etude.report import write_video
+from etude.report import write_film, write_video
 
 
 def frames(count, height=64, width=96):
@@ -56,3 +56,16 @@ def test_an_environment_that_fails_while_it_is_filmed_leaves_the_old_video(tmp_p
         write_video(failing(), tmp_path / "out.mp4")
     assert [path.name for path in tmp_path.iterdir()] == ["out.mp4"]
     assert (tmp_path / "out.mp4").read_bytes() == before
+
+
+@pytest.mark.parametrize(("name", "start"), [("out.gif", b"GIF89a"), ("OUT.MP4", b"\x00\x00\x00")])
+def test_a_film_is_what_its_name_says(name, start, tmp_path):
+    assert write_film(frames(3), tmp_path / name, fps=10) == 3
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["out.avi", "out"])
+def test_another_kind_of_film_is_refused(name, tmp_path):
+    with pytest.raises(ConfigError, match=r"as \.mp4 or \.gif"):
+        write_film(frames(3), tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -1,0 +1,107 @@
+"""What a run's metrics say about its return, and what it learned with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.errors import ConfigError
+from etude.report.json_lines import read_records
+from etude.report.records import Record
+
+# What a run's description says besides these does not change what is learned, or differs from seed to seed.
+_LEARNED_FROM = ("config", "explorer", "policies", "data", "env_args", "wrappers")
+
+
+@dataclass(frozen=True)
+class Series:
+    """What one run's records say about its return. K intervals of training, M evaluations."""
+
+    algorithm: str
+    environment: str
+    seed: str
+    steps: np.ndarray  # [K]
+    returns: np.ndarray  # [K] mean return of the episodes that ended in each interval
+    episodes: np.ndarray  # [K] how many they were
+    evaluated: np.ndarray  # [M] steps
+    evaluations: tuple[np.ndarray, ...]  # M arrays of returns
+    unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
+    configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
+
+    def smoothed(self) -> np.ndarray:
+        """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
+        width = max(1, len(self.steps) // 20)
+        totals = np.concatenate([[0.0], np.cumsum(self.returns * self.episodes)])
+        counts = np.concatenate([[0.0], np.cumsum(self.episodes)])
+        end = np.arange(1, len(self.steps) + 1)
+        start = np.maximum(0, end - width)
+        return (totals[end] - totals[start]) / (counts[end] - counts[start])
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """(steps, returns) to compare runs by: evaluations; smoothed training where there are under two."""
+        if len(self.evaluated) >= 2:
+            return self.evaluated, np.array([np.mean(returns) for returns in self.evaluations])
+        return self.steps, self.smoothed()
+
+
+def series(records: Iterable[Record]) -> Series:
+    """Gather the series from the records of a run."""
+    records = list(records)
+    about: Record = next((record["started"] for record in records if "started" in record), {})
+    training = [r for r in records if r.get("rollout/ep_rew_mean") is not None]
+    evaluations = [r for r in records if r.get("eval/returns")]
+    return Series(
+        algorithm=str(about.get("algorithm", "agent")),
+        environment=str(about.get("environment", "environment")),
+        seed=str(about.get("setup", {}).get("seed", "?")),
+        steps=np.array([r["step"] for r in training], float),
+        returns=np.array([r["rollout/ep_rew_mean"] for r in training], float),
+        episodes=np.array([r["rollout/episodes"] for r in training], float),
+        evaluated=np.array([r["step"] for r in evaluations], float),
+        evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
+        unit=f"{about.get('steps', 'environment')} steps",
+        configuration=configuration(about),
+    )
+
+
+def read_run(path: str | Path) -> Series:
+    """The series of a run directory, or of a file of JSON lines. Raises ConfigError where there is nothing to draw."""
+    path = Path(path)
+    file = path / "metrics.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise ConfigError(f"No metrics at {file}. Give a run directory, or the metrics.jsonl in one.")
+    found = series(read_records(file))
+    if not len(found.curve()[0]):
+        raise ConfigError(f"{file} holds no finished episode and no evaluation yet: nothing to draw.")
+    return found
+
+
+def find_runs(path: str | Path) -> list[Path]:
+    """The run directories at or below a folder, or the file itself. Raises ConfigError where there are none."""
+    path = Path(path)
+    if path.is_file() or (path / "metrics.jsonl").is_file():
+        return [path]
+    found = sorted(metrics.parent for metrics in path.glob("**/metrics.jsonl"))
+    if not found:
+        raise ConfigError(f"No run at {path}. Give a run directory, a folder of them, or the metrics.jsonl in one.")
+    return found
+
+
+def configuration(description: Mapping[str, Any]) -> dict[str, str]:
+    """What a run learned with, flat and without its seed: {"gamma": "0.99", "network.widths": "[64, 64]", ...}."""
+    flat = {"environments": str(description.get("setup", {}).get("environments", "?"))}
+    flat["steps"] = str(description.get("steps", "environment"))
+    for name in _LEARNED_FROM:
+        flat |= _flat(description.get(name), "" if name == "config" else name)
+    return flat
+
+
+def _flat(value: Any, place: str) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        prefix = f"{place}." if place else ""
+        return {name: text for key, part in value.items() for name, text in _flat(part, f"{prefix}{key}").items()}
+    return {} if value is None else {place: str(value)}
