@@ -58,7 +58,8 @@ Actions of a Box are a flat vector.
 ## Observations
 
 {table(["", *OBSERVATIONS], seen)}
-Images are uint8 with three dimensions and need a `Conv` network, or one of your own. Dict and Tuple may be nested.
+Images are uint8; see [environments](environments.md). They are for `Conv` networks, an `Mlp`
+reads them flattened. Dict and Tuple may be nested.
 
 ## Several agents
 

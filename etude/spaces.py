@@ -45,9 +45,15 @@ def parts(space: Space) -> list[tuple[Any, Space]]:
     return []
 
 
+GREY = 16  # pixels: uint8 arrays of two dimensions are grey images where both are at least as long
+
+
 def is_image(space: Space) -> bool:
-    """Whether a space holds images: uint8, three dimensions (height, width, channels or stacked frames)."""
-    return isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3
+    """Whether a space holds images: uint8 with three dimensions, with four (stacked images), or with two that are long
+    enough. See `networks.encoding.Image` for their order."""
+    if not isinstance(space, Box) or space.dtype != np.uint8:
+        return False
+    return len(space.shape) in (3, 4) or (len(space.shape) == 2 and min(space.shape) >= GREY)
 
 
 def zeros(space: Space, *batch: int) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -22,7 +23,8 @@ from etude.config import (
 from etude.errors import ConfigError
 from etude.independent import Independent
 from etude.networks import Conv, layers_of, with_layers
-from etude.networks.encoding import split
+from etude.networks.encoding import Image, split
+from etude.networks.specs import filters_for
 from etude.several import TeamAgent
 from etude.spaces import Spaces
 
@@ -54,13 +56,26 @@ def agent_for(
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name = OTHER_NAMES.get(algorithm, algorithm)
         agent = kind(config_for(name, environment) if config is None else config)
-        if split(spaces.observation)[1] and agent.config.network == config_kind().network:
-            network = agent.config.network
-            images = Conv(dueling=layers_of(network).dueling, noisy=layers_of(network).noisy)
-            agent = kind(dataclasses.replace(agent.config, network=with_layers(network, images)))
-    agent = several_for(agent, spaces, policies)
+    agent = several_for(_for_images(agent, spaces), spaces, policies)
     _check_config(agent)
     return name, agent
+
+
+def _for_images(agent: Agent, spaces: Spaces) -> Agent:
+    """The agent; over images with a `Conv` that fits them, where its network is the one that its config has by itself.
+
+    One that a user gave is another object, also where it is equal: it stays.
+    """
+    network, images = agent.config.network, [Image.of(part) for _, part in split(spaces.observation)[1]]
+    default = next(field.default for field in dataclasses.fields(agent.config) if field.name == "network")
+    if not images or network is not default:
+        return agent
+    filters = filters_for(min(min(image.height, image.width) for image in images))
+    layers = layers_of(network)
+    agent = copy.copy(agent)
+    conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)
+    agent.config = dataclasses.replace(agent.config, network=with_layers(network, conv))
+    return agent
 
 
 def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:

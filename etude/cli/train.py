@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     offered = with_hyperparameters(algorithm, env, _network_named(rest))
     options = parse(offered, rest, f"train {algorithm} {env}")
     untouched = options.network == "auto" and options.set == offered().set
-    return _train(algorithm, env, options, None if untouched else options.set)
+    return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
 
 
 def with_hyperparameters(algorithm: str, env: str | None = None, network: str = "auto") -> Any:
@@ -82,6 +83,16 @@ def with_hyperparameters(algorithm: str, env: str | None = None, network: str = 
     made = dataclasses.make_dataclass("Train", fields, bases=(Train,), frozen=True)
     made.__doc__ = Train.__doc__
     return made
+
+
+def _config(options: Any, default: Any) -> Any:
+    """The config that was asked for. Over images the default network itself gives way to convolutions, and another
+    object that is equal to it does not: --network means what it says."""
+    config = options.set
+    if config.network == default:
+        network = default if options.network == "auto" else copy.copy(default)
+        config = dataclasses.replace(config, network=network)
+    return config
 
 
 def _network_named(arguments: Sequence[str]) -> str:

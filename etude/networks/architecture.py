@@ -13,9 +13,9 @@ import numpy as np
 
 from etude import ops
 from etude.errors import ConfigError, NetworkError
-from etude.networks.encoding import at, split, to_vector, width
+from etude.networks.encoding import Image, at, leaves, split, to_vector, width
 from etude.networks.layers import Dense, Noisy, Parameter, affine, draw_all
-from etude.networks.specs import Conv, Mlp
+from etude.networks.specs import Conv, Mlp, filters_for
 from etude.spaces import Space, describe
 from etude.trees import Tree
 
@@ -54,10 +54,11 @@ class Architecture:
         self.parameters: dict[str, Parameter] = {}
         self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = _ACTIVATIONS[spec.activation]
-        vectors, images = split(space)
+        vectors, images = split(space) if isinstance(spec, Conv) else (leaves(space), [])
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
-        self._images = [(path, self._add_convolutions(i, part)) for i, (path, part) in enumerate(images)]
-        inputs = sum(width(part) for _, part in vectors) + sum(size for _, (_, size) in self._images)
+        read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]
+        self._images = [(path, image, *self._add_convolutions(i, image)) for i, (path, image) in enumerate(read)]
+        inputs = sum(width(part) for _, part in vectors) + sum(size for *_, size in self._images)
         if spec.dueling:
             self._add_dueling(inputs, outputs, gain)
             return
@@ -118,23 +119,20 @@ class Architecture:
             self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
         return Dense(weight, bias, noisy)
 
-    def _add_convolutions(self, image: int, space: Space) -> tuple[list[tuple[str, str, int]], int]:
-        if not isinstance(self.spec, Conv):
-            raise NetworkError(
-                f"An Mlp cannot read the image in {describe(self.space)}. Give the config network=Conv(), or flatten "
-                "the image with gymnasium.wrappers.FlattenObservation."
-            )
-        height, wide, channels = space.shape  # type: ignore[misc]
+    def _add_convolutions(self, number: int, image: Image) -> tuple[list[tuple[str, str, int]], int]:
+        assert isinstance(self.spec, Conv)
+        height, wide, channels = image.height, image.width, image.channels
         layers = []
         for i, (filters, kernel, stride) in enumerate(self.spec.filters):
             height, wide = (height - kernel) // stride + 1, (wide - kernel) // stride + 1
             if height < 1 or wide < 1:
                 raise NetworkError(
-                    f"The image {space.shape} is too small for the convolutions {self.spec.filters}: nothing is left "
-                    f"after number {i + 1}. Give Conv fewer or smaller filters."
+                    f"An image of {image.height} x {image.width} in {describe(self.space)} is too small for the "
+                    f"convolutions {self.spec.filters}: nothing is left after number {i + 1}. Give Conv fewer or "
+                    f"smaller filters, such as filters={filters_for(min(image.height, image.width))}."
                 )
             fan_in = kernel * kernel * channels
-            name = f"image{image}.conv{i}"
+            name = f"image{number}.conv{i}"
             weight = self._add(f"{name}.weight", (kernel, kernel, channels, filters), fan_in, None)
             layers.append((weight, self._add(f"{name}.bias", (filters,), fan_in, None), stride))
             channels = filters
@@ -168,8 +166,8 @@ class Architecture:
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path)) for path, convert in self._vectors]
-        for path, (layers, size) in self._images:
-            x = ops.cast(at(observation, path), "float32") / 255.0
+        for path, image, layers, size in self._images:
+            x = image(at(observation, path))
             for weight, bias, stride in layers:
                 x = self._activation(ops.conv(x, values[weight], stride) + values[bias])
             features.append(ops.reshape(x, (-1, size)))

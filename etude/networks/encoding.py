@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,47 @@ def width(space: Space) -> int:
     return math.prod(space.shape or ())
 
 
+class Image(NamedTuple):
+    """How a part that holds images becomes [B, height, width, channels] in [0, 1].
+
+    (height, width), (height, width, channels), or channels first where there are fewer of them than pixels in either
+    direction, as Gymnasium stacks grey frames; with a dimension before these, that many images are stacked, and all
+    their channels are channels.
+    """
+
+    height: int
+    width: int
+    channels: int
+    stacked: int  # images along a first dimension; 0: there is none
+    channels_first: bool
+    highest: float  # what stands for 1
+
+    @classmethod
+    def of(cls, space: Box) -> Image:
+        stacked, shape = (space.shape[0], space.shape[1:]) if len(space.shape) == 4 else (0, space.shape)
+        highest = max(float(space.high.max()), 1.0)
+        if len(shape) == 2:
+            return cls(*shape, 1, stacked, False, highest)
+        first = shape[0] < min(shape[1:])
+        height, width, channels = (*shape[1:], shape[0]) if first else shape
+        return cls(height, width, channels * max(stacked, 1), stacked, first, highest)
+
+    def __call__(self, x: Any) -> Any:
+        x = ops.cast(x, "float32") / self.highest
+        each = self.channels // max(self.stacked, 1)
+        own = (each, self.height, self.width) if self.channels_first else (self.height, self.width, each)
+        if self.stacked:  # each image of the stack with its channels last, then those of all of them last
+            x = _channels_last(ops.reshape(x, (-1, *own))) if self.channels_first else ops.reshape(x, (-1, *own))
+            x = ops.reshape(x, (-1, self.stacked, self.height * self.width, each))
+            return ops.reshape(ops.swapaxes(x, 1, 2), (-1, self.height, self.width, self.channels))
+        x = ops.reshape(x, (-1, *own))
+        return _channels_last(x) if self.channels_first else x
+
+
+def _channels_last(x: Any) -> Any:
+    return ops.swapaxes(ops.swapaxes(x, 1, 3), 1, 2)
+
+
 def at(observation: Tree, path: Path) -> Any:
     """The part of an observation under a path."""
     for key in path:
@@ -56,6 +97,9 @@ def to_vector(space: Space) -> Callable[[Any], Any]:
         sizes = [int(n) for n in space.nvec.reshape(-1)]
         return lambda x: _one_hots(x, sizes)
     size = width(space)
+    if is_image(space):
+        highest = Image.of(space).highest
+        return lambda x: ops.reshape(ops.cast(x, "float32"), (-1, size)) / highest
     if isinstance(space, Box) and space.dtype in (np.float32, np.float64) and space.shape == (size,):
         return lambda x: x
     return lambda x: ops.reshape(ops.cast(x, "float32"), (-1, size))

@@ -32,7 +32,7 @@ def _check(spec: Mlp | Conv) -> None:
 
 @dataclass(frozen=True)
 class Mlp:
-    """Dense layers. Everything that is observed is flattened, joined and passed through them.
+    """Dense layers. Everything that is observed, images too, is flattened, joined and passed through them.
 
     dueling: the last hidden layer is there twice, for the value V of the state and for the advantages A of the actions;
         the output is V + A - mean A. Wang et al. 2016, arXiv:1511.06581, equation 9. For values of actions only.
@@ -51,13 +51,30 @@ class Mlp:
         _check(self)
 
 
+Filters = tuple[tuple[int, int, int], ...]  # (filters, kernel, stride) of each layer
+NATURE: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+# For images whose shorter side is at least so many pixels.
+_FILTERS: tuple[tuple[int, Filters], ...] = (
+    (36, NATURE),
+    (16, ((32, 4, 2), (64, 3, 2), (64, 3, 1))),
+    (7, ((32, 3, 1), (64, 3, 1), (64, 3, 1))),
+    (3, ((32, 2, 1), (64, 2, 1))),
+    (1, ((32, 1, 1),)),
+)
+
+
+def filters_for(side: int) -> Filters:
+    """Convolutions that leave something of images whose shorter side has so many pixels."""
+    return next(filters for least, filters in _FILTERS if side >= least)
+
+
 @dataclass(frozen=True)
 class Conv:
-    """Convolutions over every image (uint8, height x width x channels, scaled to [0, 1] in the network), then dense
+    """Convolutions over every image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense
     layers over their features joined with everything else that is observed. The default is the network of
     Mnih et al. 2015, doi:10.1038/nature14236. dueling and noisy concern the dense layers: see `Mlp`."""
 
-    filters: tuple[tuple[int, int, int], ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride)
+    filters: Filters = NATURE  # (filters, kernel, stride) of each layer
     widths: tuple[int, ...] = (512,)
     activation: str = "relu"
     initializer: str = "orthogonal"

@@ -6,6 +6,7 @@ from a_made_up_run import MadeUpRun
 from etude import Conv, Recurrent, cli
 from etude.algorithms import ALGORITHMS
 from etude.cli.sessions import carry_out
+from etude.cli.train import with_hyperparameters
 from etude.report import read_records
 from etude.run import Cadence
 from etude.run_directory import RunDirectory
@@ -68,6 +69,15 @@ def test_without_hyperparameters_the_run_chooses_them_itself(made):
 def test_the_kind_of_network_that_is_asked_for_is_taken(made, given):
     cli.main(["train", "ppo", "CartPole-v1", "--steps", "100", *given])
     assert type(made[0][1]["config"].network).__name__ == "Conv"
+
+
+@pytest.mark.parametrize(("given", "same"), [(["--network", "mlp"], False), (["--set.gamma", "0.9"], True)])
+def test_only_a_network_that_is_asked_for_by_name_stays_over_images(made, given, same):
+    """Over images the default network itself gives way to convolutions, and nothing that is equal to it."""
+    cli.main(["train", "dqn", "CartPole-v1", "--steps", "100", *given])
+    network, default = made[0][1]["config"].network, with_hyperparameters("dqn", "CartPole-v1")().set.network
+    assert network == default
+    assert (network is default) is same
 
 
 @pytest.mark.parametrize("names", [[], ["dqn"], ["--seed", "1", "dqn", "CartPole-v1"], ["dqn", "CartPole-v1", "more"]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
-from etude import DQN, PPO, SAC, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
+from etude import DQN, PPO, SAC, Conv, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
 from etude.algorithms import check_spaces
 from etude.data import Batch
 from etude.engines.numpy import NumpyEngine
@@ -304,10 +304,41 @@ def test_a_space_that_an_algorithm_cannot_use_is_refused_with_those_that_can():
             check_spaces(agent, Spaces(VECTOR, action))
 
 
-def test_an_mlp_refuses_images_and_says_what_to_do():
+def test_an_mlp_reads_images_flattened_and_scaled():
     spaces = Spaces(Tuple([VECTOR, Box(0, 255, (8, 8, 3), np.uint8)]), Discrete(2))
-    with pytest.raises(NetworkError, match=r"network=Conv\(\)"):
-        NumpyEngine(DQN(DQNConfig(network=Mlp((8,)))), spaces)
+    engine = NumpyEngine(DQN(DQNConfig(network=Mlp(()))), spaces)
+    weight, bias = engine.weights()["q.dense0.weight"], engine.weights()["q.dense0.bias"]
+    assert weight.shape == (5 + 8 * 8 * 3, 2)
+    vector, image = random_values(spaces.observation, np.random.default_rng(0), 3)
+    flat = np.concatenate([vector, image.reshape(3, -1) / np.float32(255)], -1)
+    np.testing.assert_allclose(engine.act((vector, image)), flat @ weight + bias, rtol=1e-5, atol=1e-6)
+
+
+IMAGES = np.random.default_rng(0).integers(0, 255, (3, 2, 12, 14, 3)).astype(np.uint8)  # [B, stack, height, width, RGB]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (IMAGES[:, 0], IMAGES[:, 0]),
+        (np.moveaxis(IMAGES[:, 0], -1, 1), IMAGES[:, 0]),  # channels first
+        (IMAGES[..., 0], np.moveaxis(IMAGES[..., 0], 1, -1)),  # stacked grey frames, as Gymnasium stacks them
+        (IMAGES, np.moveaxis(IMAGES, 1, 3).reshape(3, 12, 14, 6)),  # stacked images in colour
+        (np.moveaxis(IMAGES, -1, 2), np.moveaxis(IMAGES, 1, 3).reshape(3, 12, 14, 6)),  # the same, channels first
+    ],
+)
+def test_images_are_read_in_any_order_of_their_dimensions(given, expected, engine_name):
+    spec = Conv(((4, 3, 2),), (8,))
+    read, wanted = (
+        engines.create(
+            engine_name, DQN(DQNConfig(network=spec)), Spaces(Box(0, 255, x.shape[1:], np.uint8), Discrete(2))
+        )
+        for x in (given, expected)
+    )
+    assert {name: value.shape for name, value in read.weights().items()} == {
+        name: value.shape for name, value in wanted.weights().items()
+    }
+    np.testing.assert_allclose(np.asarray(read.act(given)), np.asarray(wanted.act(expected)), rtol=1e-5, atol=1e-6)
 
 
 def test_configs_refuse_what_cannot_be():
