@@ -243,9 +243,10 @@ def benchmarks() -> str:
 
 {NOTE}
 `python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory,
-`python -m benchmarks.simultaneous` several runs at once (an hour, on an otherwise idle machine); all write JSON into `benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in
-turns, and a ratio is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or
-at least as the quantity has it.
+`python -m benchmarks.simultaneous` several runs at once (an hour, on an otherwise idle machine); all write JSON into
+`benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in turns, and a ratio
+is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or at least as the
+quantity has it.
 
 {about()}
 ## Learning
