@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+READY = "ready"  # what a process says that waits for its window
 THREADS = ("one", "default")
 LIMITS = (
     "OMP_NUM_THREADS",
@@ -56,7 +57,7 @@ def process(command: list[str], threads: str = "default", timeout: float = 3600,
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=variables, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return last_line(done.stdout)
 
 
 def run_cells(wanted: list[str], jobs: int, run: Callable[[str], dict], keep: Callable[[str, dict], None]) -> list[str]:
@@ -90,6 +91,35 @@ def cell(name: str, key: str, timeout: float = 6 * 3600, **environment: str) -> 
 def script(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
     """The command that runs a script of this folder."""
     return [python, str(HERE / name), *arguments]
+
+
+class Window:
+    """Steps and processor time of this process while a window is open. The one who started it opens it: see
+    `simultaneous.py`."""
+
+    def __init__(self, seconds: float):
+        self._seconds, self._first, self._began = seconds, -1, 0.0
+        self._found: dict[str, float] = {}
+
+    def is_over(self, step: int) -> bool:
+        """Called after steps: the first call waits until the window opens."""
+        if self._first < 0:
+            print(READY, flush=True)
+            sys.stdin.readline()
+            self._first, self._began, self._processor = step, time.perf_counter(), time.process_time()
+        seconds = time.perf_counter() - self._began
+        processor = time.process_time() - self._processor
+        self._found = {"steps": step - self._first, "seconds": seconds, "processor_seconds": processor}
+        return seconds >= self._seconds
+
+    def found(self) -> dict[str, float]:
+        """What was counted until the last call."""
+        return self._found
+
+
+def last_line(output: str) -> dict:
+    """What `answer` said."""
+    return json.loads(output.strip().splitlines()[-1])
 
 
 def answer(result: dict) -> None:

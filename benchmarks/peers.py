@@ -1,7 +1,7 @@
 """Stable-Baselines3, its contrib and SBX, measured in an environment of their own (requirements-peers.txt).
 
-The other scripts run this one: `PYTHON peers.py run sbx dqn 50000 1`; also learn, rollouts, replay, acting, versions.
-Prints JSON.
+The other scripts run this one: `PYTHON peers.py run sbx dqn 50000 1`; also window, learn, rollouts, replay, acting and
+versions. Prints JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from measure import answer, seconds_per_call, versions
+from measure import Window, answer, seconds_per_call, versions
 
 MODULES = {"sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "sbx": "sbx"}
 CLASSES = {"qr_dqn": "QRDQN", "recurrent_ppo": "RecurrentPPO"}  # of the others: the name in capitals
@@ -70,6 +70,33 @@ def run(library: str, algorithm: str, steps: str, seed: str) -> dict:
     trained = time.perf_counter()
     mean, _ = evaluate_policy(model, make_vec_env(env_id, 1, seed=int(seed) + 1000), 10)
     return {"seconds": trained - imported, "import_seconds": imported - began, "return": float(mean)}
+
+
+def window(library: str, algorithm: str, seconds: str, seed: str) -> dict:
+    """Steps and processor time while a window is open, from the third phase of learning on: see `simultaneous.py`."""
+    kind = algorithm_of(library, algorithm)
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    counted = Window(float(seconds))
+
+    class Counting(BaseCallback):
+        rollouts = 0
+
+        def _on_rollout_start(self) -> None:
+            waits = getattr(self.model, "learning_starts", 0)
+            self.rollouts += self.num_timesteps > waits
+            if self.rollouts > 3:
+                self.over = counted.is_over(self.num_timesteps)
+
+        def _on_step(self) -> bool:
+            return not getattr(self, "over", False)
+
+    env_id, environments, settings = ZOO[algorithm]
+    envs = make_vec_env(env_id, environments, seed=int(seed))
+    model = kind("MlpPolicy", envs, seed=int(seed), device="cpu", **settings)
+    model.learn(1_000_000, Counting())
+    return counted.found()
 
 
 def learn(library: str, network: str, repeats: str) -> dict:
@@ -184,5 +211,8 @@ def acting(repeats: str) -> dict:
 
 
 if __name__ == "__main__":
-    TASKS = {"run": run, "learn": learn, "rollouts": rollouts, "replay": replay, "acting": acting, "versions": versions}
+    TASKS = {
+        "run": run, "window": window, "learn": learn, "rollouts": rollouts, "replay": replay, "acting": acting,
+        "versions": versions,
+    }  # fmt: skip
     answer(TASKS[sys.argv[1]](*sys.argv[2:]))

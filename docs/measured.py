@@ -27,8 +27,8 @@ def read(name: str) -> dict[str, Any]:
 
 
 def results(name: str) -> dict[str, Any]:
-    """What a file holds, but for where it was measured."""
-    return {key: value for key, value in read(name).items() if key != "about"}
+    """What a file holds, but for where it was measured, and single runs."""
+    return {key: value for key, value in read(name).items() if key not in ("about", "cells")}
 
 
 def learning(algorithm: str | None = None) -> str:
@@ -218,6 +218,7 @@ SPEED = {
     "replay": "Replay: adding 8 rows, sampling 256, memory",
     "rollouts": "Collecting (steps a second), and the memory of workers",
     "whole_run": "Whole runs, compilation included (steps a second)",
+    "simultaneous": "One, two and four runs at once on two cores: all together (steps a second), and each step's cost",
     "solo_speed": "Agents of one's own: collecting (steps a second), and collecting while learning (rounds a second)",
 }
 
@@ -241,10 +242,11 @@ def benchmarks() -> str:
     return f"""# Benchmarks
 
 {NOTE}
-`python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory; all
-write JSON into `benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in
-turns, and a ratio is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or
-at least as the quantity has it.
+`python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory,
+`python -m benchmarks.simultaneous` several runs at once (an hour, on an otherwise idle machine); all write JSON into
+`benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in turns, and a ratio
+is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or at least as the
+quantity has it.
 
 {about()}
 ## Learning

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -19,6 +21,16 @@ class Busy(NamedTuple):
 def usable_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def physical_cores() -> int:
+    """Those of `usable_cores` that are not two threads of one; all of them where the system does not say."""
+    if sys.platform != "linux":
+        return usable_cores()
+    path = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    with contextlib.suppress(OSError):
+        return len({Path(path.format(core)).read_text() for core in os.sched_getaffinity(0)})
+    return usable_cores()
 
 
 def left_beside(processes: int) -> int:

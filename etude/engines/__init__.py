@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from etude.agent import Agent
@@ -17,6 +19,7 @@ from etude.networks.specs import framework_of
 from etude.protocols import Engine
 from etude.spaces import Spaces
 
+_WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # settings of how long OpenMP's threads spin
 ENGINES = ("jax", "torch", "tensorflow")  # in the order in which "auto" looks for them
 
 
@@ -63,12 +66,13 @@ def create(
     """
     name = choose(name, getattr(agent.config, "network", None))
     if name == "torch":
-        from etude.engines import torch
+        with _threads_that_sleep():
+            from etude.engines import torch
 
         if compiled:
             from etude.engines.functional import FunctionalEngine
 
-            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device))
+            return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, busy))
         return torch.TorchEngine(agent, spaces, seed, device, busy)
     _use_keras_with(name)
     from etude.engines.functional import FunctionalEngine
@@ -79,6 +83,23 @@ def create(
     else:
         from etude.engines.tensorflow import TensorFlowBackend as backend
     return FunctionalEngine(agent, spaces, seed, backend(device, busy))
+
+
+@contextmanager
+def _threads_that_sleep() -> Iterator[None]:
+    """Import torch in this context: its threads then wait for each other for some ten microseconds before they sleep.
+    Otherwise they spin for milliseconds, and where other processes use the cores for as long as those compute.
+
+    OpenMP reads how long when it is loaded. Where torch was imported before, or the user set it, nothing changes.
+    """
+    if "torch" in sys.modules or any(name in os.environ for name in _WAITING):
+        yield
+        return
+    os.environ[_WAITING[0]] = "1000"
+    try:
+        yield
+    finally:
+        del os.environ[_WAITING[0]]
 
 
 def _keras_backend() -> str | None:

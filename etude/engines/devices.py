@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from typing import Any
+
 from etude.cores import left_beside
 from etude.engines.structure import Structure
 from etude.errors import ConfigError
 
 # With fewer numbers than this in the networks, a CPU is faster than a GPU for the batches of reinforcement learning.
 SMALL = 1_000_000
-# With fewer than this, one thread is faster than several: XLA's wait for each other at every operation, and where cores
-# are few the scheduler may let them wait for milliseconds. DQN's 4-256-256-2 with batches of 64, on two cores: 500 us a
-# gradient step with one thread, 500 to 5,000 with two; SAC's 340,000 numbers with batches of 256: 7,500 and 4,700.
+# With fewer than this, one thread is faster than several: they wait for each other at every operation, and where cores
+# are busy, for milliseconds. DQN's 4-256-256-2 with batches of 64, on two cores: on JAX 500 us a gradient step with one
+# thread, 500 to 5,000 with two; on torch beside busy processes 1,400 and 17,700. SAC's 340,000 numbers with batches of
+# 256, on JAX: 7,500 and 4,700.
 TINY = 200_000
 
 
@@ -34,10 +39,12 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
     return f"cuda:{number or 0}"
 
 
-def xla_threads(structure: Structure, beside: int) -> int | None:
-    """How many threads XLA should compute with on the CPU, beside so many busy processes; None: one for each core.
-    Frameworks can be told only before they compute for the first time in a process."""
-    if structure.portable and _numbers(structure) < TINY:
+def threads_for(weights: Iterable[Any], beside: int) -> int | None:
+    """How many threads should compute with these weights on the CPU, beside so many busy processes; None: as many as
+    the framework takes. JAX and TensorFlow can be told only before they compute for the first time in a process."""
+    shapes = [weight.shape for weight in weights]
+    convolves = any(len(shape) > 3 for shape in shapes)  # computes many times as much for each number
+    if not convolves and sum(map(math.prod, shapes)) < TINY:
         return 1
     return left_beside(beside) if beside else None
 

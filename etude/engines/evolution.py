@@ -18,6 +18,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.engines.structure import Structure
 from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Network, NetworkForEach, parts_of, put_part
+from etude.ops.blas import one_thread
 from etude.protocols import Engine, Weights
 from etude.seeding import generator
 from etude.spaces import Spaces
@@ -59,7 +60,8 @@ class PerturbedActor:
     def _act(self, observation: Tree, columns: tuple[int, ...]) -> Any:
         if columns not in self._bound:
             self._bound[columns] = self._agent_of(columns)
-        return self._bound[columns].act(observation)
+        with one_thread(self._engine.largest):
+            return self._bound[columns].act(observation)
 
     def _agent_of(self, columns: tuple[int, ...]) -> Agent:
         structure, values = self._engine.structure, self._engine.weights()
@@ -105,10 +107,12 @@ class FromReturns:
         structure, returns = self._engine.structure, batches.reward[0]
         noise = np.stack([noise_of(structure, self._run_seed, updates, pair) for pair in range(self._pairs)])
         weights = structure.as_vector(self._engine.weights(structure.trainable))
-        gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
+        with one_thread(noise.size):
+            gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
+            norms = np.linalg.norm(gradient), np.linalg.norm(weights)
         update = self._engine.apply(structure.from_vector(gradient), hyper)
         told = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
-        told["gradient_norm"], told["weight_norm"] = np.linalg.norm(gradient), np.linalg.norm(weights)
+        told["gradient_norm"], told["weight_norm"] = norms
         return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
 
     def marks(self, updates: int, hyper: dict[str, float]) -> Weights:

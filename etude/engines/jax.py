@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from etude.cores import Busy
-from etude.engines.devices import decide, xla_threads
+from etude.engines.devices import decide, threads_for
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -24,7 +24,7 @@ class JaxBackend:
         self.device, self._busy = device, busy
 
     def settle(self, structure: Structure) -> None:
-        threads = xla_threads(structure, self._busy.learning)
+        threads = threads_for(structure.initial.values(), self._busy.learning)
         if threads is not None and "NPROC" not in os.environ:
             _start_with(threads)
         gpus = [device for device in jax.devices() if device.platform == "gpu"]

@@ -15,6 +15,7 @@ from etude.engines.structure import Structure
 from etude.engines.summary import read_losses
 from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Part, parts_of
+from etude.ops.blas import one_thread
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
@@ -37,21 +38,25 @@ class NumpyEngine:
         self.memory: int = self.structure.agent.memory
         self._values: dict[str, np.ndarray] = dict(self.structure.initial)
         self._bound = self.structure.bind(self._values)
+        self.largest = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them."""
-        return self._bound.act(observation) if memory is None else self._bound.act(observation, memory)
+        with one_thread(self.largest):
+            return self._bound.act(observation) if memory is None else self._bound.act(observation, memory)
 
     def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them."""
-        return self._bound.value(observation) if memory is None else self._bound.value(observation, memory)
+        with one_thread(self.largest):
+            return self._bound.value(observation) if memory is None else self._bound.value(observation, memory)
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
         """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""
         n, agent = len(batch.weight), self.structure.bind(self._values, hyper)
         noise = {name: np.zeros((n, *shape), np.float32) for name, shape in agent.noise.items()}
         noise |= {name: np.zeros(shape, np.float32) for name, shape in agent.batch_noise.items()}
-        td_error = read_losses(agent.loss(batch, noise))[2]
+        with one_thread(self.largest):
+            td_error = read_losses(agent.loss(batch, noise))[2]
         if td_error is None:
             raise ConfigError(
                 f"{type(agent).__name__}'s loss tells no td_error, by which its actors could judge what they collect. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import torch
 
 from etude import seeding
 from etude.cores import Busy
+from etude.engines.devices import threads_for
 from etude.engines.solo_engine import Calling
 from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
 from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
 from etude.engines.solo_torch_variables import TorchVariables
-from etude.engines.torch import threads_beside
+from etude.engines.torch_threads import limited
 from etude.errors import ConfigError
 
 
@@ -41,13 +42,13 @@ class TorchSolo:
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
-        with threads_beside(self.busy.acting), self._drawing("act"), torch.no_grad():
+        with self._threads(self.busy.acting), self._drawing("act"), torch.no_grad():
             output = acted(self._agent, self._tensors(observation), self._agents)
         return _arrays(output)
 
     def rewards(self, arguments: Any) -> Any:
         """What `reward_model` returns for [N, ...] arrays, in NumPy."""
-        with self._drawing("learn"), torch.no_grad():
+        with self._threads(self.busy.learning), self._drawing("learn"), torch.no_grad():
             return _arrays(self._agent.reward_model(*self._tensors(arguments)))
 
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
@@ -55,7 +56,7 @@ class TorchSolo:
         inputs = self._tensors((arguments, weight))
         hyper = hyperparameters(self._agent)
         steps = []
-        with threads_beside(self.busy.learning):
+        with self._threads(self.busy.learning):
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
                     steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))
@@ -113,6 +114,9 @@ class TorchSolo:
             moments = {int(number): _tensors_of(one) for number, one in saved["state"].items()}
             groups = [_tensors_of(group) for group in saved["param_groups"]]
             optimizer.load_state_dict({**saved, "state": moments, "param_groups": groups})
+
+    def _threads(self, busy: int) -> AbstractContextManager:
+        return limited(threads_for(self.held.variables.values(), busy))
 
     def _tensors(self, tree: Any) -> Any:
         def put(x: Any) -> torch.Tensor:

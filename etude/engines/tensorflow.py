@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from etude.cores import Busy
-from etude.engines.devices import decide, xla_threads
+from etude.engines.devices import decide, threads_for
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
 from etude.spaces import Space
@@ -25,7 +25,7 @@ class TensorFlowBackend:
         self.device, self._busy = device, busy
 
     def settle(self, structure: Structure) -> None:
-        threads = xla_threads(structure, self._busy.learning)
+        threads = threads_for(structure.initial.values(), self._busy.learning)
         if threads is not None and "TF_NUM_INTRAOP_THREADS" not in os.environ:
             with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
                 tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,32 +11,19 @@ from torch.optim.adam import adam as fused_adam
 
 from etude import seeding, trees
 from etude.agent import Agent, Losses
-from etude.cores import Busy, left_beside
+from etude.cores import Busy
 from etude.data import Batch, Update
 from etude.engines.adam import clip_by_norm, norm_of
-from etude.engines.devices import decide
+from etude.engines.devices import decide, threads_for
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
+from etude.engines.torch_threads import limited
 from etude.errors import NetworkError
 from etude.networks.network import Maker, Part, made_by
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
 from etude.spaces import Space, Spaces, zeros
 from etude.trees import Tree
-
-
-@contextmanager
-def threads_beside(processes: int) -> Iterator[None]:
-    """Compute with the cores that so many busy processes leave: threads that share one wait for each other at every
-    operation."""
-    if not processes or (left := left_beside(processes)) >= (own := torch.get_num_threads()):
-        yield
-        return
-    torch.set_num_threads(left)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(own)
 
 
 class TorchEngine:
@@ -47,10 +33,12 @@ class TorchEngine:
     name = "torch"
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.spaces, self._busy = spaces, busy
+        self.spaces = spaces
         self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
         self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
         self.device = device = decide(device, torch.cuda.device_count(), self.structure)
+        weights = self.structure.initial.values()
+        self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
         self._noise = loss_noise(seed)
         self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
         # All that a loss trains is one vector, and its variables views of it: the optimizer and the bound on the norm
@@ -67,20 +55,21 @@ class TorchEngine:
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
-        with threads_beside(self._busy.acting):
+        with limited(self._acting):
             return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
     def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
         inputs = (observation,) if memory is None else (observation, memory)
-        with threads_beside(self._busy.learning):
+        with limited(self._learning):
             return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
-        return to_numpy(self._bound.reward(*to_torch((observation, action, following, discount), self.device)))
+        with limited(self._learning):
+            return to_numpy(self._bound.reward(*to_torch((observation, action, following, discount), self.device)))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
@@ -89,7 +78,7 @@ class TorchEngine:
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
         found = []
-        with threads_beside(self._busy.learning):
+        with limited(self._learning):
             for i in range(k):
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
@@ -135,7 +124,7 @@ class TorchEngine:
         first = to_torch({name: drawn[0] for name, drawn in noise.items()}, self.device)
         arrays = {name: to_torch(getattr(batch, name), self.device) for name in READ_BY_LOSSES}
         agent = self.structure.bind(self._values, hyper)
-        with threads_beside(self._busy.learning):
+        with limited(self._learning):
             held = Batch(index=None, **arrays)  # type: ignore[arg-type]
             _, told, gradients = self._differentiate(agent, held, first, self.structure.groups)
         losses, metrics = ({name: value.item() for name, value in found.items()} for found in told[:2])
@@ -147,7 +136,8 @@ class TorchEngine:
         """One gradient step with these gradients of all trained weights, by name."""
         self.structure.check_gradients(gradients)
         self._step += 1
-        told = self._descend(to_torch(dict(gradients), self.device), hyper, self.structure.groups)
+        with limited(self._learning):
+            told = self._descend(to_torch(dict(gradients), self.device), hyper, self.structure.groups)
         return Update({}, {name: float(value) for name, value in told.items()}, None, 1)
 
     @torch.no_grad()
@@ -229,18 +219,19 @@ class CompiledTorchBackend:
 
     name = "torch"
 
-    def __init__(self, device: str):
-        self.device = device
+    def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
+        self.device, self._busy = device, busy
         self._compiled: Any = None
 
     def settle(self, structure: Structure) -> None:
+        self._threads = threads_for(structure.initial.values(), self._busy.learning)
         self.device = decide(self.device, torch.cuda.device_count(), structure)
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
         return wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
-        return torch.no_grad()(function)
+        return torch.no_grad()(limited(self._threads)(function))
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         more: Any = ()

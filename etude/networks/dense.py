@@ -11,6 +11,7 @@ import numpy as np
 
 from etude import ops
 from etude.errors import NetworkError
+from etude.ops.blas import one_thread
 from etude.protocols import Weights
 from etude.trees import Tree
 
@@ -55,6 +56,7 @@ class DenseActor:
         affine = [layer for layer in self.layers if isinstance(layer, Affine)]
         self.names = tuple(name for layer in affine for name in (layer.kernel, layer.bias) if name is not None)
         self._weights = {name: np.array(weights[name], np.float32) for name in self.names}
+        self._largest = max(map(np.size, self._weights.values()), default=0)  # how many numbers one weight has
         self._prepared = self._prepare()
 
     def act(self, observation: Tree) -> np.ndarray:
@@ -62,8 +64,9 @@ class DenseActor:
         x = self._present(observation)
         if x.dtype != np.float32:
             x = x.astype(np.float32)
-        for layer in self._prepared:
-            x = layer(x) if callable(layer) else ops.affine(x, *layer)
+        with one_thread(self._largest):
+            for layer in self._prepared:
+                x = layer(x) if callable(layer) else ops.affine(x, *layer)
         return x
 
     def weights(self) -> Weights:

@@ -1,20 +1,43 @@
-"""A program: learn once with a network of this width, and print how many threads XLA computes with."""
+"""A program: learn with a network of this width, and print how many threads the framework computes with. On torch, the
+number that it is given before may follow, and how many there are before and after is printed too."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import etude
 
+noted: set[int] = set()
+
+
+class Noting(etude.DQN):
+    """Notes how many threads torch has in the loss."""
+
+    def loss(self, batch: Any, noise: Any) -> Any:
+        if "torch" in sys.modules:
+            noted.add(sys.modules["torch"].get_num_threads())
+        return super().loss(batch, noise)
+
 
 def main() -> None:
-    engine, width = sys.argv[1], int(sys.argv[2])
-    config = etude.DQNConfig(network=etude.Mlp((width, width)), warmup=64)
-    with etude.Run("dqn", "CartPole-v1", config=config, seed=1, engine=engine, device="cpu") as run:
+    engine, width, *chosen = sys.argv[1:]
+    before = []
+    if engine == "torch":
+        import torch
+
+        if chosen:
+            torch.set_num_threads(int(chosen[0]))
+        before.append(torch.get_num_threads())
+    agent = Noting(etude.DQNConfig(network=etude.Mlp((int(width),) * 2), warmup=64))
+    with etude.Run(agent, "CartPole-v1", seed=1, engine=engine, device="cpu") as run:
         run.train(100)
-    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    print(names.count("tf_XLAEigen"))
+    if engine == "torch":
+        print(*noted, *before, torch.get_num_threads())
+    else:
+        names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+        print(names.count("tf_XLAEigen"))
 
 
 if __name__ == "__main__":
