@@ -453,5 +453,24 @@ def test_what_an_environment_s_dependencies_lack_is_not_taken_from_the_current_f
     assert not canary.exists()
 
 
+def test_workers_run_nothing_of_the_current_folder(state, evil, tmp_path, canary):
+    sent(evil, state)
+    for name in ("multiprocessing", "runpy", "jax", "ale_py"):
+        Path(f"{name}.py").write_text(SOURCE.format(canary=str(canary)))
+    program = tmp_path / "bin" / "etude"  # as it is installed: Python looks for modules where the program is
+    program.parent.mkdir()
+    program.write_text("import sys\nfrom etude.cli import main\nsys.exit(main())")
+    own, told = tmp_path / "own.py", tmp_path / "told"
+    own.write_text(
+        f"import os\nwith open({str(told)!r}, 'a') as file:\n    print(os.environ.get('PYTHONSAFEPATH'), file=file)\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+    )
+    command = [sys.executable, str(program), *COMMANDS["resume"], "--workers", "1", "--env", f"{own}:CartPoleEnv"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert not canary.exists()
+    assert done.returncode == 0, done.stderr
+    assert told.read_text().split() == ["None", "None"], "what environments start looks where it always does"
+
+
 def test_a_made_up_run_needs_no_signature(home):
     assert trust.claims(SimpleNamespace, None) == {}
