@@ -3,6 +3,8 @@ what to do."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class EtudeError(Exception):
     """Base of every error that etude raises on purpose."""
@@ -30,6 +32,18 @@ class NumericalError(EtudeError, FloatingPointError):
 
 class CheckpointError(EtudeError, RuntimeError):
     """A checkpoint is missing, incomplete, corrupt or of another agent."""
+
+
+class UntrustedError(CheckpointError):
+    """A run that its user did not train would import code, or write to files of its choice.
+
+    reason: what it would do. again: what may be given in the place of what the run names, by argument.
+    """
+
+    def __init__(self, reason: str, again: Mapping[str, str]):
+        given = ", ".join(f"{name}={value!r}" for name, value in again.items())
+        super().__init__(f"{reason} If you trust it, pass trust=True{given and f', or give {given} yourself'}.")
+        self.reason, self.again = reason, again
 
 
 class DataError(EtudeError, ValueError):

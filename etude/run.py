@@ -15,6 +15,7 @@ from etude.agent import Agent
 from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
+from etude.checkpoint import trust as trust_
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
@@ -63,6 +64,7 @@ class Run:
         **setup: Any,
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
+        self._claims = trust_.claims(env, self.setup.replay_folder)
         spaces = _spaces(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
@@ -198,7 +200,8 @@ class Run:
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
-        return {"description": self.description(), **self.learner.state(), "rollout": self._collection.state()}
+        described = {**self.description(), "signatures": trust_.signatures(self._claims)}
+        return {"description": described, **self.learner.state(), "rollout": self._collection.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment."""
@@ -243,14 +246,24 @@ class Run:
         self.close()
 
 
-def load(path: str | Path, env: Any = None, config: Any = None, agent: Agent | None = None, **setup: Any) -> Run:
+def load(
+    path: str | Path,
+    env: Any = None,
+    config: Any = None,
+    agent: Agent | None = None,
+    *,
+    trust: bool = False,
+    **setup: Any,
+) -> Run:
     """The run in a checkpoint file, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own.
+    trust: import the environment that the file names, and write to the replay folder that it names, also where you did
+        not train the run on this machine; else UntrustedError says what that would be.
     setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
     """
-    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, **setup)
+    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, trust=trust, **setup)
 
 
 def from_state(
@@ -259,19 +272,24 @@ def from_state(
     config: Any = None,
     agent: Agent | None = None,
     run_dir: RunDirectory | None = None,
+    *,
+    trust: bool = False,
     **setup: Any,
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
     described = state["description"]
     if env is None and not described["environment_is_named"]:
         raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
+    if "replay" not in state:
+        setup["replay_folder"] = None  # it belongs to the run that trains
+    if not trust:
+        folder = None if "replay_folder" in setup else described["setup"].get("replay_folder")
+        trust_.require(described, described["environment"] if env is None else None, folder)
     if agent is None and config is None:
         config = assembly.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     settings = {**described["setup"], "engine": described["engine"], **setup}
-    if "replay" not in state:
-        settings["replay_folder"] = None  # it belongs to the run that trains
     run = Run(
         described["algorithm"] if agent is None else agent,
         described["environment"] if env is None else env,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from etude import checkpoint
-from etude.errors import CheckpointError, ConfigError
+from etude.errors import CheckpointError, ConfigError, UntrustedError
 
 ROOT = Path("runs")  # where runs go whose directory is not given
 
@@ -81,12 +81,15 @@ class RunDirectory:
         return directory
 
     @classmethod
-    def resume(cls, path: Path | str, keep: int = 3) -> RunDirectory:
+    def resume(cls, path: Path | str, keep: int = 3, trust: bool = False) -> RunDirectory:
         """The directory of a run that is to go on. What interrupted saves left behind is removed.
 
+        trust: write through links in it to other places, too; else UntrustedError.
         CheckpointError where there is no run, ConfigError where another process writes to it.
         """
         directory = cls(path, keep)
+        if not trust:
+            directory._refuse_links()
         if not directory.saved() and not directory.best.exists():
             raise CheckpointError(
                 f"There is no run to resume in {path}: it has no checkpoints. Start one: etude train."
@@ -97,6 +100,11 @@ class RunDirectory:
                 litter.unlink()
                 directory.notes.append(f"Removed {litter.name}, left behind by a save that was interrupted.")
         return directory
+
+    def _refuse_links(self) -> None:
+        for folder in (self.checkpoints, self.tensorboard):
+            if folder.is_symlink():
+                raise UntrustedError(f"{folder} is a link: the run would write to {str(folder.resolve())!r}.", {})
 
     def _take_lock(self) -> None:
         try:

@@ -28,6 +28,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    state = tempfile.TemporaryDirectory(prefix="etude-state-")  # the key that signs runs is not the user's
+    atexit.register(state.cleanup)
+    os.environ["XDG_STATE_HOME"] = state.name
     if not config.getoption("--whole"):
         compile_fast()
     config.addinivalue_line(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 import textwrap
 import traceback
 
 from etude import __version__
-from etude.errors import EtudeError
+from etude.errors import EtudeError, UntrustedError
 
 COMMANDS = {
     "train": ("etude.cli.train", "Train an algorithm on an environment."),
@@ -58,8 +59,16 @@ def main(arguments: list[str] | None = None) -> int:
     except EtudeError as error:
         if debug:
             traceback.print_exc()
-        sys.stderr.write(f"etude: {error}\n")
+        text = _with_command(error, given) if isinstance(error, UntrustedError) else error
+        sys.stderr.write(f"etude: {text}\n")
         return USAGE_ERROR
     except KeyboardInterrupt:
         sys.stderr.write("etude: interrupted.\n")
         return INTERRUPTED
+
+
+def _with_command(error: UntrustedError, given: list[str]) -> str:
+    """What was refused, with the command that goes on."""
+    options = [shlex.join([f"--{name.replace('_', '-')}", value]) for name, value in error.again.items()]
+    again = f" Or give it yourself: {' '.join(options)}" if options else ""
+    return f"{error.reason} If you trust it: {shlex.join(['etude', *given, '--trust'])}{again}"

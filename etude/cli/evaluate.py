@@ -21,6 +21,7 @@ class Evaluate:
     seed: int | None = None  # of the episodes; None: one that belongs to the run and was not trained on
     checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
     env: str | None = None  # another environment than the run's, with the same spaces
+    trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     path = one_run(names, "evaluate")
     from etude.cli.runs import trained
 
-    with trained(path, options.checkpoint, options.env) as run:
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         found = run.evaluate(options.episodes, options.seed)
         say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
     return 0

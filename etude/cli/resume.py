@@ -22,6 +22,9 @@ class Resume:
     engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
     device: str | None = None  # None: as before
     workers: int | None = None  # processes that collect; None: as before. Changes no number.
+    env: str | None = None  # another environment than the run's, with the same spaces; None: as before
+    replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
+    trust: bool = False  # import and write to what RUN names, though you did not train it here
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,13 +39,13 @@ def _resume(path: Path, options: Resume) -> int:
     from etude.run import Cadence, from_state
     from etude.run_directory import RunDirectory
 
-    given = {"engine": options.engine, "device": options.device, "workers": options.workers}
+    given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
     changed = {name: value for name, value in given.items() if value is not None}
-    with RunDirectory.resume(path) as directory:
+    with RunDirectory.resume(path, trust=options.trust) as directory:
         loaded = directory.load()
         for note in [*directory.notes, *loaded.notes]:
             say(note)
-        with from_state(loaded.state, run_dir=directory, **changed) as run:
+        with from_state(loaded.state, run_dir=directory, trust=options.trust, **changed) as run:
             total = options.steps or run.learner.progress.total
             if total <= run.step:
                 raise ConfigError(

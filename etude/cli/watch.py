@@ -28,6 +28,7 @@ class Watch:
     seed: int = 0  # of the first episode; each further one has the next
     checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
     env: str | None = None  # another environment than the run's, with the same spaces
+    trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,7 +47,7 @@ def _watch(path: Path, options: Watch) -> int:
     from etude.cli.runs import trained
     from etude.envs import make_environment
 
-    with trained(path, options.checkpoint, options.env) as run:
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         mode = "rgb_array" if options.video else "human"
         environment = make_environment(run.environment, render_mode=mode)
         try:

@@ -19,6 +19,7 @@ import gymnasium as gym
 from gymnasium import error
 from gymnasium.vector import VectorEnv
 
+from etude.envs.imports import found_elsewhere
 from etude.errors import ConfigError, MissingExtra
 
 EnvironmentSpec = str | Callable[..., Any]
@@ -83,7 +84,9 @@ def _several(where: str, what: str) -> Callable[..., Any] | None:
 
 
 def _load_module(where: str, name: str) -> ModuleType:
-    if os.getcwd() not in sys.path:  # a console script does not look in the folder it was started in; `python -m` does
+    # A console script does not look in the folder it was started in; `python -m` does. What is found without that
+    # folder is imported without it, so that nothing there passes for a dependency that is not installed.
+    if os.getcwd() not in sys.path and not found_elsewhere(where.partition(".")[0]):
         sys.path.append(os.getcwd())
     try:
         return importlib.import_module(where)

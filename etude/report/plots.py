@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from etude import checkpoint
 from etude.errors import ConfigError
 from etude.report.configurations import Line, lines_in
 from etude.report.series import Series
@@ -150,7 +150,5 @@ def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
 def _write(figure: Any, path: str | Path) -> None:
     """Replace the picture whole, so that a viewer never sees half of one."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    figure.savefig(partial, format=path.suffix.lstrip(".") or "png")
-    os.replace(partial, path)
+    with checkpoint.replacing(path) as file:
+        figure.savefig(file, format=path.suffix.lstrip(".") or "png")

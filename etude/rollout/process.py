@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -17,15 +18,32 @@ from etude.rollout.bells import Ear, ring
 from etude.rollout.worker import STEP, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
+_SAFE = "PYTHONSAFEPATH"
 _SLOW_TO_DIE = 2.0  # seconds between the end of a process's pipe and its own
 
 # The number of threads has to be set before NumPy is imported, which importing anything of etude does.
 _BOOT = """
 import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
+if not safe_path:
+    del os.environ["PYTHONSAFEPATH"]  # what environments start looks where it always does
 from etude.rollout.worker import main
 main(*arguments)
 """
+
+
+@contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """A process that starts here runs none of the modules in the current folder in the place of Python's own, as
+    multiprocessing's `python -c` would. Afterwards it looks where this one does."""
+    given = os.environ.get(_SAFE)
+    os.environ[_SAFE] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE)
+        if given is not None:
+            os.environ[_SAFE] = given
 
 
 @dataclass(frozen=True)
@@ -66,12 +84,15 @@ class Worker:
         self._ear = Ear(self.connection, self._my_bell)
         arguments = (theirs, (their_bell, ring_mine), write_stacks, self.memory, job)
         self.process = _CONTEXT.Process(
-            target=exec, args=(_BOOT, {"arguments": arguments}), name=f"etude-{self.number}"
+            target=exec,
+            args=(_BOOT, {"arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}),
+            name=f"etude-{self.number}",
         )
         main_module = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            self.process.start()
+            with _without_current_folder():
+                self.process.start()
         finally:
             sys.modules["__main__"] = main_module
         for end in (theirs, write_stacks, their_bell, ring_mine):

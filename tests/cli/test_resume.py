@@ -29,7 +29,7 @@ def resumed(monkeypatch):
         def __exit__(self, *_):
             pass
 
-    def from_state(state, run_dir, **changed):
+    def from_state(state, run_dir, trust, **changed):
         run = Run(run_dir, step=state["progress"]["step"])
         found.append((run, changed))
         return run

@@ -1,0 +1,148 @@
+"""What a run may import, and where it may write, when it is loaded: what its user signed by training it, gives again,
+or trusts.
+
+A run names its environment, and Python imports what makes it; it may name a folder for its replay, too. So each
+checkpoint holds signatures (HMAC-SHA256, RFC 2104) of what these names stood for when the run was made: absolute paths,
+and the contents of files that others than their user could change. The key never leaves the user's state folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from etude.envs.imports import Code, imported_by
+from etude.errors import UntrustedError
+
+ENVIRONMENT, REPLAY_FOLDER = "environment", "replay_folder"
+_SIZE = 32  # bytes of the key
+_ARGUMENTS = {ENVIRONMENT: "env", REPLAY_FOLDER: "replay_folder"}
+
+
+class Claim(NamedTuple):
+    """Something that a run would import or write to."""
+
+    name: str  # as the run has it
+    reason: str  # a sentence: what it would do
+    statement: Any  # plain data to sign; None where it is not even found
+
+
+def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
+    """What a run of this environment would import, and where its replay would be; nothing where that needs no trust."""
+    found = {}
+    codes = imported_by(environment) if isinstance(environment, str) else ()
+    if codes:
+        what = ", ".join(repr(code.places[0]) if code.places else f"{code.name!r}, not found here" for code in codes)
+        reason = f"its environment {environment!r} imports {what}"
+        known = all(code.places for code in codes)
+        found[ENVIRONMENT] = Claim(environment, reason, [environment, *map(_plain, codes)] if known else None)
+    if replay_folder is not None:
+        folder = _absolute(str(replay_folder))
+        reason = f"its replay makes and removes files in {folder or replay_folder!r}"
+        found[REPLAY_FOLDER] = Claim(str(replay_folder), reason, folder)
+    return found
+
+
+def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
+    """A signature of each claim; none where the state folder cannot be used: loading asks then."""
+    key = _key(make=True) if made else None
+    if key is None:
+        return {}
+    return {kind: _sign(key, kind, claim) for kind, claim in made.items() if claim.statement is not None}
+
+
+def require(description: Mapping[str, Any], environment: Any, replay_folder: Any) -> None:
+    """Raise UntrustedError unless the user who runs this signed what is taken from a run's description: the name of its
+    environment and the folder of its replay, or None for what is not."""
+    held, key = description.get("signatures"), _key(make=False)
+    refused = {
+        kind: claim
+        for kind, claim in claims(environment, replay_folder).items()
+        if key is None or not _is_signed(key, kind, claim, held)
+    }
+    if refused:
+        reasons = ", and ".join(claim.reason for claim in refused.values())
+        raise UntrustedError(
+            f"You did not train this run here, or what it names has changed since: {reasons}.",
+            {_ARGUMENTS[kind]: claim.name for kind, claim in refused.items() if claim.name.isprintable()},
+        )
+
+
+def _plain(code: Code) -> list[Any]:
+    return [code.name, [[place, _content(Path(place))] for place in code.places]]
+
+
+def _absolute(folder: str) -> str | None:
+    try:
+        return os.path.realpath(folder)
+    except ValueError:  # no name of a folder
+        return None
+
+
+def _content(path: Path) -> str | None:
+    """The SHA-256 of a file that somebody else may change. None for the user's own, which he edits while he works, and
+    for what the system installed."""
+    if not path.is_file():  # a folder, or a module within Python
+        return None
+    about = path.stat()
+    alone = about.st_gid == about.st_uid  # in a group of his own, as many systems have it
+    others = stat.S_IWOTH if alone else stat.S_IWOTH | stat.S_IWGRP
+    if about.st_uid in (os.getuid(), 0) and not about.st_mode & others:
+        return None
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sign(key: bytes, kind: str, claim: Claim) -> str:
+    text = json.dumps(["etude run, version 1", kind, claim.statement])
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _is_signed(key: bytes, kind: str, claim: Claim, held: Any) -> bool:
+    signature = held.get(kind) if isinstance(held, dict) else None
+    if claim.statement is None or not isinstance(signature, str):
+        return False
+    return hmac.compare_digest(_sign(key, kind, claim).encode(), signature.encode(errors="replace"))
+
+
+def _key(make: bool) -> bytes | None:
+    """The user's key; None where there is none, or somebody else could read it."""
+    try:
+        path = _state_folder() / "key"
+        if make and not path.exists():
+            _make_key(path)
+        with path.open("rb") as file:
+            about = os.fstat(file.fileno())
+            private = about.st_uid == os.getuid() and not about.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+            key = file.read(_SIZE)
+    except (OSError, RuntimeError):  # a home that cannot be written to, or none
+        return None
+    return key if private and len(key) == _SIZE else None
+
+
+def _state_folder() -> Path:
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".local" / "state") / "etude"
+
+
+def _make_key(path: Path) -> None:
+    """Make a new key, whole or not at all; the first of several processes wins."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_name(f".key.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SIZE))
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()
