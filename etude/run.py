@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from etude.cadence import Cadence
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
-from etude.envs import make_environments
+from etude.envs import make_environments, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
-from etude.interrupt import stop_on_interrupt
+from etude.interrupt import obeying_signals
 from etude.learner import Learner
 from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
@@ -113,10 +113,11 @@ class Run:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
         reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
-        cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
+        cadence: the fields of `Cadence`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
+        or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         audience, event = Audience(report), None
-        with stop_on_interrupt(self.stop):
+        with obeying_signals(self.stop, self._loop.request_save):
             for event in self.steps(steps, **cadence):
                 audience.tell(event)
         assert isinstance(event, Finished)
@@ -135,6 +136,7 @@ class Run:
         if steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
         self._refuse_without_replay("train on")
+        self._loop.forget_requests()
         plan, end = Cadence(**cadence), self.step + steps
         self.learner.progress.total = max(self.learner.progress.total, end)
         yield Started(self.step, {**self.description(), "end": end})
@@ -142,17 +144,28 @@ class Run:
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
+    def evaluate(self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
         seed: of the episodes; None takes one that belongs to the run, the same at every evaluation.
+        max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         """
-        if episodes < 1:
-            raise ConfigError(f"episodes = {episodes}; expected at least 1.")
+        found = self._play(episodes, seed, max_steps, lambda: False)
+        assert found is not None  # nobody stops it
+        return found
+
+    def _play(
+        self, episodes: int, seed: int | None, max_steps: int | None, stopped: Callable[[], bool]
+    ) -> Evaluation | None:
+        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value}; expected at least 1.")
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
-        environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
+        columns = np.arange(min(episodes, 10))
+        environments, cut_at = make_for_evaluation(self.environment, columns, seed, max_steps)
         try:
-            return evaluate(environments, self.actor(), assembly.best_for(self.engine.spaces), episodes, seed)
+            best = assembly.best_for(self.engine.spaces)
+            return evaluate(environments, self.actor(), best, episodes, seed, cut_at, stopped)
         finally:
             environments.close()
 
@@ -165,11 +178,14 @@ class Run:
         actor.load(self.learner.acting_weights())
         return actor
 
-    def _evaluated(self, episodes: int) -> Evaluated:
-        found, progress = self.evaluate(episodes), self.learner.progress
+    def _evaluated(self, plan: Cadence, stopped: Callable[[], bool]) -> Evaluated | None:
+        progress = self.learner.progress
+        found = self._play(plan.evaluate_episodes, None, plan.evaluate_max_steps, stopped)
+        if found is None:
+            return None
         best = progress.best is None or found.mean > progress.best
         progress.best = found.mean if best else progress.best
-        return Evaluated(self.step, found.returns, found.lengths, best)
+        return Evaluated(self.step, found.returns, found.lengths, best, found.cut_off)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
