@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,8 @@ class Run:
     data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
         `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
-    run_dir: where checkpoints go; None keeps everything in memory.
+    run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
+        None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
         replay_folder.
@@ -58,11 +61,12 @@ class Run:
         config: Any = None,
         policies: Any = None,
         data: Any = None,
-        run_dir: RunDirectory | None = None,
+        run_dir: RunDirectory | str | Path | None = None,
         explorer: Explorer | None = None,
         **setup: Any,
     ):
-        self.setup, self.environment, self.directory = _setup(setup), env, run_dir
+        self.setup, self.environment = _setup(setup), env
+        self._owns_directory = _is_path(run_dir)
         spaces = _spaces(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
@@ -81,6 +85,8 @@ class Run:
         )
         halves = self._from_data if only_data(self.agent) else self._from_environment
         self.learner, learning, self._collection = halves(count)
+        # Made last, so that a run that cannot be leaves no empty directory behind.
+        self.directory = RunDirectory.create(run_dir, "") if self._owns_directory else run_dir
         self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
 
@@ -139,6 +145,9 @@ class Run:
         self._loop.forget_requests()
         plan, end = Cadence(**cadence), self.step + steps
         self.learner.progress.total = max(self.learner.progress.total, end)
+        if self.directory is not None and self._owns_directory:
+            self.directory.lock()
+            self.directory.write_config({**self.description(), "total": end, "cadence": dataclasses.asdict(plan)})
         yield Started(self.step, {**self.description(), "end": end})
         yield from self._loop.steps(end, plan)
 
@@ -249,8 +258,11 @@ class Run:
         yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:
-        """End workers and close environments; the run can go on all the same. May be called twice."""
+        """End workers, close environments, and let others write to a directory that the run made; the run can go on all
+        the same. May be called twice."""
         self._collection.close()
+        if self.directory is not None and self._owns_directory:
+            self.directory.close()
 
     def __enter__(self) -> Run:
         return self
@@ -260,13 +272,13 @@ class Run:
 
 
 def load(path: str | Path, env: Any = None, config: Any = None, agent: Agent | None = None, **setup: Any) -> Run:
-    """The run in a checkpoint file, ready to go on.
+    """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own.
     setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
     """
-    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, **setup)
+    return from_state(_state_at(Path(path)), env, config, agent, **setup)
 
 
 def from_state(
@@ -299,6 +311,24 @@ def from_state(
     )
     run.restore(state)
     return run
+
+
+def _state_at(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        return checkpoint.read(path, expect=set(COMPONENTS))
+    loaded = RunDirectory(path).load(expect=COMPONENTS)
+    for note in loaded.notes:
+        warnings.warn(note, stacklevel=3)
+    return loaded.state
+
+
+def _is_path(run_dir: Any) -> bool:
+    """Whether it is the path of a run directory to make; ConfigError where it is nothing that a run can write to."""
+    if run_dir is None or isinstance(run_dir, RunDirectory):
+        return False
+    if isinstance(run_dir, str | os.PathLike) and os.fspath(run_dir):
+        return True
+    raise ConfigError(f"run_dir = {run_dir!r}; expected the path of a new directory, a RunDirectory, or None.")
 
 
 def _setup(given: dict[str, Any]) -> Setup:

@@ -21,7 +21,8 @@ class Lock:
     """
 
     def __init__(self, path: Path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # A directory may have come from elsewhere: where `path` is a link, what it points to is not to be written over.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.held = True

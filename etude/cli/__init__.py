@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 import textwrap
 import traceback
 
 from etude import __version__
+from etude.cli.output import complain, leave_what_is_gone
 from etude.errors import EtudeError
 
 COMMANDS = {
@@ -41,6 +43,13 @@ INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted."""
+    try:
+        return _run(arguments)
+    finally:
+        leave_what_is_gone()
+
+
+def _run(arguments: list[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
@@ -58,8 +67,24 @@ def main(arguments: list[str] | None = None) -> int:
     except EtudeError as error:
         if debug:
             traceback.print_exc()
-        sys.stderr.write(f"etude: {error}\n")
+        complain(f"etude: {error}")
+        return USAGE_ERROR
+    except OSError as error:
+        if debug or error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        complain(f"etude: {_too_few_descriptors()}")
         return USAGE_ERROR
     except KeyboardInterrupt:
-        sys.stderr.write("etude: interrupted.\n")
+        complain("etude: interrupted.")
         return INTERRUPTED
+
+
+def _too_few_descriptors() -> str:
+    import resource
+
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"There are too few file descriptors: this process may have {allowed} open, and needs more (about 64, and 16 "
+        f"for each worker). Allow them: ulimit -n {max(1024, allowed)}"
+        + (f" (the hard limit here is {most})" if most < 1024 else "")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import say
+from etude.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,18 @@ def main(arguments: Sequence[str]) -> int:
 
     runs = [read_run(path) for path in paths]
     output = options.output
-    if len(runs) == 1:
-        output = Path(paths[0]) / "curve.png" if options.output == Plot().output and Path(paths[0]).is_dir() else output
-        draw_run(runs[0], output)
-    else:
-        draw_runs(runs, output, options.band)
+    if len(runs) == 1 and options.output == Plot().output and Path(paths[0]).is_dir():
+        output = Path(paths[0]) / "curve.png"
+    try:
+        if len(runs) == 1:
+            draw_run(runs[0], output)
+        else:
+            draw_runs(runs, output, options.band)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise ConfigError(
+            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
+        ) from error
     say(f"Drawn: {output}")
     return 0

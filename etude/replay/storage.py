@@ -52,7 +52,7 @@ class Folder:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            owner = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT, 0o666)
+            owner = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise ConfigError(
                 f"The folder {self.path} for the replay cannot be used: {error}. Name one that can be written to."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
+from etude.checkpoint import replacing
 from etude.events import Event, Started
 from etude.report.records import Record, Recorder
 
@@ -39,9 +39,8 @@ class JsonLines:
         self.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = keep_until(read_records(self.path), step) if step > 0 and self.path.exists() else []
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text("".join(map(_line, kept)), encoding="utf-8")
-        os.replace(partial, self.path)  # a crash here loses no line
+        with replacing(self.path) as file:  # a crash here loses no line
+            file.writelines(_line(record).encode() for record in kept)
         self._file = self.path.open("a", encoding="utf-8")
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from etude.checkpoint import replacing
 from etude.errors import ConfigError
 from etude.report.json_lines import read_records
 from etude.report.records import Record
@@ -205,7 +205,5 @@ def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
 def _write(figure: Any, path: str | Path) -> None:
     """Replace the picture whole, so that a viewer never sees half of one."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    figure.savefig(partial, format=path.suffix.lstrip(".") or "png")
-    os.replace(partial, path)
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.lstrip(".") or "png")
