@@ -9,7 +9,7 @@ import textwrap
 import traceback
 
 from etude import __version__
-from etude.cli.output import complain, leave_what_is_gone
+from etude.cli.output import complain, leave_what_is_gone, say
 from etude.errors import EtudeError
 
 COMMANDS = {
@@ -54,13 +54,13 @@ def _run(arguments: list[str] | None) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("--help", "-h", "help"):
-        sys.stdout.write(HELP)
+        say(HELP.rstrip("\n"))
         return 0
     if given[0] == "--version":
-        sys.stdout.write(f"etude {__version__}\n")
+        say(f"etude {__version__}")
         return 0
     if given[0] not in COMMANDS:
-        sys.stderr.write(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.\n")
+        complain(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.")
         return USAGE_ERROR
     try:
         return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])

@@ -77,7 +77,7 @@ def test_evaluations_are_bounded_where_nobody_says_when_to_evaluate(made, tmp_pa
 
 
 def test_a_bound_on_the_steps_of_evaluation_episodes_is_passed_on(made, tmp_path):
-    assert cli.main("train dqn CartPole-v1 --evaluate-max-steps 50 --run-dir here".split()) == 0
+    assert cli.main(["train", "dqn", "CartPole-v1", "--evaluate-max-steps", "50", "--run-dir", "here"]) == 0
     assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"]["evaluate_max_steps"] == 50
 
 
