@@ -69,7 +69,7 @@ def sample(process: int, directory: Path) -> dict[str, Any]:
     return {
         "step": _last_step(directory / "metrics.jsonl"),
         "trainer": _held(process),
-        "workers": [_held(child) for child in _children(process)],
+        "workers": [_held(child) for child in children_of(process)],
     }
 
 
@@ -85,7 +85,7 @@ def _held(process: int) -> dict[str, float]:
     return {"rss_mb": round(resident, 1), "descriptors": descriptors, "threads": int(status["Threads"])}
 
 
-def _children(process: int) -> list[int]:
+def children_of(process: int) -> list[int]:
     """The direct children of a process that run Python's spawned workers."""
     found = []
     for task in Path(f"/proc/{process}/task").glob("*/children"):
