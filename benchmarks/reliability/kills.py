@@ -101,6 +101,10 @@ class Kills:
             process.wait()
             self._counts["kills_of_trainers"] += 1
             self._check_directory(directory)
+            if max(RunDirectory(directory).saved(), default=0) == OPTIONS["steps"]:  # it was only about to end
+                RunDirectory.resume(directory).close()
+                self._check_end(directory, 0)
+                return killed + 1
         return most
 
     def _kill_worker(self, directory: Path) -> int:
