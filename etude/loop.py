@@ -115,7 +115,8 @@ class Loop:
 
     def _until(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
-        yield from self._evaluate_if_due(self.step, end, plan)
+        if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
+            return "target"
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
