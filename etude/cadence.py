@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude.errors import ConfigError
+from etude.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -15,18 +16,34 @@ class Cadence:
     evaluate_episodes: int = 10
     target: float | None = None  # stop when the mean return of an evaluation reaches this
     save_every: int | None = None  # None: only at the end
+    evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
+    evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
 
     def __post_init__(self) -> None:
-        for name in ("evaluate_every", "evaluate_episodes", "save_every"):
+        for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}; expected a whole number of at least 1.")
+                never = ", or None" if name in ("evaluate_every", "save_every") else ""
+                raise ConfigError(f"{name} = {value}; expected a whole number of at least 1{never}.")
+        if self.evaluate_share is not None and not self.evaluate_share > 0:
+            raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
         if self.target is not None and self.evaluate_every is None:
             raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
 
     def evaluates(self, before: int, now: int) -> bool:
         """Whether an evaluation is due between two steps."""
         return _crossed(before, now, self.evaluate_every)
+
+    def affords(self, progress: Progress, end: int) -> bool:
+        """Whether an evaluation that is due now may take place in a run up to step `end`: where it stays within
+        `evaluate_share`, and where it is the last one. Decided by steps alone, so that every run decides alike."""
+        if self.evaluate_share is None or not self.evaluates(progress.step, end):
+            return True
+        return progress.evaluation_steps + self.cost(progress) <= self.evaluate_share * progress.step
+
+    def cost(self, progress: Progress) -> int:
+        """The environment steps that an evaluation will take: as the last one, or as episodes of training."""
+        return progress.evaluation_cost or self.evaluate_episodes * progress.step // max(1, progress.episodes)
 
     def saves(self, before: int, now: int) -> bool:
         """Whether a checkpoint is due between two steps."""

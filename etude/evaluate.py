@@ -3,6 +3,7 @@ frozen."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ class Evaluation:
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
+    cut_off: int = 0  # episodes that had not ended after `max_steps`, and count with what they had earned by then
 
     @property
     def mean(self) -> float:
@@ -33,14 +35,23 @@ class Evaluation:
         return (
             f"return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes "
             f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}, mean length "
-            f"{np.mean(self.lengths):.0f})"
+            f"{np.mean(self.lengths):.0f})" + (f"; {self.cut_off} cut off" if self.cut_off else "")
         )
 
 
-def evaluate(environments: Environments, actor: Actor, explorer: Explorer, episodes: int, seed: int) -> Evaluation:
-    """Play exactly `episodes` whole episodes.
+def evaluate(
+    environments: Environments,
+    actor: Actor,
+    explorer: Explorer,
+    episodes: int,
+    seed: int,
+    cut_at: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Play exactly `episodes` whole episodes; None where `stopped`, which is asked before every step, says so.
 
     Each environment plays a fixed share of them, so that short episodes are not counted more often than long ones.
+    cut_at: the length of the episodes that the environments truncate for this evaluation alone.
     """
     n = len(environments.columns)
     quota = np.full(n, episodes // n)
@@ -49,17 +60,20 @@ def evaluate(environments: Environments, actor: Actor, explorer: Explorer, episo
     totals, lengths, memory = np.zeros(n), np.zeros(n, int), np.full((n, explorer.memory), np.nan)
     recall = recall_of(actor, np.zeros((n, actor.memory), np.float32))
     finished: list[list[tuple[float, int]]] = [[] for _ in range(n)]
-    observation = environments.reset()
+    observation, cut_off = environments.reset(), 0
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
+        if stopped():
+            return None
         noise = explorer.draw(rng, n, environments.spaces.action)
         choice = explorer(recall.act(observation), noise, 0, memory)
-        observation, _, _, _, final = environments.step(choice.action)
+        observation, _, _, truncated, final = environments.step(choice.action)
         totals += environments.scores
         lengths += 1
         for i in final:
             if len(finished[i]) < quota[i]:
                 finished[i].append((float(totals[i]), int(lengths[i])))
+                cut_off += bool(truncated[i]) and lengths[i] == cut_at
             totals[i], lengths[i], memory[i] = 0.0, 0, np.nan
             recall.forget(i)
     played = [episode for done in finished for episode in done]
-    return Evaluation(tuple(total for total, _ in played), tuple(length for _, length in played))
+    return Evaluation(tuple(total for total, _ in played), tuple(length for _, length in played), int(cut_off))

@@ -44,6 +44,7 @@ class Evaluated:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     best: bool  # whether the mean return is the highest so far
+    cut_off: int = 0  # episodes that had not ended after as many steps as an evaluation plays
 
     @property
     def mean(self) -> float:

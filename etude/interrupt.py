@@ -1,4 +1,9 @@
-"""Ctrl-C, once: finish the step at hand. Twice: stop at once."""
+"""Signals that reach a run while it trains.
+
+Ctrl-C and SIGTERM, once: finish the step at hand, save and end. Twice: what they would have done without a run.
+SIGHUP, of a terminal that was closed: save and end, however often it comes (the kernel and the shell each send one).
+SIGUSR1, which Slurm sends before it preempts a job: save and go on.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +15,35 @@ from typing import Any
 
 
 @contextmanager
-def stop_on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGINT or SIGTERM, and let the second do what it would have done. Only in the main
-    thread, where Python delivers signals; elsewhere nothing changes."""
+def obeying_signals(stop: Callable[[], None], save: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` or `save` when a signal asks for it. Only in the main thread, where Python delivers signals.
+
+    SIGHUP and SIGUSR1 are left alone where they are ignored (nohup), or where the program handles them itself.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    names = (signal.SIGINT, signal.SIGTERM)
-    before = {name: signal.getsignal(name) for name in names}
+    interrupts = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
 
-    def first(name: int, frame: Any) -> None:
+    def stop_once(name: int, frame: Any) -> None:
         stop()
-        for each in names:
-            signal.signal(each, before[each])
+        for each, handler in interrupts.items():
+            signal.signal(each, handler)
 
-    for name in names:
-        signal.signal(name, first)
+    asked = {"SIGHUP": stop, "SIGUSR1": save}  # Windows has neither
+    defaults = [
+        getattr(signal, name)
+        for name in asked
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is signal.SIG_DFL
+    ]
+    for name in interrupts:
+        signal.signal(name, stop_once)
+    for number in defaults:
+        signal.signal(number, lambda name, frame: asked[signal.Signals(name).name]())
     try:
         yield
     finally:
-        for name in names:
-            signal.signal(name, before[name])
+        for name, handler in interrupts.items():
+            signal.signal(name, handler)
+        for number in defaults:
+            signal.signal(number, signal.SIG_DFL)

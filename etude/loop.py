@@ -56,7 +56,8 @@ class Loop:
     """Takes steps with one learner and one collection.
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
-    "best", and tells of it. evaluate: plays so many episodes; a loop without it takes no cadence of evaluations.
+    "best", and tells of it. evaluate: plays episodes as a cadence says, or returns None where the function that it is
+    given says stop; a loop without it takes no cadence of evaluations.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Loop:
         collection: Collecting,
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
-        evaluate: Callable[[int], Evaluated] | None = None,
+        evaluate: Callable[[Cadence, Callable[[], bool]], Evaluated | None] | None = None,
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluate = save, evaluate
@@ -73,6 +74,8 @@ class Loop:
         self._saved = 0  # the step of the last checkpoint
         self._clock = 0.0
         self._stop: str | None = None
+        self._save_asked = False
+        self._told: set[str] = set()  # warnings that are told once
 
     @property
     def step(self) -> int:
@@ -83,13 +86,21 @@ class Loop:
         """Ask the loop to end after the step at hand."""
         self._stop = reason
 
+    def request_save(self) -> None:
+        """Ask for a checkpoint after the step at hand."""
+        self._save_asked = True
+
+    def forget_requests(self) -> None:
+        """Whatever was asked for before does not concern the steps to come."""
+        self._stop, self._save_asked = None, False
+
     def steps(self, end: int, plan: Cadence) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
         Where the environment fails, a checkpoint is written before the error is raised.
         """
         progress = self._learner.progress
-        self._stop, self._saved, self._clock, self._whole = None, self.step, time.perf_counter(), True
+        self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
             self._collection.open(progress.total, self._learner.exploring_weights())
             reason = yield from self._until(end, plan)
@@ -104,21 +115,47 @@ class Loop:
 
     def _until(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
+        if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
+            return "target"
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
-            if self._evaluate is not None and plan.evaluates(before, self.step):
-                evaluated = self._evaluate(plan.evaluate_episodes)
-                yield evaluated
-                if evaluated.best:
-                    yield from self._keep("best")
-                if plan.target is not None and evaluated.mean >= plan.target:
-                    return "target"
+            if (yield from self._evaluate_if_due(before, end, plan)):
+                return "target"
             if self._stop is not None and self.step < end:
                 return self._stop
-            if plan.saves(before, self.step) and self.step < end:
+            if (plan.saves(before, self.step) or self._save_asked) and self.step < end:
+                self._save_asked = False
                 yield from self._keep("last")
         return "steps"
+
+    def _evaluate_if_due(self, before: int, end: int, plan: Cadence) -> Generator[Event, None, bool]:
+        """The evaluation that is due since step `before`, or was stopped; whether it reached the target."""
+        progress = self._learner.progress
+        if self._evaluate is None or plan.evaluate_every is None:
+            return False
+        if plan.evaluates(before, self.step):
+            progress.evaluation_due = plan.affords(progress, end)
+            if not progress.evaluation_due:
+                yield from self._warn_once(_left_out(plan.evaluate_share, plan.cost(progress)), "left out")
+        if not progress.evaluation_due:
+            return False
+        evaluated = self._evaluate(plan, lambda: self._stop is not None)
+        if evaluated is None:
+            return False
+        progress.evaluation_due, progress.evaluation_cost = False, sum(evaluated.lengths)
+        progress.evaluation_steps += progress.evaluation_cost
+        yield evaluated
+        if evaluated.cut_off:
+            yield from self._warn_once(_cut_off(evaluated), "cut off")
+        if evaluated.best:
+            yield from self._keep("best")
+        return plan.target is not None and evaluated.mean >= plan.target
+
+    def _warn_once(self, message: str, about: str) -> Iterator[Event]:
+        if about not in self._told:
+            self._told.add(about)
+            yield Warned(self.step, message)
 
     def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
         learner, collection, began = self._learner, self._collection, time.perf_counter()
@@ -159,3 +196,20 @@ class Loop:
         now = time.perf_counter()
         self._learner.progress.seconds += now - self._clock
         self._clock = now
+
+
+def _left_out(share: float | None, cost: int) -> str:
+    return (
+        f"Evaluations take at most {share:.0%} of the run's environment steps, the last one apart, and one takes about "
+        f"{cost:,}: those that would take more are left out. To evaluate every N steps, give evaluate_every "
+        "(--evaluate-every N)."
+    )
+
+
+def _cut_off(evaluated: Evaluated) -> str:
+    return (
+        f"{evaluated.cut_off} of {len(evaluated.lengths)} episodes of the evaluation were cut off after "
+        f"{max(evaluated.lengths):,} steps, and count with what they had earned by then. If episodes do not end by "
+        "themselves, limit their time: gymnasium.wrappers.TimeLimit; if they are longer, give evaluate_max_steps "
+        "(--evaluate-max-steps)."
+    )

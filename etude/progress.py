@@ -16,3 +16,6 @@ class Progress:
     episodes: int = 0
     best: float | None = None  # the highest mean return of an evaluation
     seconds: float = 0.0
+    evaluation_steps: int = 0  # environment steps that evaluations took while training
+    evaluation_cost: int = 0  # of these, the last evaluation's
+    evaluation_due: bool = False  # it was stopped in the middle, and takes place when the run goes on

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,11 @@ from etude.checkpoint import trust as trust_
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
-from etude.envs import make_environments
+from etude.envs import make_environments, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
-from etude.interrupt import stop_on_interrupt
+from etude.interrupt import obeying_signals
 from etude.learner import Learner
 from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
@@ -45,7 +47,8 @@ class Run:
     data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
         `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
-    run_dir: where checkpoints go; None keeps everything in memory.
+    run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
+        None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
         replay_folder.
@@ -59,11 +62,12 @@ class Run:
         config: Any = None,
         policies: Any = None,
         data: Any = None,
-        run_dir: RunDirectory | None = None,
+        run_dir: RunDirectory | str | Path | None = None,
         explorer: Explorer | None = None,
         **setup: Any,
     ):
-        self.setup, self.environment, self.directory = _setup(setup), env, run_dir
+        self.setup, self.environment = _setup(setup), env
+        self._owns_directory = _is_path(run_dir)
         self._claims = trust_.claims(env, self.setup.replay_folder)
         spaces = _spaces(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
@@ -83,6 +87,8 @@ class Run:
         )
         halves = self._from_data if only_data(self.agent) else self._from_environment
         self.learner, learning, self._collection = halves(count)
+        # Made last, so that a run that cannot be leaves no empty directory behind.
+        self.directory = RunDirectory.create(run_dir, "") if self._owns_directory else run_dir
         self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
 
@@ -115,10 +121,11 @@ class Run:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
         reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
-        cadence: the fields of `Cadence`. Ctrl-C once ends the run after the step at hand, twice at once.
+        cadence: the fields of `Cadence`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
+        or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         audience, event = Audience(report), None
-        with stop_on_interrupt(self.stop):
+        with obeying_signals(self.stop, self._loop.request_save):
             for event in self.steps(steps, **cadence):
                 audience.tell(event)
         assert isinstance(event, Finished)
@@ -137,24 +144,39 @@ class Run:
         if steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
         self._refuse_without_replay("train on")
+        self._loop.forget_requests()
         plan, end = Cadence(**cadence), self.step + steps
         self.learner.progress.total = max(self.learner.progress.total, end)
+        if self.directory is not None and self._owns_directory:
+            self.directory.lock()
+            self.directory.write_config({**self.description(), "total": end, "cadence": dataclasses.asdict(plan)})
         yield Started(self.step, {**self.description(), "end": end})
         yield from self._loop.steps(end, plan)
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
+    def evaluate(self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
         seed: of the episodes; None takes one that belongs to the run, the same at every evaluation.
+        max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         """
-        if episodes < 1:
-            raise ConfigError(f"episodes = {episodes}; expected at least 1.")
+        found = self._play(episodes, seed, max_steps, lambda: False)
+        assert found is not None  # nobody stops it
+        return found
+
+    def _play(
+        self, episodes: int, seed: int | None, max_steps: int | None, stopped: Callable[[], bool]
+    ) -> Evaluation | None:
+        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value}; expected at least 1.")
         seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
-        environments = make_environments(self.environment, np.arange(min(episodes, 10)), run_seed=seed)
+        columns = np.arange(min(episodes, 10))
+        environments, cut_at = make_for_evaluation(self.environment, columns, seed, max_steps)
         try:
-            return evaluate(environments, self.actor(), assembly.best_for(self.engine.spaces), episodes, seed)
+            best = assembly.best_for(self.engine.spaces)
+            return evaluate(environments, self.actor(), best, episodes, seed, cut_at, stopped)
         finally:
             environments.close()
 
@@ -167,11 +189,14 @@ class Run:
         actor.load(self.learner.acting_weights())
         return actor
 
-    def _evaluated(self, episodes: int) -> Evaluated:
-        found, progress = self.evaluate(episodes), self.learner.progress
+    def _evaluated(self, plan: Cadence, stopped: Callable[[], bool]) -> Evaluated | None:
+        progress = self.learner.progress
+        found = self._play(plan.evaluate_episodes, None, plan.evaluate_max_steps, stopped)
+        if found is None:
+            return None
         best = progress.best is None or found.mean > progress.best
         progress.best = found.mean if best else progress.best
-        return Evaluated(self.step, found.returns, found.lengths, best)
+        return Evaluated(self.step, found.returns, found.lengths, best, found.cut_off)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
@@ -236,8 +261,11 @@ class Run:
         yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:
-        """End workers and close environments; the run can go on all the same. May be called twice."""
+        """End workers, close environments, and let others write to a directory that the run made; the run can go on all
+        the same. May be called twice."""
         self._collection.close()
+        if self.directory is not None and self._owns_directory:
+            self.directory.close()
 
     def __enter__(self) -> Run:
         return self
@@ -255,7 +283,7 @@ def load(
     trust: bool = False,
     **setup: Any,
 ) -> Run:
-    """The run in a checkpoint file, ready to go on.
+    """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own.
@@ -263,7 +291,7 @@ def load(
         not train the run on this machine; else UntrustedError says what that would be.
     setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
     """
-    return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, trust=trust, **setup)
+    return from_state(_state_at(Path(path)), env, config, agent, trust=trust, **setup)
 
 
 def from_state(
@@ -301,6 +329,24 @@ def from_state(
     )
     run.restore(state)
     return run
+
+
+def _state_at(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        return checkpoint.read(path, expect=set(COMPONENTS))
+    loaded = RunDirectory(path).load(expect=COMPONENTS)
+    for note in loaded.notes:
+        warnings.warn(note, stacklevel=3)
+    return loaded.state
+
+
+def _is_path(run_dir: Any) -> bool:
+    """Whether it is the path of a run directory to make; ConfigError where it is nothing that a run can write to."""
+    if run_dir is None or isinstance(run_dir, RunDirectory):
+        return False
+    if isinstance(run_dir, str | os.PathLike) and os.fspath(run_dir):
+        return True
+    raise ConfigError(f"run_dir = {run_dir!r}; expected the path of a new directory, a RunDirectory, or None.")
 
 
 def _setup(given: dict[str, Any]) -> Setup:

@@ -72,8 +72,8 @@ class RunDirectory:
             raise ConfigError(
                 f"The run directory {where} cannot be made: {error.strerror or error}. Give another one: --run-dir."
             ) from error
-        directory._take_lock()
         try:
+            directory.lock()
             directory._refuse_to_start_over()
         except ConfigError:
             directory.close()
@@ -94,11 +94,7 @@ class RunDirectory:
             raise CheckpointError(
                 f"There is no run to resume in {path}: it has no checkpoints. Start one: etude train."
             )
-        directory._take_lock()
-        for litter in directory.checkpoints.glob(f".*{checkpoint.TEMPORARY}"):
-            with suppress(OSError):
-                litter.unlink()
-                directory.notes.append(f"Removed {litter.name}, left behind by a save that was interrupted.")
+        directory.lock()
         return directory
 
     def _refuse_links(self) -> None:
@@ -106,20 +102,41 @@ class RunDirectory:
             if folder.is_symlink():
                 raise UntrustedError(f"{folder} is a link: the run would write to {str(folder.resolve())!r}.", {})
 
-    def _take_lock(self) -> None:
+    def lock(self) -> None:
+        """Let no other process write to the directory, until `close`, and remove what killed ones left unfinished.
+
+        ConfigError where another one writes to it. May be called twice.
+        """
+        if self._lock is not None:
+            return
+        self._lock = self._taken_lock()
+        if not self._lock.held:
+            self.notes.append(
+                f"{self.path} is on a file system without locks: take care that no second run writes there."
+            )
+            return  # what looks left behind may be another run's
+        for litter in self._litter():
+            with suppress(OSError):
+                litter.unlink()
+                self.notes.append(f"Removed {litter.name}, left behind by a save that was interrupted.")
+
+    def _litter(self) -> list[Path]:
+        folders = (self.path, self.checkpoints, self.video)
+        return [path for folder in folders for path in folder.glob(f".*{checkpoint.TEMPORARY}")]
+
+    def _taken_lock(self) -> checkpoint.Lock:
+        path = self.path / ".lock"
         try:
-            self._lock = checkpoint.Lock(self.path / ".lock")
+            return checkpoint.Lock(path)
         except checkpoint.Locked as error:
             raise ConfigError(
                 f"Another run is writing to {self.path} ({error}). Wait until it has ended, or give another directory: "
                 "--run-dir."
             ) from error
         except OSError as error:
+            if path.is_symlink():
+                raise ConfigError(f"{path} is a symbolic link, and would be written through. Remove it.") from error
             raise ConfigError(f"The run directory {self.path} cannot be written to: {error.strerror}.") from error
-        if not self._lock.held:
-            self.notes.append(
-                f"{self.path} is on a file system without locks: take care that no second run writes there."
-            )
 
     def _refuse_to_start_over(self) -> None:
         saved = self.saved()
@@ -139,6 +156,7 @@ class RunDirectory:
         """Let others write to the directory. May be called twice."""
         if self._lock is not None:
             self._lock.release()
+            self._lock = None
 
     def __enter__(self) -> RunDirectory:
         return self

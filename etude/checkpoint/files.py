@@ -20,6 +20,11 @@ def create(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
 
 
+def temporary_beside(path: Path) -> Path:
+    """A name for a file that is to take the place of `path`; `RunDirectory` removes what a killed process leaves."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes the place of `path` when the block ends, durably.
@@ -33,7 +38,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    temporary = temporary_beside(path)
     try:
         with create(temporary) as file:
             yield file

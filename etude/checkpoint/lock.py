@@ -21,6 +21,7 @@ class Lock:
     """
 
     def __init__(self, path: Path):
+        # A directory may have come from elsewhere: where `path` is a link, what it points to is not to be written over.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import shlex
 import sys
@@ -9,6 +10,7 @@ import textwrap
 import traceback
 
 from etude import __version__
+from etude.cli.output import complain, leave_what_is_gone, say
 from etude.errors import EtudeError, UntrustedError
 
 COMMANDS = {
@@ -42,17 +44,24 @@ INTERRUPTED = 130
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted."""
+    try:
+        return _run(arguments)
+    finally:
+        leave_what_is_gone()
+
+
+def _run(arguments: list[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("--help", "-h", "help"):
-        sys.stdout.write(HELP)
+        say(HELP.rstrip("\n"))
         return 0
     if given[0] == "--version":
-        sys.stdout.write(f"etude {__version__}\n")
+        say(f"etude {__version__}")
         return 0
     if given[0] not in COMMANDS:
-        sys.stderr.write(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.\n")
+        complain(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.")
         return USAGE_ERROR
     try:
         return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])
@@ -60,10 +69,15 @@ def main(arguments: list[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         text = _with_command(error, given) if isinstance(error, UntrustedError) else error
-        sys.stderr.write(f"etude: {text}\n")
+        complain(f"etude: {text}")
+        return USAGE_ERROR
+    except OSError as error:
+        if debug or error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        complain(f"etude: {_too_few_descriptors()}")
         return USAGE_ERROR
     except KeyboardInterrupt:
-        sys.stderr.write("etude: interrupted.\n")
+        complain("etude: interrupted.")
         return INTERRUPTED
 
 
@@ -72,3 +86,14 @@ def _with_command(error: UntrustedError, given: list[str]) -> str:
     options = [shlex.join([f"--{name.replace('_', '-')}", value]) for name, value in error.again.items()]
     again = f" Or give it yourself: {' '.join(options)}" if options else ""
     return f"{error.reason} If you trust it: {shlex.join(['etude', *given, '--trust'])}{again}"
+
+
+def _too_few_descriptors() -> str:
+    import resource
+
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"There are too few file descriptors: this process may have {allowed} open, and needs more (about 64, and 16 "
+        f"for each worker). Allow them: ulimit -n {max(1024, allowed)}"
+        + (f" (the hard limit here is {most})" if most < 1024 else "")
+    )

@@ -19,6 +19,7 @@ class Evaluate:
 
     episodes: int = 20
     seed: int | None = None  # of the episodes; None: one that belongs to the run and was not trained on
+    max_steps: int | None = None  # of an episode; None: 10,000 where ENV declares no time limit
     checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
     env: str | None = None  # another environment than the run's, with the same spaces
     trust: bool = False  # import the environment that RUN names, though you did not train it here
@@ -32,6 +33,6 @@ def main(arguments: Sequence[str]) -> int:
     from etude.cli.runs import trained
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
-        found = run.evaluate(options.episodes, options.seed)
+        found = run.evaluate(options.episodes, options.seed, options.max_steps)
         say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
     return 0

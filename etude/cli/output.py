@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from etude.report.streams import Lasting
 
 
 def say(text: str = "") -> None:
     """A line on the standard output."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    _write(sys.stdout, text)
+
+
+def complain(text: str) -> None:
+    """A line on the standard error stream."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    lasting = Lasting(stream)
+    lasting.write(text + "\n")
+    lasting.flush()
+
+
+def leave_what_is_gone() -> None:
+    """Let Python end without complaint where the reader of its output is gone."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def rows(table: Iterable[Sequence[str]], indent: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +34,22 @@ def main(arguments: Sequence[str]) -> int:
     from etude.report.series import find_runs, read_run
 
     found = [path for given in paths for path in find_runs(given)]
-    if len(found) == 1:
-        output = found[0] / "curve.png" if options.output == Plot().output and found[0].is_dir() else options.output
-        draw_run(read_run(found[0]), output)
-    else:
-        output = options.output
-        for note in draw_runs(_readable(found, paths), output, options.band, options.labels):
-            say(note)
+    alone = found[0] if len(found) == 1 else None
+    output = options.output
+    if alone is not None and options.output == Plot().output and alone.is_dir():
+        output = alone / "curve.png"
+    try:
+        if alone is not None:
+            draw_run(read_run(alone), output)
+        else:
+            for note in draw_runs(_readable(found, paths), output, options.band, options.labels):
+                say(note)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise ConfigError(
+            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
+        ) from error
     say(f"Drawn: {output}")
     return 0
 

@@ -15,6 +15,7 @@ from etude.errors import ConfigError
 from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
+EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
 NETWORKS = {"mlp": Mlp, "conv": Conv}
 USAGE = "train ALGORITHM ENV"
 
@@ -42,8 +43,9 @@ class Train:
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
     run_dir: Path | None = None  # None: a new one in runs/
-    evaluate_every: int | None = None  # environment steps between evaluations; None: a twentieth of the run
+    evaluate_every: int | None = None  # environment steps between evaluations; 0: none; None: as often as is cheap
     evaluate_episodes: int = 10  # whole episodes in an evaluation
+    evaluate_max_steps: int | None = None  # of such an episode; None: 10,000 where ENV declares no time limit
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
     explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
@@ -102,19 +104,30 @@ def _network_named(arguments: Sequence[str]) -> str:
     return named[-1] if named and named[-1] in NETWORKS else "auto"
 
 
+def _cadence(options: Any) -> Any:
+    """When to evaluate and save. Where nobody says when to evaluate, a twentieth of the run, and within a share of it:
+    a target is looked for regardless, and on recorded data no environment steps are counted."""
+    from etude.run import Cadence
+
+    unsaid = options.evaluate_every is None
+    return Cadence(
+        target=options.target,
+        evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
+        evaluate_episodes=options.evaluate_episodes,
+        evaluate_max_steps=options.evaluate_max_steps,
+        evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and options.data is None else None,
+        save_every=options.save_every or max(1, options.steps // 10),
+    )
+
+
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.cli.sessions import carry_out
-    from etude.run import Cadence, Run
+    from etude.run import Run
     from etude.run_directory import RunDirectory
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder")
     setup = {name: getattr(options, name) for name in names}
-    cadence = Cadence(
-        target=options.target,
-        evaluate_every=options.evaluate_every or max(1, options.steps // 20),
-        evaluate_episodes=options.evaluate_episodes,
-        save_every=options.save_every or max(1, options.steps // 10),
-    )
+    cadence = _cadence(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:

@@ -4,7 +4,13 @@ from etude.envs.actions import Canonical, OwnUnits
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
 from etude.envs.given import Described, GivenEnvironments
-from etude.envs.make import action_space_of, choose_vectorization, make_environment, make_environments
+from etude.envs.make import (
+    action_space_of,
+    choose_vectorization,
+    make_environment,
+    make_environments,
+    make_for_evaluation,
+)
 from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
@@ -29,5 +35,6 @@ __all__ = [
     "choose_vectorization",
     "make_environment",
     "make_environments",
+    "make_for_evaluation",
     "name_of",
 ]

@@ -81,6 +81,21 @@ def explain_step(result: Any) -> str:
     return f"step returned {got}; expected (observation, reward, terminated, truncated, info)"
 
 
+def explain_flag(name: str, value: Any) -> str | None:
+    """Why a `terminated` or `truncated` cannot be used; None where it is a bool, or a 0 or 1 that stands for one."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int | float | np.number) and value in (0, 1)):
+        return None
+    return f"{name} is {repr(value)[:80]}, a {type(value).__name__}; expected one bool, such as `bool(...)` gives"
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """A flag as a bool; TypeError where it cannot be used."""
+    wrong = explain_flag(name, value)
+    if wrong is not None:
+        raise TypeError(wrong)
+    return bool(value)
+
+
 def explain_error(problem: BaseException) -> str:
     return f"the environment raised {type(problem).__name__}: {problem}"
 
@@ -121,6 +136,9 @@ class AdaptedEnvironment:
         if not isinstance(result, tuple) or len(result) != 5:
             raise where.fault(explain_step(result))
         observation, reward, terminated, truncated, info = result
+        wrong = explain_flag("terminated", terminated) or explain_flag("truncated", truncated)
+        if wrong is not None:
+            raise where.fault(wrong)
         ended = bool(terminated or truncated)
         seen = self._observe_final(observation, info) if ended else self._observe(observation, info)
         return seen, self._score(reward), bool(terminated), bool(truncated), info

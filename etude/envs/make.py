@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
 from etude.envs.rewards import TeamRewards
 from etude.envs.several import SeveralEnvironment, has_several
+from etude.envs.time_limits import cut_at, limited
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError
 from etude.protocols import Environments
@@ -44,11 +46,36 @@ def make_environments(
     if choose_vectorization(env, len(columns), vectorization) == "native":
         return NativeEnvironments(make_simulator(source, len(columns), kwargs), columns, run_seed, source.name)
     made = [make_single(source, kwargs) for _ in columns]
-    first, factory = made[0], iter(made).__next__
+    return _loop(source.name, made, columns, run_seed, None, replayable=True)
+
+
+def make_for_evaluation(
+    env: EnvironmentSpec, columns: np.ndarray, run_seed: int, max_steps: int | None = None
+) -> tuple[Environments, int | None]:
+    """Environments that are only played on, and the steps after which their episodes are cut off (None: never).
+
+    max_steps: of an episode; None: 10,000 where the environment declares no time limit. What was done is not kept, so
+    that no episode takes memory. A simulator that resets itself (SAME_STEP) cannot be cut off.
+    """
+    source = resolve(env)
+    if choose_vectorization(env, len(columns)) == "loop":
+        made = [make_single(source, {}) for _ in columns]
+        steps = cut_at(made[0], max_steps)
+        return _loop(source.name, made, columns, run_seed, steps, replayable=False), steps
+    simulator = make_simulator(source, len(columns), {})
+    steps = cut_at(simulator, max_steps)
+    return NativeEnvironments(simulator, columns, run_seed, source.name, steps), steps
+
+
+def _loop(
+    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: int, steps: int | None, replayable: bool
+) -> LoopEnvironments:
+    """A loop over these environments; steps: after which an episode is truncated, None: never."""
+    first, factory = made[0], map(partial(limited, steps=steps), made).__next__
+    more: dict[str, Any] = {"replayable": replayable}
     if isinstance(first, SeveralEnvironment):
-        rewards = TeamRewards(first.names)
-        return LoopEnvironments(factory, columns, run_seed, source.name, rewards=rewards, spaces=first.spaces)
-    return LoopEnvironments(factory, columns, run_seed, source.name)
+        more |= {"rewards": TeamRewards(first.names), "spaces": first.spaces}
+    return LoopEnvironments(factory, columns, run_seed, name, **more)
 
 
 def choose_vectorization(

@@ -23,7 +23,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from etude import trees
-from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_step
+from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_flag, explain_step
 from etude.envs.observations import Mismatch
 from etude.errors import ConfigError, SpaceError
 from etude.seeding import episode_seed
@@ -39,13 +39,24 @@ class NativeEnvironments:
     native = True
     reward_shape = ()
 
-    def __init__(self, simulator: VectorEnv, columns: np.ndarray, run_seed: int, name: str = "simulator"):
-        """Raises ConfigError for a simulator whose ended environments cannot be restarted within the step."""
+    def __init__(
+        self,
+        simulator: VectorEnv,
+        columns: np.ndarray,
+        run_seed: int,
+        name: str = "simulator",
+        max_steps: int | None = None,
+    ):
+        """max_steps: after which an episode is truncated, unless the simulator resets itself; None: never.
+
+        Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
+        """
         self.columns = np.asarray(columns, np.int64)
         if simulator.num_envs != len(self.columns):
             raise ConfigError(f"{name} holds {simulator.num_envs} environments; {len(self.columns)} were asked for.")
         self.name, self._simulator, self._run_seed = name, simulator, run_seed
         self._same_step, self._restart = restart_of(simulator, name)
+        self._max_steps = max_steps if max_steps is not None and not self._same_step else np.inf
         self._episode = np.full(len(self.columns), -1, np.int64)
         self._length = np.zeros(len(self.columns), np.int64)
         self._resets = 0
@@ -80,7 +91,8 @@ class NativeEnvironments:
             raise self._somewhere().fault(explain_step(result))
         observation, reward, terminated, truncated, infos = result
         numbers = self.scores = self._numbers(reward)
-        flags = np.array(terminated, bool), np.array(truncated, bool)
+        flags = self._flags("terminated", terminated), self._flags("truncated", truncated)
+        flags[1][self._length >= self._max_steps] = True
         ended = flags[0] | flags[1]
         if ended.any():
             final, observation, infos = self._end(ended, observation, infos)
@@ -146,6 +158,19 @@ class NativeEnvironments:
             i = int(np.argmin(np.isfinite(numbers)))
             raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
         return numbers
+
+    def _flags(self, name: str, value: Any) -> np.ndarray:
+        try:
+            array = np.asarray(value)
+        except ValueError as problem:  # rows of different lengths
+            raise self._somewhere().fault(f"{name} is no array: {problem}") from None
+        if array.shape != self.columns.shape:
+            raise self._somewhere().fault(f"{name} has shape {array.shape}; expected {self.columns.shape}")
+        for i, flag in enumerate(array.flat) if array.dtype != bool else ():
+            wrong = explain_flag(name, flag)
+            if wrong is not None:
+                raise self._where(i).fault(wrong)
+        return array.astype(bool)
 
     def _raw_reset(self, seed: int) -> tuple[Any, dict]:
         try:

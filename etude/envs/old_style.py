@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 
-from etude.envs.adapter import explain_reset
+from etude.envs.adapter import as_flag, explain_reset
 from etude.envs.registry import takes
 from etude.errors import SpaceError
 from etude.spaces import Box, Discrete, Space
@@ -90,8 +90,9 @@ class OldStyle(gym.Env):
         if not isinstance(result, tuple) or len(result) != 4 or not isinstance(result[3], dict):
             return result
         observation, reward, done, info = result
-        truncated = bool(done) and bool(info.get("TimeLimit.truncated", False))
-        return observation, reward, bool(done) and not truncated, truncated, info
+        ended = as_flag("done", done)
+        truncated = ended and bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, ended and not truncated, truncated, info
 
     def render(self) -> Any:
         """What the environment renders."""

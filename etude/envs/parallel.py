@@ -22,6 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 
+from etude.envs.adapter import as_flag
 from etude.envs.rewards import TeamReward
 from etude.errors import SpaceError
 from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, describe
@@ -141,8 +142,8 @@ class JointEnvironment(gym.Env):
         each = np.zeros(len(names), np.float32)
         for i in playing:
             each[i] = _of_agent(rewards, names[i], "reward")
-            self._terminated[i] = bool(_of_agent(terminations, names[i], "termination"))
-            self._truncated[i] = bool(_of_agent(truncations, names[i], "truncation"))
+            self._terminated[i] = _flag_of(terminations, names[i], "termination")
+            self._truncated[i] = _flag_of(truncations, names[i], "truncation")
             self._take(i, observations)
         score, done = self._score(each, self._terminated)
         if done:
@@ -168,6 +169,10 @@ class JointEnvironment(gym.Env):
     def _observe(self) -> dict[str, Any]:
         flags = {"terminated": self._terminated.astype(np.int8), "truncated": self._truncated.astype(np.int8)}
         return {"agents": tuple(self._seen), **flags}
+
+
+def _flag_of(values: dict[Any, Any], name: Any, what: str) -> bool:
+    return as_flag(f"the {what} of agent {name!r}", _of_agent(values, name, what))
 
 
 def _sum(rewards: np.ndarray, terminated: np.ndarray) -> tuple[float, bool]:

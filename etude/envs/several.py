@@ -14,6 +14,7 @@ import numpy as np
 
 from etude import joint
 from etude.envs.actions import Actions
+from etude.envs.adapter import as_flag
 from etude.envs.observations import Observations, flat_mask
 from etude.envs.parallel import ParallelEnvironment
 from etude.envs.rewards import TeamReward
@@ -70,7 +71,7 @@ class AtOnce:
         observations, rewards, terminations, truncations, infos = (self._named(part) for part in result)
         ended = {}
         for name in actions:
-            how = _how(_of(terminations, name, "termination"), _of(truncations, name, "truncation"))
+            how = _how(name, _of(terminations, name, "termination"), _of(truncations, name, "truncation"))
             if how:
                 ended[name] = how
             else:
@@ -109,7 +110,7 @@ class InTurns:
             own = env.agent_selection
             name = str(own)
             _, rewards[name], terminated, truncated, _ = env.last(observe=False)
-            how = _how(terminated, truncated)
+            how = _how(name, terminated, truncated)
             if how:
                 ended[name], observations[name] = how, env.observe(own)
                 env.step(None)
@@ -242,9 +243,11 @@ def _blank(space: Space) -> Any:
     return tuple(inner) if inner else zeros(space)
 
 
-def _how(terminated: Any, truncated: Any) -> int:
+def _how(name: str, terminated: Any, truncated: Any) -> int:
     """How an agent ended; 0 where it goes on."""
-    return joint.TERMINATED if terminated else joint.TRUNCATED if truncated else 0
+    if as_flag(f"the termination of agent {name!r}", terminated):
+        return joint.TERMINATED
+    return joint.TRUNCATED if as_flag(f"the truncation of agent {name!r}", truncated) else 0
 
 
 def _of(values: Named, name: str, what: str) -> Any:

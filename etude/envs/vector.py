@@ -14,7 +14,7 @@ import numpy as np
 
 from etude import trees
 from etude.envs.actions import Canonical, Units
-from etude.envs.adapter import Layout, Where, explain_error, explain_reset, explain_step
+from etude.envs.adapter import Layout, Where, explain_error, explain_flag, explain_reset, explain_step
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.errors import EnvironmentFault, SpaceError
@@ -23,7 +23,6 @@ from etude.spaces import Spaces
 from etude.trees import Tree
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
-_FLAGS = (bool, np.bool_, int, float, np.number)
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
 
 
@@ -45,11 +44,13 @@ class LoopEnvironments:
         units: Units = Canonical,
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
+        replayable: bool = True,
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
         units: of Box actions, `Canonical` or `OwnUnits`. rewards: what they look like; None for one number each.
         spaces: as agents see them, where the environment's own do not tell all, as with several agents.
+        replayable: whether actions are kept for `state`; without, an episode of any length takes no memory.
         """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
@@ -59,9 +60,12 @@ class LoopEnvironments:
         self._step_functions = [env.step for env in self._envs]
         self._episode = [-1] * count
         # The actions of every step, and the positions they were for; those of ended episodes are trimmed now and then.
+        self._replayable = replayable
         self._log: list[tuple[np.ndarray, Sequence[int]]] = []
+        self._taken = 0  # steps so far
+        self._logged = 0  # of these, the first one that the log holds
         self._replayed: list[np.ndarray] = [_NOTHING] * count  # actions of the open episode from before a resume
-        self._start = [0] * count  # where in the log the open episode begins
+        self._start = [0] * count  # steps that had been taken when the open episode began
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
         self._rewards = rewards or OneReward()
@@ -104,7 +108,8 @@ class LoopEnvironments:
                 result = None
                 result = step(act)
                 raws[i], rewards[i], terminated[i], truncated[i], infos[i] = result
-                if terminated[i] or truncated[i]:
+                # Most flags are the False itself, which costs least to see; whatever else it is, it is checked.
+                if (terminated[i] is not False or truncated[i] is not False) and self._ended(places[i], result):
                     final[i] = self._end(places[i], result)
                     raws[i], infos[i] = self._begin(places[i])
         except EnvironmentFault:
@@ -114,12 +119,13 @@ class LoopEnvironments:
         observation = self._gather(raws, infos, places)
         numbers, self.scores = self._numbers(rewards, places)
         self._observation = observation if n == len(self._envs) else self._joined(observation, places)
-        if not final:  # so every flag is false, whatever its type
+        if not final:
             return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
-        return observation, numbers, self._flags(terminated, places), self._flags(truncated, places), final
+        return observation, numbers, np.array(terminated, bool), np.array(truncated, bool), final
 
     def state(self) -> list[dict]:
         """For each environment its episode, seed and actions so far, and the leaves of the observation to compare."""
+        assert self._replayable, "nothing was kept to replay"
         leaves = [] if self._observation is None else trees.leaves(self._observation)
         return [
             {
@@ -134,6 +140,7 @@ class LoopEnvironments:
     def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
         """Replay the open episodes; where a replay differs, begin the next one. See `protocols.Environments`."""
         self._log.clear()
+        self._logged = self._taken
         begun, differs = [], []
         for i, saved in enumerate(state):
             self._episode[i] = saved["episode"]
@@ -156,7 +163,7 @@ class LoopEnvironments:
     def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
         self._episode[i] += 1
         self._replayed[i] = self._none
-        self._start[i], self._skipped[i] = len(self._log), 0
+        self._start[i], self._skipped[i] = self._taken, 0
         return self._raw_reset(i, episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i]))
 
     def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
@@ -169,12 +176,18 @@ class LoopEnvironments:
             raise self._where(i).fault(wrong)
         return result
 
+    def _ended(self, i: int, result: tuple) -> bool:
+        """Whether the episode ended with this step; EnvironmentFault where its flags do not say."""
+        _, _, terminated, truncated, _ = result
+        wrong = explain_flag("terminated", terminated) or explain_flag("truncated", truncated)
+        if wrong is not None:
+            raise self._where(i).fault(wrong)
+        return bool(terminated or truncated)
+
     def _end(self, i: int, result: tuple) -> Tree:
         """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
-        observation, reward, terminated, truncated, info = result
+        observation, reward, _, _, info = result
         self._check_reward(i, reward)
-        self._check_flag(i, terminated)
-        self._check_flag(i, truncated)
         try:
             return self._layout.observations.gather_final(observation, info)
         except Mismatch as problem:
@@ -197,47 +210,35 @@ class LoopEnvironments:
         if wrong is not None:
             raise self._where(i).fault(wrong)
 
-    def _flags(self, values: list[Any], places: Sequence[int]) -> np.ndarray:
-        try:
-            flags = np.array(values, bool)
-        except (TypeError, ValueError):
-            flags = _NOTHING
-        if flags.shape == (len(values),):
-            return flags
-        for i, value in zip(places, values, strict=True):
-            self._check_flag(i, value)
-        return flags
-
-    def _check_flag(self, i: int, value: Any) -> None:
-        if not isinstance(value, _FLAGS):
-            raise self._where(i).fault(f"terminated or truncated is {str(value)[:80]}; expected one bool")
-
     def _explain(self, i: int, result: Any, problem: Exception) -> EnvironmentFault:
         if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:
             return self._where(i).fault(explain_error(problem))
         if isinstance(result, tuple) and len(result) == 5:
-            return self._where(i).fault(f"step returned flags or an observation that cannot be used: {problem}")
+            return self._where(i).fault(f"step returned an observation that cannot be used: {problem}")
         return self._where(i).fault(explain_step(result))
 
     def _where(self, i: int) -> Where:
         return Where(self.name, self._numbers_in_run[i], self._episode[i], self._length(i))
 
     def _length(self, i: int) -> int:
-        return len(self._replayed[i]) + len(self._log) - self._start[i] - self._skipped[i]
+        return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
 
     def _record(self, action: np.ndarray, places: Sequence[int]) -> None:
-        self._log.append((action.copy(), places))
+        self._taken += 1
         if len(places) < len(self._envs):
             for i in set(range(len(self._envs))).difference(places):
                 self._skipped[i] += 1
+        if not self._replayable:
+            return
+        self._log.append((action.copy(), places))
         if len(self._log) > self._trim_at:
             oldest = min(self._start)
-            del self._log[:oldest]
-            self._start = [start - oldest for start in self._start]
+            del self._log[: oldest - self._logged]
+            self._logged = oldest
             self._trim_at = max(_TRIM, 2 * len(self._log))
 
     def _actions_of(self, i: int) -> np.ndarray:
-        rows = [row[places.index(i)] for row, places in self._log[self._start[i] :] if i in places]
+        rows = [row[places.index(i)] for row, places in self._log[self._start[i] - self._logged :] if i in places]
         return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
 
     def _joined(self, observation: Tree, places: Sequence[int]) -> Tree:
@@ -247,7 +248,7 @@ class LoopEnvironments:
 
     def _replay(self, i: int, saved: dict) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
-        self._start[i], self._skipped[i] = 0, 0
+        self._start[i], self._skipped[i] = self._taken, 0
         self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
         raw, info = self._raw_reset(i, int(saved["seed"]))
         try:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+from etude.checkpoint import replacing
 from etude.events import Event, Started
 from etude.report.records import Record, Recorder
 
@@ -38,8 +38,8 @@ class JsonLines:
     def _open(self, step: int) -> None:
         self.close()
         kept = keep_until(read_records(self.path), step) if step > 0 and self.path.exists() else []
-        with checkpoint.replacing(self.path) as file:  # a crash here loses no line
-            file.write("".join(map(_line, kept)).encode())
+        with replacing(self.path) as file:  # a crash here loses no line
+            file.writelines(_line(record).encode() for record in kept)
         self._file = self.path.open("a", encoding="utf-8")
 
     def close(self) -> None:

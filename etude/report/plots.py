@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from etude import checkpoint
+from etude.checkpoint import replacing
 from etude.errors import ConfigError
 from etude.report.configurations import Line, lines_in
 from etude.report.series import Series
@@ -150,5 +150,5 @@ def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
 def _write(figure: Any, path: str | Path) -> None:
     """Replace the picture whole, so that a viewer never sees half of one."""
     path = Path(path)
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         figure.savefig(file, format=path.suffix.lstrip(".") or "png")

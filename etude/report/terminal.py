@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
 from etude.report.records import Recorder, scalars
+from etude.report.streams import Lasting
 
 RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
 REDRAW_SECONDS = 0.25
@@ -26,7 +28,7 @@ class Progress:
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
         from rich.console import Console
 
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False)
         self._clock = clock
         self._live: Any = None
         self._bar: Any = None
@@ -88,7 +90,7 @@ class Table:
     def __init__(self, every: int = 10_000, console: Any = None):
         from rich.console import Console
 
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(file=cast(Any, Lasting(sys.stdout)), highlight=False)
         self._recorder = Recorder(every)
 
     def __call__(self, event: Event) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from etude.checkpoint import replacing, temporary_beside
 from etude.errors import ConfigError
 
 
@@ -22,7 +23,7 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial.mp4")
+    partial = temporary_beside(path)
     writer, count, shape = None, 0, None
     try:
         for frame in frames:
@@ -30,7 +31,8 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
             if writer is None:
                 shape = picture.shape
                 size = (shape[1], shape[0])
-                writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, ffmpeg_log_level="error")
+                output = {"ffmpeg_log_level": "error", "output_params": ["-f", "mp4"]}
+                writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, **output)
                 _start(writer)
             writer.send(picture)
             count += 1
@@ -89,8 +91,6 @@ def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0)
         shape = pictures[0].shape
     if not pictures:
         raise ConfigError("There is no frame to make a gif of. Does the environment render with 'rgb_array'?")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial.gif")
-    imageio.v3.imwrite(partial, np.stack(pictures), duration=1000 / fps, loop=0)
-    os.replace(partial, path)
+    with replacing(path) as file:
+        imageio.v3.imwrite(file, np.stack(pictures), extension=".gif", duration=1000 / fps, loop=0)
     return len(pictures)

@@ -9,13 +9,13 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import Any
 
 from etude.protocols import Weights
 from etude.rollout.acting import weights_size
 from etude.rollout.bells import Ear, ring
-from etude.rollout.worker import STEP, Memory, counters_of
+from etude.rollout.worker import GROUP_SIGNALS, STEP, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
 _SAFE = "PYTHONSAFEPATH"
@@ -91,7 +91,7 @@ class Worker:
         main_module = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            with _without_current_folder():
+            with _without_current_folder(), _signals_wait():
                 self.process.start()
         finally:
             sys.modules["__main__"] = main_module
@@ -135,6 +135,7 @@ class Worker:
 
     def hung(self) -> Failure:
         """The failure of a process that hangs, with where in the code it is, if it can still tell."""
+        self._read_stacks()  # that others asked for
         if sys.platform != "win32":
             with contextlib.suppress(OSError):
                 os.kill(self.process.pid, signal.SIGUSR1)
@@ -165,6 +166,28 @@ class Worker:
         self.process = None
         for end in (self.connection, self._stacks, self._bell, self._my_bell):
             end.close()
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A process that starts here inherits that signals to the group wait, until it has said what it does with them."""
+    if sys.platform == "win32":
+        yield
+        return
+    # It starts with the first process, keeps what it inherits, and leaves SIGINT and SIGTERM unblocked behind it.
+    with _blocked():
+        resource_tracker.ensure_running()
+    with _blocked():
+        yield
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def new_buffer(size: int) -> Any:

@@ -24,6 +24,7 @@ from etude.rollout.bells import Ear, ring
 from etude.seeding import episode_seed
 from etude.spaces import Spaces
 
+GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
 STEP = "step"  # what a parent that acts says with a bell, and its answer
 
 
@@ -106,7 +107,7 @@ def main(
     connection: Connection, bells: tuple[Connection, Connection], stacks: Connection, memory: Memory, job: bytes
 ) -> None:
     """Make the environments and serve until the parent says None or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    _leave_to_the_parent()
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _write_stacks_to(stacks)
     channel = Channel(connection, bells)
@@ -155,11 +156,23 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
+def _leave_to_the_parent() -> None:
+    """Ctrl-C, a closed terminal and a scheduler signal the whole group; the parent decides what becomes of it.
+
+    Handlers that do nothing, and not SIG_IGN, which programs that an environment starts would inherit.
+    """
+    for name in GROUP_SIGNALS:
+        if hasattr(signal, name) and name != "SIGUSR1":  # which writes stacks
+            signal.signal(getattr(signal, name), lambda number, frame: None)
+
+
 def _write_stacks_to(stacks: Connection) -> None:
     """On a crash, and when the parent asks, write where in the code every thread is."""
     faulthandler.enable(stacks.fileno())
     if sys.platform != "win32":
+        os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
         faulthandler.register(signal.SIGUSR1, stacks.fileno())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])
 
 
 def counters_of(memory: Memory) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from etude.cadence import Cadence
 from etude.events import Collected, Event, Finished, Warned
-from etude.interrupt import stop_on_interrupt
+from etude.interrupt import obeying_signals
 from etude.loop import Loop
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
@@ -58,7 +58,7 @@ class Training:
 
     def run(self, episodes: int | None, options: Options) -> str:
         """So many rounds, without end where None. Returns why it ended: "episodes", "criterion", "stopped" (by a
-        callback), or "interrupted" (by Ctrl-C)."""
+        callback), or "interrupted" (by Ctrl-C, SIGTERM or SIGHUP)."""
         session, learner, record = self._session, self._session.learner, self._record
         learner.follow(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
@@ -68,7 +68,7 @@ class Training:
         self._callbacks.call("on_train_begin", **record.logs)
         self._callbacks.call("on_episode_begin", 0, **record.logs)
         try:
-            with stop_on_interrupt(lambda: loop.stop("interrupted")):
+            with obeying_signals(lambda: loop.stop("interrupted"), loop.request_save):
                 for event in loop.steps(FOREVER, Cadence()):
                     if isinstance(event, Collected):
                         self._end_round(event, loop, episodes)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from checkpoint_states import litter, same, small_state
 
 from etude import checkpoint
 from etude.checkpoint import lock
 from etude.errors import CheckpointError, ConfigError
+from etude.events import Started
+from etude.report import JsonLines, draw_runs
+from etude.report.plots import Series
 from etude.run_directory import RunDirectory
+
+STEPS = np.arange(3.0)
+SERIES = Series("dqn", "CartPole-v1", "0", STEPS, STEPS, STEPS + 1, STEPS[:0], ())
 
 
 def damage(path: Path) -> None:
@@ -214,6 +222,60 @@ def test_litter_of_interrupted_saves_is_removed_by_who_has_the_lock_alone(tmp_pa
     with RunDirectory.resume(tmp_path / "run") as directory:
         assert litter(directory.checkpoints) == []
         assert unfinished.name in directory.notes[0]
+
+
+@pytest.mark.parametrize("opening", ["create", "resume"])
+def test_unfinished_files_of_every_kind_are_removed(tmp_path: Path, opening: str) -> None:
+    path = tmp_path / "run"
+    directory = RunDirectory.create(path, "run")
+    if opening == "resume":
+        directory.save(1, small_state())
+    directory.close()
+    directory.video.mkdir()
+    kinds = [directory.config, directory.metrics, directory.curve, directory.best, directory.video / "out.mp4"]
+    unfinished = [checkpoint.temporary_beside(file) for file in kinds]
+    for file in unfinished:
+        file.write_text("half")
+    again = RunDirectory.create(path, "run") if opening == "create" else RunDirectory.resume(path)
+    with again:
+        assert [file for file in unfinished if file.exists()] == []
+        assert len(again.notes) == len(unfinished)
+
+
+def test_what_looks_unfinished_is_left_where_there_are_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    directory = run_with(tmp_path / "run", 1)
+    unfinished = checkpoint.temporary_beside(directory.config)
+    unfinished.write_text("half, of another run that is writing it")
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    RunDirectory.resume(tmp_path / "run").close()
+    assert unfinished.exists()
+
+
+def test_what_links_point_to_is_not_written_over(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    path = tmp_path / "run"
+    run_with(path, 1)
+    (path / ".lock").unlink()
+    (path / ".lock").symlink_to(mine)
+    with pytest.raises(ConfigError, match=r"\.lock is a symbolic link"):
+        RunDirectory.resume(path)
+    (path / ".lock").unlink()
+    for name in ("metrics.jsonl", "metrics.jsonl.partial", "config.json", "curve.png", "curve.png.partial"):
+        (path / name).symlink_to(mine)
+    with RunDirectory.resume(path) as directory:
+        directory.best.symlink_to(mine)
+        directory.write_config({})
+        directory.save_best(1, small_state())
+        with contextlib.closing(JsonLines(directory.metrics)) as lines:
+            lines(Started(0, {}))
+        draw_runs([SERIES], directory.curve)
+    assert mine.read_text() == "precious"
 
 
 def test_resuming_what_is_no_run_says_so(tmp_path: Path) -> None:

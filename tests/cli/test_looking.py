@@ -39,6 +39,15 @@ def test_plot_draws_one_run_into_its_directory_and_several_beside(runs, tmp_path
     assert capsys.readouterr().out.splitlines()[-1] == "Drawn: deep/both.png"
 
 
+def test_a_picture_that_cannot_be_written_is_one_clear_error(runs, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for paths in (runs[:1], runs):
+        assert cli.main(["plot", *map(str, paths), "--output", str(tmp_path / "file" / "both.png")]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"etude: The picture {tmp_path / 'file' / 'both.png'} cannot be written: ")
+        assert "--output" in error
+
+
 def test_list_names_algorithms_with_their_actions_and_presets(capsys):
     assert cli.main(["list"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -1,3 +1,5 @@
+import errno
+import os
 import subprocess
 import sys
 
@@ -75,6 +77,33 @@ def test_an_error_that_nobody_expected_keeps_its_traceback(monkeypatch):
     fail_with(ZeroDivisionError("a bug"), monkeypatch)
     with pytest.raises(ZeroDivisionError):
         cli.main(["doctor"])
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_too_few_descriptors_are_explained(number, monkeypatch, capsys):
+    fail_with(OSError(number, "Too many open files"), monkeypatch)
+    assert cli.main(["doctor"]) == 2
+    error = capsys.readouterr().err
+    assert "this process may have" in error
+    assert "ulimit -n" in error
+
+
+def test_another_error_of_the_system_keeps_its_traceback(monkeypatch):
+    fail_with(OSError(errno.ENOENT, "No such file"), monkeypatch)
+    with pytest.raises(OSError, match="No such file"):
+        cli.main(["doctor"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pipes of this kind")
+@pytest.mark.parametrize("arguments", [["doctor"], ["trian"]], ids=" ".join)
+def test_a_reader_that_went_away_costs_no_traceback_and_no_exit_code(arguments, tmp_path):
+    code = tmp_path / "code"
+    program = f"from etude.cli import main; open({str(code)!r}, 'w').write(str(main({arguments!r})))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=writing, timeout=60, check=False)
+    os.close(writing)
+    assert (code.read_text(), done.returncode) == ("0" if arguments == ["doctor"] else "2", 0)
 
 
 def test_an_interrupt_ends_a_command_with_the_exit_code_of_the_shell(monkeypatch):

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from a_made_up_run import MadeUpRun
 
@@ -42,8 +44,7 @@ def test_resume_goes_on_up_to_the_steps_that_were_asked_for_as_before(run_path, 
     assert cli.main(["resume", str(run_path), "--steps", "1500", "--workers", "2"]) == 0
     ((run, changed),) = resumed
     assert changed == {"workers": 2}
-    cadence = {"target": None, "evaluate_every": 50, "evaluate_episodes": 3, "save_every": 500}
-    assert run.asked == (500, cadence)
+    assert run.asked == (500, dataclasses.asdict(Cadence(50, 3, None, 500)))
     steps = [record["step"] for record in read_records(run_path / "metrics.jsonl")]
     assert steps == sorted(steps)
     assert steps[-1] == 1_500

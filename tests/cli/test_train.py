@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -57,7 +58,28 @@ def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
         assert f"etude {command} here" in text
     assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"] == {
         "target": 7.0, "evaluate_every": 10, "evaluate_episodes": 10, "save_every": 20,
+        "evaluate_max_steps": None, "evaluate_share": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", (10, 0.1)),
+        ("--target 7", (10, None)),
+        ("--evaluate-every 40", (40, None)),
+        ("--evaluate-every 0", (None, None)),
+    ],
+)
+def test_evaluations_are_bounded_where_nobody_says_when_to_evaluate(made, tmp_path, given, expected):
+    assert cli.main(["train", "dqn", "CartPole-v1", "--steps", "200", "--run-dir", "here", *given.split()]) == 0
+    cadence = json.loads((tmp_path / "here" / "config.json").read_text())["cadence"]
+    assert (cadence["evaluate_every"], cadence["evaluate_share"]) == expected
+
+
+def test_a_bound_on_the_steps_of_evaluation_episodes_is_passed_on(made, tmp_path):
+    assert cli.main(["train", "dqn", "CartPole-v1", "--evaluate-max-steps", "50", "--run-dir", "here"]) == 0
+    assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"]["evaluate_max_steps"] == 50
 
 
 def test_without_hyperparameters_the_run_chooses_them_itself(made):
@@ -114,9 +136,7 @@ def carried_out(tmp_path, **about):
 def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path):
     code, run = carried_out(tmp_path)
     assert code == 0
-    assert run.asked == (
-        1_000, {"target": 100.0, "evaluate_every": 50, "evaluate_episodes": 3, "save_every": 500},
-    )  # fmt: skip
+    assert run.asked == (1_000, dataclasses.asdict(CADENCE))
     assert read_records(run.directory.metrics)[-1]["finished"] == "steps"
     assert run.directory.curve.read_bytes().startswith(b"\x89PNG")
     assert list(run.directory.tensorboard.glob("events.*"))

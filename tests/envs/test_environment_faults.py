@@ -44,9 +44,16 @@ BROKEN_STEPS = {
     "reward array": ((ZEROS, np.zeros(1), False, False, {}), r"\[0\.\] \(shape \(1,\)\); expected one number"),
     "no reward": ((ZEROS, None, False, False, {}), "the reward is None"),
     "reward text": ((ZEROS, "much", False, False, {}), "the reward is much"),
-    "flag array": ((ZEROS, 0.0, np.ones(1, bool), False, {}), "terminated or truncated is .*one bool"),
-    "truncated array": ((ZEROS, 0.0, True, np.ones(1, bool), {}), "terminated or truncated is .*one bool"),
-    "flag arrays": ((ZEROS, 0.0, np.ones(2, bool), False, {}), "cannot be used"),
+    "flag array": ((ZEROS, 0.0, np.ones(1, bool), False, {}), "terminated is array.*one bool"),
+    "truncated array": ((ZEROS, 0.0, True, np.ones(1, bool), {}), "truncated is array.*one bool"),
+    "flag arrays": ((ZEROS, 0.0, np.ones(2, bool), False, {}), "terminated is array.*one bool"),
+    "false flag array": ((ZEROS, 0.0, np.zeros(1, bool), False, {}), "terminated is array.*one bool"),
+    "no flag": ((ZEROS, 0.0, None, False, {}), "terminated is None, a NoneType; expected one bool"),
+    "no truncated": ((ZEROS, 0.0, False, None, {}), "truncated is None"),
+    "flag text": ((ZEROS, 0.0, "no", False, {}), "terminated is 'no', a str"),
+    "empty text": ((ZEROS, 0.0, "", False, {}), "terminated is '', a str"),
+    "flag 2": ((ZEROS, 0.0, 2, False, {}), "terminated is 2, a int"),
+    "NaN flag": ((ZEROS, 0.0, False, float("nan"), {}), "truncated is nan, a float"),
     "old Gym": ((ZEROS, 0.0, False, {}), "four values, as the old Gym API does.*Split `done`"),
     "no info": ((ZEROS, 0.0, False, False), "info is missing"),
     "nothing": (None, "returned a NoneType"),
@@ -59,6 +66,24 @@ def test_a_broken_step_names_environment_episode_and_step(case):
     script = (lambda t: result if t == 3 else (ZEROS, 0.0, False, False, {})) if result is None else at_step_3(*result)
     with pytest.raises(EnvironmentFault, match=f"World, environment 4, episode 0, step 3: .*{message}"):
         run(Scripted(step=script))
+
+
+@pytest.mark.parametrize("flag", [np.bool_, int, np.int64, float], ids=lambda kind: kind.__name__)
+def test_numpys_bools_and_zeros_and_ones_are_flags(flag):
+    env = Scripted(step=lambda t: (ZEROS, 0.0, flag(t == 2), flag(0), {}))
+    environments = LoopEnvironments(lambda: env, np.array([4]), 0)
+    environments.reset()
+    told = [environments.step(np.zeros(1, np.int64))[2] for _ in range(4)]
+    assert [array.tolist() for array in told] == [[False], [True], [False], [True]]
+    assert all(array.dtype == bool for array in told)
+
+
+@pytest.mark.parametrize("flag", [None, "no", 2, np.zeros(1, bool), float("nan")], ids=str)
+def test_a_flag_that_is_none_is_refused_of_one_environment_too(flag):
+    env = AdaptedEnvironment(Scripted(step=always(ZEROS, 0.0, False, flag, {})), "World")
+    env.reset()
+    with pytest.raises(EnvironmentFault, match="World, environment 0, episode 0, step 1: truncated is"):
+        env.step(0)
 
 
 def test_a_fault_in_a_later_episode_counts_episodes_and_steps_from_their_starts():
@@ -160,6 +185,17 @@ def test_an_action_of_a_wrong_shape_says_which_is_expected():
     environments.reset()
     with pytest.raises(SpaceError, match=r"has shape \(2,\); got \(3,\)"):
         environments.step(np.zeros((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("flag", [None, [False], [0, 2], [0.0, np.nan], ["", "no"]], ids=str)
+def test_flags_of_a_simulator_that_say_neither_yes_nor_no_are_refused(flag):
+    simulator = SyncVectorEnv([Counter, Counter], autoreset_mode="SameStep")
+    environments = NativeEnvironments(simulator, np.array([7, 8]), 0, name="Fleet")
+    environments.reset()
+    step = simulator.step
+    simulator.step = lambda action: (*step(action)[:2], flag, np.zeros(2, np.int64), {})
+    with pytest.raises(EnvironmentFault, match="Fleet, environment .*, episode 0, step 1: terminated"):
+        environments.step(np.zeros(2, np.int64))
 
 
 def simulator_of(broken):

@@ -129,6 +129,18 @@ def test_a_step_of_neither_style_is_explained():
         made.step(np.zeros(1, np.int64))
 
 
+def test_a_done_that_says_neither_yes_nor_no_is_refused():
+    class Undecided(Old):
+        def step(self, action):
+            observation, reward, _, info = super().step(action)
+            return observation, reward, None, info
+
+    made = environments(Undecided)
+    made.reset()
+    with pytest.raises(EnvironmentFault, match="step 1: .*done is None"):
+        made.step(np.zeros(1, np.int64))
+
+
 def test_five_values_are_taken_as_they_are():
     class Half(Old):
         def step(self, action):

@@ -219,6 +219,8 @@ def without(position, name):
         (without(0, "a"), "no observation for agent 'a', which still plays; got those of \\['b'\\]"),
         (without(1, "b"), "no reward for agent 'b'"),
         (without(2, "a"), "no termination for agent 'a'"),
+        (lambda result: (*result[:2], {"b": None, "a": False}, *result[3:]), "the termination of agent 'b' is None"),
+        (lambda result: (*result[:3], {"b": False, "a": "no"}, result[4]), "the truncation of agent 'a' is 'no'"),
         (lambda result: result[:4], "step returned a tuple of 4; expected \\(observations, rewards"),
         (lambda result: (result[0], {"b": np.nan, "a": 0}, *result[2:]), "the reward of agent 'b' is nan"),
         (

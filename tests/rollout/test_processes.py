@@ -111,6 +111,38 @@ def test_a_program_that_handles_ctrl_c_goes_on_with_the_same_workers(tmp_path):
     assert_nothing_is_left(program, workers)
 
 
+def test_signals_to_the_group_end_no_worker_not_even_one_that_starts(tmp_path):
+    body = """
+    import signal, threading
+    names = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
+    for name in names:
+        signal.signal(name, lambda *_: None)
+    done = threading.Event()
+
+    def send():
+        while not done.wait(0.02):
+            for name in names:
+                os.killpg(0, name)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        rollout = make()
+        rollout.collect(50, 0)
+        print(rollout.warnings(), pids(rollout))
+        rollout.close()
+    finally:
+        done.set()
+        sender.join()
+    """
+    program = start(tmp_path, body)
+    workers = workers_of(program)
+    out, err = program.communicate(timeout=60)
+    assert err == ""
+    assert out.split() == ["[]", *(str(pid) for pid in workers)]
+    assert_nothing_is_left(program, workers)
+
+
 @pytest.mark.parametrize(
     "doing, number", [("time.sleep(100)", signal.SIGTERM), ("rollout.collect(99, 0)", signal.SIGKILL)]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -62,7 +63,7 @@ def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be caught")
 @pytest.mark.variant
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, engine_name, tmp_path):
     directory = tmp_path / "run"
     command = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main())"]
@@ -81,6 +82,37 @@ def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, en
         process.kill()
     assert process.returncode == 130, output
     assert f"etude resume {directory}" in output
+    last = read_records(directory / "metrics.jsonl")[-1]
+    assert last["finished"] == "interrupted"
+    assert (directory / "checkpoints" / f"step_{last['step']:09d}.etude").exists()
+
+
+TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(sys.stderr, termios.TIOCSCTTY, 0)
+from etude.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no terminals of this kind")
+def test_a_run_whose_terminal_is_closed_is_saved(engine_name, tmp_path):
+    directory = tmp_path / "run"
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TERMINAL, *arguments(engine_name, directory, 10_000_000)],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(directory.glob("checkpoints/step_*")) and process.poll() is None:
+            assert time.monotonic() < deadline
+            select.select([ours], [], [], 0.1)[0] and os.read(ours, 65536)
+        os.close(ours)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
     last = read_records(directory / "metrics.jsonl")[-1]
     assert last["finished"] == "interrupted"
     assert (directory / "checkpoints" / f"step_{last['step']:09d}.etude").exists()

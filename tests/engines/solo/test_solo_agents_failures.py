@@ -155,6 +155,38 @@ def test_ctrl_c_ends_training_in_this_process_too(engine_name):
     assert agent.reward_list == [5.0] * 2
 
 
+def test_a_closed_terminal_ends_training_after_the_episode_at_hand(engine_name, tmp_path):
+    once(engine_name)
+    agent = agent_for(engine_name)
+    agent.set(**discrete())
+    agent.path = str(tmp_path / "model.dat")
+
+    def hang_up(*_):
+        for _ in range(2):  # the kernel's and the shell's
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=hang_up)])
+    assert agent.reward_list == [5.0]
+    assert (tmp_path / "model.dat").exists()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_sigusr1_saves_an_agent_that_trains_on(engine_name, tmp_path):
+    once(engine_name)
+    agent = agent_for(engine_name)
+    agent.set(**discrete())
+    agent.path, agent.save_freq = str(tmp_path / "model.dat"), 1_000
+    saved = []
+
+    def ended(episode, logs):
+        saved.append((tmp_path / "model.dat").exists())
+        if episode == 1:
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    train(agent, engine_name, 4, callbacks=[LambdaCallback(on_episode_end=ended)])
+    assert saved == [False, False, True, True]
+
+
 @each_mode
 def test_a_second_ctrl_c_ends_training_at_once_also_where_an_environment_hangs(mode, engine_name, tmp_path):
     if mode != OVERLAPPING:

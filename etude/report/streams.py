@@ -1,0 +1,38 @@
+"""Text streams whose reader may go away: a terminal that is closed, a pipe to a program that ended."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+GONE = (errno.EIO, errno.EPIPE, errno.ENXIO)
+
+
+class Lasting:
+    """A text stream that drops what nobody can read any more, instead of raising."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop; the number of characters."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            return _dropped(error, len(text))
+
+    def flush(self) -> None:
+        """Flush, or drop."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            _dropped(error, 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _dropped(error: OSError, size: int) -> int:
+    if error.errno not in GONE:
+        raise error
+    return size

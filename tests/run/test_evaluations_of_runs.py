@@ -1,0 +1,134 @@
+"""Evaluations of a run while it trains: how long they may be, how often they come, and that they can be stopped."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from run_makers import tiny
+from run_worlds import Counted
+
+from etude.envs import make_for_evaluation, time_limits
+from etude.events import Evaluated, Finished, Saved, Warned
+from etude.run import from_state
+from etude.run_directory import RunDirectory
+
+
+class Endless(Counted):
+    """Never ends an episode; `taken` counts the steps of all of them."""
+
+    taken = 0
+    on_step = staticmethod(lambda: None)
+
+    def step(self, action):
+        Endless.taken += 1
+        self.on_step()
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+def limited():
+    return gym.wrappers.TimeLimit(Endless(), 30)
+
+
+def kinds(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Where no time limit is declared, an episode of an evaluation counts as endless after 50 steps."""
+    monkeypatch.setattr(time_limits, "MANY_STEPS", 50)
+
+
+def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_what_it_earned(short):
+    with tiny(Endless) as run:
+        found = run.evaluate(episodes=12)
+        assert (found.lengths, found.returns, found.cut_off) == ((50,) * 12, (50.0,) * 12, 12)
+        assert "12 cut off" in str(found)
+        assert run.evaluate(episodes=2, max_steps=7).lengths == (7, 7)
+
+
+def test_a_declared_time_limit_holds_and_only_a_lower_bound_that_was_asked_for_cuts_off(short, monkeypatch):
+    monkeypatch.setattr(time_limits, "MANY_STEPS", 20)
+    with tiny(limited) as run:
+        for more, expected in (({}, (30, 0)), ({"max_steps": 100}, (30, 0)), ({"max_steps": 9}, (9, 2))):
+            found = run.evaluate(episodes=2, **more)
+            assert (found.lengths[0], found.cut_off) == expected
+
+
+def test_a_simulator_is_cut_off_too(short):
+    def simulator(num_envs):
+        return SyncVectorEnv([Endless] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+    environments, cut_at = make_for_evaluation(simulator, np.arange(2), 0)
+    environments.reset()
+    ends = [environments.step(np.zeros(2, np.int64))[3].tolist() for _ in range(100)]
+    assert cut_at == 50
+    assert [i for i, end in enumerate(ends) if any(end)] == [49, 99]
+
+
+def test_a_run_warns_once_of_evaluations_that_were_cut_off(short):
+    with tiny(Endless) as run:
+        events = list(run.steps(120, evaluate_every=40, evaluate_episodes=2, evaluate_max_steps=20))
+    assert [event.cut_off for event in kinds(events, Evaluated)] == [2, 2, 2]
+    (warned,) = kinds(events, Warned)
+    assert "2 of 2 episodes of the evaluation were cut off after 20 steps" in warned.message
+    assert "--evaluate-max-steps" in warned.message
+
+
+def test_an_endless_episode_of_an_evaluation_takes_no_memory():
+    environments, _ = make_for_evaluation(Endless, np.arange(2), 0, 10**9)
+    environments.reset()
+    action = np.zeros(2, np.int64)
+    for _ in range(100):
+        environments.step(action)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(2_000):
+        environments.step(action)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20_000, "bytes: a tenth of what keeping the actions would take"
+
+
+def test_a_stop_is_obeyed_within_a_step_of_an_evaluation_which_takes_place_when_the_run_goes_on(tmp_path, monkeypatch):
+    with RunDirectory.create(tmp_path / "run", "run") as directory, tiny(Endless, run_dir=directory) as run:
+        cadence = {"evaluate_every": 40, "evaluate_episodes": 2, "evaluate_max_steps": 30}
+        at = Endless.taken + 40 + 2 * 5  # in the fifth step of the evaluation after step 40
+        monkeypatch.setattr(Endless, "on_step", lambda self: run.stop() if Endless.taken == at else None)
+        events = list(run.steps(80, **cadence))
+        assert (events[-1].reason, events[-1].step) == ("interrupted", 40)
+        assert at <= Endless.taken <= at + 1
+        assert kinds(events, Evaluated) == []
+        assert isinstance(events[-2], Saved)
+        with from_state(directory.load().state, Endless) as again:
+            assert [event.step for event in again.steps(40, **cadence) if isinstance(event, Evaluated)] == [40, 80]
+
+
+def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says_so_once():
+    cadence = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}  # each takes 40 steps
+    with tiny() as run:
+        events = list(run.steps(1_000, **cadence))
+    assert [event.step for event in kinds(events, Evaluated)] == [400, 800, 1_000]
+    (warned,) = kinds(events, Warned)
+    assert "at most 10% of the run's environment steps" in warned.message
+    assert "one takes about 40" in warned.message
+    with tiny() as run:
+        found = list(run.steps(200, evaluate_every=40, evaluate_episodes=4))
+        assert [event.step for event in kinds(found, Evaluated)] == [40, 80, 120, 160, 200]
+
+
+def test_a_resumed_run_leaves_out_the_same_evaluations(tmp_path):
+    cadence = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}
+    with RunDirectory.create(tmp_path / "run", "run") as directory:
+        with tiny(run_dir=directory) as run:
+            run.learner.progress.total = 1_000
+            events = [event for event in run.steps(1_000, **cadence, save_every=100) if event.step <= 500]
+        with from_state(directory.load().state, Counted) as again:
+            assert again.learner.progress.evaluation_cost == 40
+            assert again.learner.progress.evaluation_steps == 120
+    assert [event.step for event in kinds(events, Evaluated)] == [400]
+    assert not kinds(events, Finished)
