@@ -89,14 +89,19 @@ class OnDQN:
     def loss(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
         """The losses of double DQN, and the mean gap."""
         q, following = agent.critic(agent.normaliser(batch.observation)), agent.normaliser(batch.next_observation)
-        next_q, chooser = agent.critic_lagged(following), self._of(agent, agent.critic(following), batch.next_observation)
+        next_q, chooser = (
+            agent.critic_lagged(following),
+            self._of(agent, agent.critic(following), batch.next_observation),
+        )
         td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
         loss = Loss(
             ops.mean(batch.weight * huber(td_error)),
             td_error=td_error,
             q_value=ops.mean(ops.take_last(q, batch.action)),
         )
-        return Losses(critic=loss), ops.mean(batch.weight * cql_gap(self._of(agent, q, batch.observation), batch.action))
+        return Losses(critic=loss), ops.mean(
+            batch.weight * cql_gap(self._of(agent, q, batch.observation), batch.action)
+        )
 
     @staticmethod
     def _of(agent: CQL, values: Any, observation: Tree) -> Any:

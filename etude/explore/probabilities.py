@@ -93,7 +93,9 @@ class GumbelSoftmaxPolicy(Adjustable, Memoryless):
         self.check()
         rows, shape = _rows(logits)
         noise = self.rng.random((len(rows), 2), np.float32)
-        return _one_hot(epsilon_greedy(*check_values(rows, "GumbelSoftmaxPolicy"), noise, self.eps), rows.shape[1]).reshape(shape)
+        return _one_hot(
+            epsilon_greedy(*check_values(rows, "GumbelSoftmaxPolicy"), noise, self.eps), rows.shape[1]
+        ).reshape(shape)
 
     def sample_gumbel(self, shape: tuple[int, ...] | int, eps: float = 1e-20) -> np.ndarray:
         """Standard Gumbel numbers, float64. eps: uniform numbers below it are taken for it, so that no logarithm is

@@ -74,7 +74,10 @@ STOPPED = {
     "soft_target": (soft.soft_target, [False, False, False, False, False]),
     "soft_actor": (soft.soft_actor, [True, True, False]),
     "soft_temperature": (lambda log_temperature, p: soft.soft_temperature(log_temperature, p, -2.0), [True, False]),
-    "soft_discrete_actor": (lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[:1]), [False, True, False]),
+    "soft_discrete_actor": (
+        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[:1]),
+        [False, True, False],
+    ),
     "ppo_penalty": (lambda ratio, gain, kl: policy.ppo_penalty(ratio, gain, kl, 0.5), [True, False, True]),
     "categorical_td": (
         lambda x, r, d, y: distributional.categorical_td(x[None], r[:1], d[:1], y[None], ops.linspace(-1.0, 1.0, 6, x)),

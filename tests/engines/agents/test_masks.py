@@ -27,7 +27,9 @@ def observed():
 def engine_of(algorithm, config, engine_name, *heads):
     """An engine whose networks give VALUES for every observation: `heads` are their last biases."""
     agent = find(algorithm)[0](config)
-    engine = NumpyEngine(agent, SPACES) if engine_name == "numpy" else engines.create(engine_name, agent, SPACES, seed=0)
+    engine = (
+        NumpyEngine(agent, SPACES) if engine_name == "numpy" else engines.create(engine_name, agent, SPACES, seed=0)
+    )
     still = {name: np.zeros_like(value) for name, value in engine.weights().items()}
     engine.load(still)
     engine.load({name: np.repeat(VALUES, still[name].size // 3).reshape(still[name].shape) for name in heads})
