@@ -17,8 +17,8 @@ from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Space
 from etude.trees import Tree
 
 ActsBy = Literal["values", "actions", "distribution"]
-"""Values of every action (explored by the config's `epsilon`), actions to which noise is added (`exploration_noise`),
-or a distribution that is sampled."""
+"""Values of every action (explored by the config's `epsilon`; `losses.masks.MaskedValues` where there is a mask),
+actions to which noise is added (`exploration_noise`), or a distribution that is sampled."""
 
 LearnsFrom = Literal[
     "transitions",

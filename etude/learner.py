@@ -128,6 +128,10 @@ class Learner:
         learner's progress."""
         return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates, self.hyper())
 
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
+        return self.engine.weights(self.engine.structure.trainable)
+
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
         return {

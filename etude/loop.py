@@ -8,7 +8,8 @@ from typing import Protocol
 
 from etude.cadence import Cadence
 from etude.data import Chunk, Steps
-from etude.errors import EnvironmentFault
+from etude.engines.divergence import Divergence
+from etude.errors import EnvironmentFault, NumericalError
 from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.progress import Progress
 from etude.protocols import Weights
@@ -34,6 +35,9 @@ class Learning(Protocol):
 
     def exploring_weights(self) -> Weights:
         """What rollouts act with."""
+
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
 
 
 class Collecting(Protocol):
@@ -70,6 +74,7 @@ class Loop:
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluate = save, evaluate
+        self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
         self._clock = 0.0
@@ -97,7 +102,8 @@ class Loop:
     def steps(self, end: int, plan: Cadence) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
-        Where the environment fails, a checkpoint is written before the error is raised.
+        Where the environment fails, a checkpoint is written before the error is raised; where numbers are not finite,
+        none is.
         """
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
@@ -108,6 +114,9 @@ class Loop:
             if self._whole and self.step != self._saved:
                 yield from self._keep("last")
             raise
+        except NumericalError as error:
+            raise NumericalError(self._divergence.explained(error, self.step, progress.updates)) from error
+        yield from (Warned(self.step, note) for note in self._divergence.last_notes())
         yield from self._keep("last")
         self._count_seconds()
         totals = {"episodes": progress.episodes, "updates": progress.updates}
@@ -172,7 +181,9 @@ class Loop:
         warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
         episodes = tuple(end for steps in parts for end in steps.episodes)
         events = [*warned, Collected(self.step, episodes, seconds)] if parts else warned
-        return events if learned is None else [*events, learned]
+        if learned is None:
+            return events
+        return [*events, learned, *(Warned(self.step, note) for note in self._divergence.notes(learned))]
 
     def _upcoming(self, chunk: Chunk, end: int, plan: Cadence) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss

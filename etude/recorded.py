@@ -160,6 +160,10 @@ class OfflineLearner:
         """Nothing explores."""
         return {}
 
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
+        return self._learner.trained_weights()
+
 
 class NothingCollected:
     """The collecting half of a loop (`loop.Collecting`) that has no environment."""

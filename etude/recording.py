@@ -14,7 +14,7 @@ from etude.envs import action_space_of, make_environments
 from etude.errors import ConfigError
 from etude.explore import Greedy, Sample
 from etude.explore.memoryless import Memoryless
-from etude.losses.distributions import forbid, of_choices
+from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
 from etude.offline import Dataset, Recorder
 from etude.offline.columns import Columns, split
@@ -89,7 +89,7 @@ class RandomActor:
         if isinstance(space, Box):
             return np.zeros((rows, *space.shape), np.float32)
         logits = np.zeros((rows, width(space)), np.float32)
-        return of_choices(space, forbid(logits, observation[ACTION_MASK]) if self._spaces.masked else logits)
+        return of_choices(space, logits, observation[ACTION_MASK] if self._spaces.masked else UNMASKED)
 
 
 @dataclass(frozen=True)

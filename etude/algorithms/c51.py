@@ -15,7 +15,7 @@ from etude.algorithms.dqn import DQNConfig
 from etude.data import Batch
 from etude.errors import ConfigError
 from etude.losses.distributional import categorical_q_learning, expected_values
-from etude.losses.distributions import forbid
+from etude.losses.masks import masked
 from etude.networks import Maker, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -70,9 +70,9 @@ class C51(Agent):
         return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=ops.mean(taken)))
 
     def _values(self, logits: Any, observation: Tree) -> Any:
-        """The expected returns [N, n] of distributions [N, n, atoms], far below all others where masked."""
+        """The expected returns [N, n] of distributions [N, n, atoms], with the mask where there is one."""
         values = expected_values(logits, self._support(logits))
-        return forbid(values, observation[ACTION_MASK]) if self.masked else values
+        return masked(values, observation[ACTION_MASK]) if self.masked else values
 
     def _support(self, like: Any) -> Any:
         return ops.linspace(self.config.lowest, self.config.highest, self.config.atoms, like)

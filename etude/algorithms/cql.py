@@ -16,7 +16,8 @@ from etude import checks, ops, trees
 from etude.agent import Agent, Loss, Losses
 from etude.config import OfflineConfig
 from etude.data import Batch
-from etude.losses.distributions import TanhGaussian, forbid
+from etude.losses.distributions import TanhGaussian
+from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import lowest, soft_actor, soft_temperature
 from etude.losses.value import double_q, huber, squared, td
@@ -83,13 +84,14 @@ class OnDQN:
         agent.critic_lagged = lagged(agent.critic, tau="tau")
 
     def act(self, agent: CQL, observation: Tree) -> Any:
-        return self._values(agent, agent.critic, observation)
+        return self._of(agent, agent.critic(agent.normaliser(observation)), observation)
 
     def loss(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
         """The losses of double DQN, and the mean gap."""
-        q = self._values(agent, agent.critic, batch.observation)
+        q, following = agent.critic(agent.normaliser(batch.observation)), agent.normaliser(batch.next_observation)
         next_q, chooser = (
-            self._values(agent, part, batch.next_observation) for part in (agent.critic_lagged, agent.critic)
+            agent.critic_lagged(following),
+            self._of(agent, agent.critic(following), batch.next_observation),
         )
         td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
         loss = Loss(
@@ -97,12 +99,14 @@ class OnDQN:
             td_error=td_error,
             q_value=ops.mean(ops.take_last(q, batch.action)),
         )
-        return Losses(critic=loss), ops.mean(batch.weight * cql_gap(q, batch.action))
+        return Losses(critic=loss), ops.mean(
+            batch.weight * cql_gap(self._of(agent, q, batch.observation), batch.action)
+        )
 
     @staticmethod
-    def _values(agent: CQL, critic: Part, observation: Tree) -> Any:
-        values = critic(agent.normaliser(observation))
-        return forbid(values, observation[ACTION_MASK]) if agent.masked else values
+    def _of(agent: CQL, values: Any, observation: Tree) -> Any:
+        """Values [N, n] with the mask of these observations, where there is one."""
+        return masked(values, observation[ACTION_MASK]) if agent.masked else values
 
 
 class OnSAC:

@@ -15,7 +15,7 @@ from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
 from etude.config import OffPolicyConfig
 from etude.data import Batch
-from etude.losses.distributions import Categorical, forbid
+from etude.losses.distributions import Categorical
 from etude.losses.soft import lowest, soft_discrete_actor, soft_temperature, soft_value
 from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, lagged
@@ -56,14 +56,14 @@ class DiscreteSAC(Agent):
 
     def act(self, observation: Tree) -> Categorical:
         logits = self.actor(self.normaliser(observation))
-        return Categorical(forbid(logits, observation[ACTION_MASK]) if self.masked else logits)
+        return Categorical(logits, observation[ACTION_MASK] > 0) if self.masked else Categorical(logits)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
         temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
 
         next_q = lowest(self.critic_lagged(following))
-        next_value = soft_value(next_q, self.act(batch.next_observation).logits, temperature)
+        next_value = soft_value(next_q, self.act(batch.next_observation), temperature)
         q = self.critic(observation)
         td_error = ops.stack(
             [td(ops.take_last(q[i], batch.action), batch.reward, batch.discount, next_value) for i in (0, 1)]
@@ -71,7 +71,7 @@ class DiscreteSAC(Agent):
         critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
 
         policy = self.act(batch.observation)
-        actor = ops.mean(batch.weight * soft_discrete_actor(lowest(q), policy.logits, temperature))
+        actor = ops.mean(batch.weight * soft_discrete_actor(lowest(q), policy, temperature))
         entropy = policy.entropy()
 
         losses = Losses(

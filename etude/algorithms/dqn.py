@@ -13,7 +13,7 @@ from etude import checks, ops
 from etude.agent import Agent, Loss, Losses
 from etude.config import OffPolicyConfig
 from etude.data import Batch
-from etude.losses.distributions import forbid
+from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
 from etude.networks import Maker, lagged
 from etude.schedules import Linear
@@ -52,19 +52,21 @@ class DQN(Agent):
         self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
-        return self._values(self.q, observation)
+        return self._of(self.q(self.normaliser(observation)), observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         q = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
-        next_q = self._values(self.q_lagged.perturbed(noise["q_lagged"]), batch.next_observation)
+        following = self.normaliser(batch.next_observation)
+        next_q = self.q_lagged.perturbed(noise["q_lagged"])(following)
         if self.config.double:
-            chooser = self._values(self.q.perturbed(noise["chooser"]), batch.next_observation)
+            chooser = self._of(self.q.perturbed(noise["chooser"])(following), batch.next_observation)
             td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
         else:
-            td_error = q_learning(q, batch.action, batch.reward, batch.discount, next_q)
+            best = self._of(next_q, batch.next_observation)
+            td_error = q_learning(q, batch.action, batch.reward, batch.discount, best)
         loss = ops.mean(batch.weight * huber(td_error))
         return Losses(q=Loss(loss, td_error=td_error, q_value=ops.mean(ops.take_last(q, batch.action))))
 
-    def _values(self, network: Any, observation: Tree) -> Any:
-        values = network(self.normaliser(observation))
-        return forbid(values, observation[ACTION_MASK]) if self.masked else values
+    def _of(self, values: Any, observation: Tree) -> Any:
+        """Values [N, n] with the mask of these observations, where there is one."""
+        return masked(values, observation[ACTION_MASK]) if self.masked else values

@@ -17,7 +17,8 @@ from etude.config import OffPolicyConfig
 from etude.data import Batch
 from etude.errors import ConfigError, SpaceError
 from etude.joint import ACTIVE, AGENTS, present, split_actions, width
-from etude.losses.distributions import FORBIDDEN, Categorical, Deterministic, forbid
+from etude.losses.distributions import Categorical, Deterministic
+from etude.losses.masks import MaskedValues, masked
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import lowest
@@ -109,7 +110,10 @@ class MADDPG(TeamAgent):
         seen, found = self.normaliser(observation)[AGENTS], []
         for name, own in self.agents.items():
             x = self._policy(name, "actor", seen)
-            found.append(Deterministic(ops.tanh(x)) if isinstance(own.action, Box) else Categorical(x))
+            if isinstance(own.action, Box):
+                found.append(Deterministic(ops.tanh(x)))
+            else:
+                found.append(Categorical(*x) if isinstance(x, MaskedValues) else Categorical(x))
         return tuple(found)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
@@ -132,8 +136,8 @@ class MADDPG(TeamAgent):
             x = self._policy(name, "actor", observation[AGENTS])
             chosen = {**taken, name: self._relaxed(name, x, noise[f"{name}.action"])}
             judged = parts["critic"].member(0)(self._joined(observation, chosen, here))[:, 0]
-            cost = ops.mean(ops.where(x > FORBIDDEN / 2, ops.square(x), 0.0 * x), -1)
-            actor = ops.mean(weight * (deterministic_policy_gradient(judged) + self.config.policy_cost * cost))
+            cost = self.config.policy_cost * _mean_square(x)
+            actor = ops.mean(weight * (deterministic_policy_gradient(judged) + cost))
 
             losses[f"{name}.critic"] = Loss(critic, **{f"{name}.q_value": ops.mean(q)})
             losses[f"{name}.actor"] = Loss(actor)
@@ -141,9 +145,9 @@ class MADDPG(TeamAgent):
         return losses
 
     def _policy(self, name: str, actor: str, seen: Tree) -> Any:
-        """What an actor puts out: logits, or actions before tanh."""
+        """What an actor puts out: logits, with their mask where there is one, or actions before tanh."""
         x = getattr(self, name)[actor](seen[name])
-        return forbid(x, seen[name][ACTION_MASK]) if self.agents[name].masked else x
+        return masked(x, seen[name][ACTION_MASK]) if self.agents[name].masked else x
 
     def _relaxed(self, name: str, x: Any, noise: Any) -> Any:
         """An action as critics see it, with a gradient into the actor."""
@@ -170,6 +174,12 @@ class MADDPG(TeamAgent):
         """What critics see; the action of an agent that is gone is 0."""
         masked = [actions[name] * here[:, i : i + 1] for i, name in enumerate(self.agents)]
         return observation[AGENTS], ops.concatenate(masked, -1), here
+
+
+def _mean_square(x: Any) -> Any:
+    """Of what an actor puts out, [B, n] -> [B]; what is forbidden counts as 0."""
+    square = ops.square(x.values if isinstance(x, MaskedValues) else x)
+    return ops.mean(ops.where(x.allowed, square, 0.0) if isinstance(x, MaskedValues) else square, -1)
 
 
 def _size(action: Any) -> int:

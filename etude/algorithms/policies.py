@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses.distributions import Deterministic, Gaussian, forbid, of_choices
+from etude.losses.distributions import UNMASKED, Deterministic, Gaussian, of_choices
 from etude.networks import Maker, Spec
 from etude.networks.encoding import width
 from etude.networks.network import Part
@@ -51,9 +51,7 @@ class Policy:
         """The distribution [*batch] that outputs x of the network [*batch, outputs] stand for."""
         if isinstance(self.spaces.action, Box):
             return self._of_box(x, parts)
-        if self.spaces.masked:
-            x = forbid(x, observation[ACTION_MASK])
-        return of_choices(self.spaces.action, x)
+        return of_choices(self.spaces.action, x, observation[ACTION_MASK] if self.spaces.masked else UNMASKED)
 
     def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
         return Gaussian(x, x * 0.0 + parts["log_std"]())

@@ -14,7 +14,7 @@ from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQNConfig
 from etude.data import Batch
 from etude.losses.distributional import quantile_error, quantile_regression
-from etude.losses.distributions import forbid
+from etude.losses.masks import best_action, masked
 from etude.networks import Maker, lagged
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -56,7 +56,7 @@ class QRDQN(Agent):
         following = self.normaliser(batch.next_observation)
         next_quantiles = self.q_lagged.perturbed(noise["q_lagged"])(following)
         judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_quantiles
-        best = ops.argmax(self._values(judged, batch.next_observation))
+        best = best_action(self._values(judged, batch.next_observation))
         reward, discount = ops.expand_dims(batch.reward, -1), ops.expand_dims(batch.discount, -1)
         target = reward + discount * ops.take_row(next_quantiles, best)
         n = self.config.quantiles
@@ -66,6 +66,6 @@ class QRDQN(Agent):
         return Losses(q=Loss(loss, td_error=error, q_value=ops.mean(quantiles)))
 
     def _values(self, quantiles: Any, observation: Tree) -> Any:
-        """The expected returns [N, n] of quantiles [N, n, quantiles], far below all others where masked."""
+        """The expected returns [N, n] of quantiles [N, n, quantiles], with the mask where there is one."""
         values = ops.mean(quantiles, -1)
-        return forbid(values, observation[ACTION_MASK]) if self.masked else values
+        return masked(values, observation[ACTION_MASK]) if self.masked else values

@@ -13,7 +13,7 @@ from etude import checks, ops, trees
 from etude.agent import Agent, Loss, Losses
 from etude.config import SequenceConfig
 from etude.data import Batch
-from etude.losses.distributions import forbid
+from etude.losses.masks import best_action, masked
 from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
@@ -62,13 +62,13 @@ class R2D2(Agent):
 
     def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
         q, memory = self.q(self.normaliser(observation), memory)
-        return self._allowed(q, observation), memory
+        return self._of(q, observation), memory
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         mask = batch.extras["mask"]
         q, chooser = self._values(self.q, batch)
         _, next_q = self._values(self.q_lagged, batch)
-        best = ops.take_last(next_q, ops.argmax(chooser))
+        best = ops.take_last(next_q, best_action(self._of(chooser, batch.next_observation)))
         target = ops.stop_gradient(self._target(batch, best))
         chosen = ops.take_last(q, batch.action)
         error = (target - chosen) * mask
@@ -85,7 +85,7 @@ class R2D2(Agent):
         q, memories = network.unroll(observation, start, trained=mask)
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), following)
         next_q, _ = network(flat, ops.reshape(memories, (-1, network.memory)))
-        return q, self._allowed(ops.reshape(next_q, q.shape), batch.next_observation)
+        return q, ops.reshape(next_q, q.shape)
 
     def _target(self, batch: Batch, value: Any) -> Any:
         """Returns over n steps [B, L], fewer where the sequence stops; `value` is that of the next observations."""
@@ -96,5 +96,6 @@ class R2D2(Agent):
         target = ops.swapaxes(n_step_returns_of_runs(*by_time, self.config.n_step), 0, 1)
         return rescaled(target) if self.config.rescale_values else target
 
-    def _allowed(self, q: Any, observation: Tree) -> Any:
-        return forbid(q, observation[ACTION_MASK]) if self.masked else q
+    def _of(self, q: Any, observation: Tree) -> Any:
+        """Values [..., n] with the mask of these observations, where there is one."""
+        return masked(q, observation[ACTION_MASK]) if self.masked else q

@@ -11,7 +11,7 @@ from etude import checks
 from etude.data import Choice
 from etude.errors import ConfigError
 from etude.explore.memoryless import Alike
-from etude.explore.outputs import allowed, check_values, is_plain
+from etude.explore.outputs import check_values
 from etude.explore.values import random_actions
 from etude.schedules import Linear, at
 from etude.spaces import Space
@@ -44,8 +44,7 @@ class EpsilonZGreedy(Alike):
         return rng.random((steps, 3), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        values = check_values(output, "EpsilonZGreedy")
-        free = None if is_plain(values) else allowed(values)
+        values, free = check_values(output, "EpsilonZGreedy")
         action, left = np.nan_to_num(memory).astype(np.int64).T
         lasting = left > 0
         if free is not None:

@@ -9,15 +9,13 @@ import numpy as np
 from etude import trees
 from etude.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.losses.distributions import Categorical, MultiCategorical
-
-MASKED = -1e8  # values and logits up to here belong to actions that a mask forbids
-_PLAIN = 1e16  # MASKED squared: a sum of squares below it says in one product that nothing is masked and nothing NaN
+from etude.losses.masks import MaskedValues, allowed_only
 
 
-def is_plain(values: np.ndarray) -> bool:
-    """Whether no value is NaN or masked; may say no where values are merely enormous."""
+def is_finite(values: np.ndarray) -> bool:
+    """Whether no value is NaN or infinite, in one product; may say no where values are merely enormous."""
     flat = values.ravel()
-    return bool(flat.dot(flat) < _PLAIN)
+    return bool(flat.dot(flat) < np.inf)
 
 
 def describe(output: Any) -> str:
@@ -25,60 +23,82 @@ def describe(output: Any) -> str:
     return f"an array of shape {output.shape}" if isinstance(output, np.ndarray) else f"a {type(output).__name__}"
 
 
-def check_values(values: Any, explorer: str) -> np.ndarray:
-    """Action values [N, n]; raises ConfigError for anything else."""
+def check_values(output: Any, explorer: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Action values [N, n], minus infinity where an action is forbidden, and which may be chosen, [N, n] bool; None
+    where all may.
+
+    Raises ConfigError for anything but values [N, n], plain or with their mask, NumericalError for NaN and infinity,
+    EnvironmentFault where a mask forbids every action. In plain values minus infinity forbids an action.
+    """
+    values = output.values if isinstance(output, MaskedValues) else output
     if not isinstance(values, np.ndarray) or values.ndim != 2:
         raise ConfigError(
             f"{explorer} chooses by action values [environments, n]; the agent's act returned {describe(values)}. "
             "For a distribution use Sample or Greedy."
         )
-    return values
+    if isinstance(output, MaskedValues):
+        check_masked(values, output.allowed)
+        return allowed_only(output), output.allowed
+    return values, None if is_finite(values) else _not_minus_infinity(values)
 
 
 def check_distribution(output: Any, explorer: str) -> Any:
-    """A finite distribution, with some action that is allowed; raises ConfigError for anything else."""
+    """A finite distribution, with some action that is allowed; raises ConfigError for anything else, and what
+    `check_values` raises."""
     if not isinstance(output, tuple) or type(output) is tuple:
         raise ConfigError(
             f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
             f"Gaussian(mean, log_std) or Deterministic(action); the agent's act returned {describe(output)}."
         )
+    if isinstance(output, Categorical | MultiCategorical):
+        for part in output.parts() if isinstance(output, MultiCategorical) else (output,):
+            if part.masked:
+                check_masked(part.logits, part.allowed)
+            elif not is_finite(part.logits):
+                _not_minus_infinity(part.logits)
+        return output
     for leaf in trees.leaves(output):
-        if not is_plain(leaf):
-            check = allowed if isinstance(output, Categorical | MultiCategorical) else check_numbers
-            check(leaf)
+        if not is_finite(leaf):
+            check_numbers(leaf)
     return output
 
 
-def allowed(values: np.ndarray) -> np.ndarray:
-    """Which of the values or logits [N, n] belong to actions that may be chosen, [N, n] bool.
-
-    Raises NumericalError for NaN and infinity, EnvironmentFault where every action is masked.
-    """
-    check_numbers(values)
-    free = values > MASKED
-    blocked = np.flatnonzero(~free.any(-1))
-    if blocked.size:
+def check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
+    """Raise NumericalError where a value or logit [N, n] is NaN or infinite, EnvironmentFault where a row of the mask
+    [N, n] allows no action."""
+    check_action(values)
+    if not (some := allowed.any(-1)).all():
         raise EnvironmentFault(
-            f"Environment {blocked[0]} of {len(values)} allows no action: its action mask is zero everywhere. "
+            f"Environment {np.argmin(some)} of {len(values)} allows no action: its action mask is zero everywhere. "
             "A mask needs at least one 1, also in the last observation of an episode."
         )
-    return free
 
 
 def check_action(action: np.ndarray) -> None:
-    """Raise NumericalError where a continuous action [N, ...] is NaN or infinite."""
-    if not is_plain(action):
+    """Raise NumericalError where a number of the output [N, ...] is NaN or infinite."""
+    if not is_finite(action):
         check_numbers(action)
         check_numbers(-action)
 
 
-def check_numbers(output: Any) -> None:
-    """Raise NumericalError where an array of the output is NaN or infinite; minus infinity passes, as a mask."""
-    for leaf in trees.leaves(output):
-        bad = np.argwhere(~(leaf < np.inf))
-        if bad.size:
-            row = bad[0][0]
-            raise NumericalError(
-                f"The agent's output for environment {row} of {len(leaf)} is NaN or infinite: {leaf[row]}. Either the "
-                "weights have diverged (lower the learning rate, or clip gradients) or an observation is not finite."
-            )
+def check_numbers(output: np.ndarray) -> None:
+    """Raise NumericalError where a number of the output [N, ...] is NaN or infinite; minus infinity passes."""
+    _refuse(output, ~(output < np.inf).reshape(len(output), -1).all(1))
+
+
+def _not_minus_infinity(values: np.ndarray) -> np.ndarray:
+    """[N, n] bool. Raises NumericalError for NaN, infinity, and rows of nothing but minus infinity."""
+    check_numbers(values)
+    free = values > -np.inf
+    _refuse(values, ~free.any(-1))
+    return free
+
+
+def _refuse(output: np.ndarray, bad: np.ndarray) -> None:
+    """bad: [N] bool, the environments whose output cannot be used."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise NumericalError(
+            f"The agent's output for environment {row} of {len(output)} is NaN or infinite: {output[row]}. Either the "
+            "weights have diverged (lower the learning rate, or set max_gradient_norm) or an observation is not finite."
+        )

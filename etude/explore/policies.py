@@ -12,7 +12,7 @@ from etude.data import Choice
 from etude.errors import ConfigError
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
-from etude.explore.values import greedy
+from etude.losses.masks import MaskedValues
 from etude.spaces import Box, Space
 
 
@@ -24,8 +24,8 @@ class Greedy(Memoryless):
         return np.empty((steps, 0), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        if isinstance(output, np.ndarray):
-            return Choice(greedy(check_values(output, "Greedy")), {})
+        if isinstance(output, np.ndarray | MaskedValues):
+            return Choice(check_values(output, "Greedy")[0].argmax(1), {})
         return Choice(check_distribution(output, "Greedy").mode(), {})
 
 

@@ -13,8 +13,8 @@ from etude.data import Choice
 from etude.errors import ConfigError
 from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.memoryless import Memoryless
-from etude.explore.outputs import check_numbers, check_values
-from etude.explore.values import best_perturbed, epsilon_greedy, gumbel, preferences
+from etude.explore.outputs import check_values
+from etude.explore.values import best_perturbed, epsilon_greedy, gumbel
 from etude.losses.distributions import Categorical
 from etude.spaces import Discrete, Space
 
@@ -33,7 +33,7 @@ class SoftmaxPolicy(Adjustable, Memoryless):
         return rng.random((steps, 1), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        probabilities = check_values(output, "SoftmaxPolicy")
+        probabilities, _ = check_values(output, "SoftmaxPolicy")
         total = probabilities.sum(1, np.float64)
         if not (probabilities.min() >= 0 and np.abs(total - 1).max() <= _TOLERANCE):
             _explain(probabilities, total)
@@ -51,7 +51,6 @@ class SoftmaxPolicy(Adjustable, Memoryless):
 
 
 def _explain(probabilities: np.ndarray, total: np.ndarray) -> None:
-    check_numbers(probabilities)
     bad = (probabilities < 0).any(1) | (np.abs(total - 1) > _TOLERANCE)
     row = int(np.flatnonzero(bad)[0])
     raise ConfigError(
@@ -69,7 +68,7 @@ class GumbelSoftmaxPolicy(Adjustable, Memoryless):
     done in a run, do not depend on it: their chances are softmax(logits).
     eps: the chance of a random action in `onehot_from_logits`.
 
-    The methods take logits [n] or [..., n] and return arrays of that shape. -1e8 and less is never chosen.
+    The methods take logits [n] or [..., n] and return arrays of that shape. Minus infinity is never chosen.
     """
 
     temperature: float = 1.0
@@ -86,7 +85,7 @@ class GumbelSoftmaxPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        logits = preferences(check_values(output, "GumbelSoftmaxPolicy"))
+        logits, _ = check_values(output, "GumbelSoftmaxPolicy")
         return Choice(_one_hot(best_perturbed(logits, noise, 1.0), logits.shape[1]), {})
 
     def onehot_from_logits(self, logits: np.ndarray) -> np.ndarray:
@@ -94,7 +93,9 @@ class GumbelSoftmaxPolicy(Adjustable, Memoryless):
         self.check()
         rows, shape = _rows(logits)
         noise = self.rng.random((len(rows), 2), np.float32)
-        return _one_hot(epsilon_greedy(rows, noise, self.eps), rows.shape[1]).reshape(shape)
+        return _one_hot(
+            epsilon_greedy(*check_values(rows, "GumbelSoftmaxPolicy"), noise, self.eps), rows.shape[1]
+        ).reshape(shape)
 
     def sample_gumbel(self, shape: tuple[int, ...] | int, eps: float = 1e-20) -> np.ndarray:
         """Standard Gumbel numbers, float64. eps: uniform numbers below it are taken for it, so that no logarithm is
@@ -107,7 +108,7 @@ class GumbelSoftmaxPolicy(Adjustable, Memoryless):
         """softmax((logits + Gumbel noise) / temperature): rows of probabilities."""
         self.check()
         rows, shape = _rows(logits)
-        perturbed = preferences(rows) + self.sample_gumbel(rows.shape)
+        perturbed = check_values(rows, "GumbelSoftmaxPolicy")[0] + self.sample_gumbel(rows.shape)
         return ops.softmax(perturbed / self.temperature).reshape(shape)
 
     def gumbel_softmax(self, logits: np.ndarray) -> np.ndarray:

@@ -63,9 +63,9 @@ class SpreadEpsilonGreedy(Spread):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
-        values = check_values(output, "SpreadEpsilonGreedy")
+        values, free = check_values(output, "SpreadEpsilonGreedy")
         epsilon = self.spread(at(self.epsilon, step, self.total), len(noise))
-        return Choice(epsilon_greedy(values, noise, epsilon), {})
+        return Choice(epsilon_greedy(values, free, noise, epsilon), {})
 
 
 @dataclass(frozen=True)

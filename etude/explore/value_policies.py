@@ -17,7 +17,7 @@ from etude.errors import ConfigError
 from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
-from etude.explore.values import best_perturbed, boltzmann, epsilon_greedy, greedy, preferences
+from etude.explore.values import best_perturbed, boltzmann, epsilon_greedy
 from etude.spaces import Space
 
 
@@ -36,7 +36,7 @@ class EpsGreedyQPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        return Choice(epsilon_greedy(check_values(output, "EpsGreedyQPolicy"), noise, self.eps), {})
+        return Choice(epsilon_greedy(*check_values(output, "EpsGreedyQPolicy"), noise, self.eps), {})
 
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""
@@ -73,7 +73,7 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        return Choice(epsilon_greedy(check_values(output, "AdaptiveEpsGreedyPolicy"), noise, self.epsilon(step)), {})
+        return Choice(epsilon_greedy(*check_values(output, "AdaptiveEpsGreedyPolicy"), noise, self.epsilon(step)), {})
 
     def select_action(self, q_values: np.ndarray, step_counter: int) -> int:
         """The action for the values [n] of one state, at a step of the training."""
@@ -88,7 +88,7 @@ class GreedyQPolicy(Adjustable, Memoryless):
         return np.empty((steps, 0), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        return Choice(greedy(check_values(output, "GreedyQPolicy")), {})
+        return Choice(check_values(output, "GreedyQPolicy")[0].argmax(1), {})
 
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""
@@ -116,7 +116,7 @@ class BoltzmannQPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        values = preferences(check_values(output, "BoltzmannQPolicy"))
+        values, _ = check_values(output, "BoltzmannQPolicy")
         return Choice(boltzmann(values, noise, self.tau, self.clip), {})
 
     def select_action(self, q_values: np.ndarray) -> int:
@@ -145,7 +145,7 @@ class MaxBoltzmannQPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        values = preferences(check_values(output, "MaxBoltzmannQPolicy"))
+        values, _ = check_values(output, "MaxBoltzmannQPolicy")
         action, exploring = values.argmax(1), noise[:, 0] < self.eps
         if exploring.any():
             action = np.where(exploring, boltzmann(values, noise[:, 1:], self.tau, self.clip), action)
@@ -178,7 +178,7 @@ class BoltzmannGumbelQPolicy(Adjustable, Memoryless):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         self.check()
-        values = preferences(check_values(output, "BoltzmannGumbelQPolicy"))
+        values, _ = check_values(output, "BoltzmannGumbelQPolicy")
         return Choice(best_perturbed(values, noise, self.C / max(1.0, step / values.shape[1]) ** 0.5), {})
 
     def select_action(self, q_values: np.ndarray, step_counter: int) -> int:

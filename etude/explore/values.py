@@ -1,4 +1,5 @@
-"""Explorers over action values [N, n], for Discrete actions. Values of -1e8 or less are never chosen.
+"""Explorers over action values [N, n], for Discrete actions, plain or as `MaskedValues`: what a mask forbids is never
+chosen, nor is a plain value of minus infinity.
 
 The functions turn values and noise into actions; explorers of every name share them.
 """
@@ -13,7 +14,7 @@ import numpy as np
 from etude import checks
 from etude.data import Choice
 from etude.explore.memoryless import Memoryless
-from etude.explore.outputs import allowed, check_values, is_plain
+from etude.explore.outputs import check_values
 from etude.losses.distributions import Categorical
 from etude.schedules import Linear, at
 from etude.spaces import Space
@@ -37,8 +38,8 @@ class EpsilonGreedy(Memoryless):
         return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        values = check_values(output, "EpsilonGreedy")
-        return Choice(epsilon_greedy(values, noise, at(self.epsilon, step, self.total)), {})
+        values, free = check_values(output, "EpsilonGreedy")
+        return Choice(epsilon_greedy(values, free, noise, at(self.epsilon, step, self.total)), {})
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Boltzmann(Memoryless):
         return rng.random((steps, 1), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        values = preferences(check_values(output, "Boltzmann"))
+        values, _ = check_values(output, "Boltzmann")
         return Choice(boltzmann(values, noise, at(self.temperature, step, self.total)), {})
 
 
@@ -79,23 +80,17 @@ class BoltzmannGumbel(Memoryless):
         return rng.random((steps, int(action_space.n)), np.float32)  # type: ignore[attr-defined]
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        values = preferences(check_values(output, "BoltzmannGumbel"))
+        values, _ = check_values(output, "BoltzmannGumbel")
         return Choice(best_perturbed(values, noise, at(self.scale, step, self.total)), {})
 
 
-def greedy(values: np.ndarray) -> np.ndarray:
-    """The best of the action values [N, n], [N]: the first of equals."""
-    if not is_plain(values):
-        allowed(values)
-    return values.argmax(1)
+def epsilon_greedy(
+    values: np.ndarray, free: np.ndarray | None, noise: np.ndarray, epsilon: float | np.ndarray
+) -> np.ndarray:
+    """The best of the values [N, n], the first of equals, or with probability epsilon any that is free: [N].
 
-
-def epsilon_greedy(values: np.ndarray, noise: np.ndarray, epsilon: float | np.ndarray) -> np.ndarray:
-    """The best of the values [N, n], or with probability epsilon any of the allowed: [N]. noise: [N, 2] in [0, 1).
-
-    epsilon: a number, or one for each row [N].
+    values, free: as `check_values` returns them. noise: [N, 2] in [0, 1). epsilon: a number, or one for each row [N].
     """
-    free = None if is_plain(values) else allowed(values)
     action = values.argmax(1)
     exploring = noise[:, 0] < epsilon
     if exploring.any():
@@ -115,7 +110,8 @@ def random_actions(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.nda
 def boltzmann(
     values: np.ndarray, noise: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
 ) -> np.ndarray:
-    """Actions [N] with probabilities softmax(values / temperature), of `preferences` [N, n]. noise: [N, 1] in [0, 1).
+    """Actions [N] with probabilities softmax(values / temperature), of the values [N, n] of `check_values`. noise:
+    [N, 1] in [0, 1).
 
     clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
     """
@@ -126,7 +122,8 @@ def boltzmann(
 
 
 def best_perturbed(values: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:
-    """The best [N] of `preferences` [N, n] plus scale * Gumbel noise. noise: [N, n] float32, uniform in [0, 1)."""
+    """The best [N] of the values [N, n] of `check_values` plus scale * Gumbel noise. noise: [N, n] float32, uniform in
+    [0, 1)."""
     # The middle of each step of float32, so that no logarithm is infinite.
     return (values + scale * gumbel(noise.astype(np.float64) + 2.0**-25)).argmax(1)
 
@@ -134,8 +131,3 @@ def best_perturbed(values: np.ndarray, noise: np.ndarray, scale: float) -> np.nd
 def gumbel(uniform: np.ndarray) -> np.ndarray:
     """Standard Gumbel numbers from uniform ones in (0, 1), of any shape. Gumbel 1954."""
     return -np.log(-np.log(uniform))
-
-
-def preferences(values: np.ndarray) -> np.ndarray:
-    """The values [N, n], minus infinity where an action is forbidden; raises as `allowed` does."""
-    return values if is_plain(values) else np.where(allowed(values), values, -np.inf)

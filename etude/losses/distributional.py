@@ -8,6 +8,7 @@ into a target.
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.masks import MaskedValues, best_action
 from etude.losses.value import huber
 from etude.ops import Array
 
@@ -39,15 +40,21 @@ def categorical_td(logits: Array, reward: Array, discount: Array, next_logits: A
 
 
 def categorical_q_learning(
-    logits: Array, action: Array, reward: Array, discount: Array, next_logits: Array, chooser: Array, support: Array
+    logits: Array,
+    action: Array,
+    reward: Array,
+    discount: Array,
+    next_logits: Array,
+    chooser: Array | MaskedValues,
+    support: Array,
 ) -> Array:
-    """`categorical_td` between the action and the next one that `chooser` values most.
+    """`categorical_td` between the action and the next one that `chooser` values most, among those that it allows.
 
     logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; chooser: [B, A], `expected_values` of
     next_logits, or for double estimation of the online network (van Hasselt et al. 2016, arXiv:1509.06461);
     support: [N] -> [B].
     """
-    next_logits = ops.take_row(next_logits, ops.argmax(chooser))
+    next_logits = ops.take_row(next_logits, best_action(chooser))
     return categorical_td(ops.take_row(logits, action), reward, discount, next_logits, support)
 
 

@@ -1,8 +1,8 @@
 """Policies as distributions: named tuples of arrays, so that every framework takes them for trees.
 
 The last axis of the parameters belongs to the action; all others are batch axes, `[B]` for short. Randomness is an
-argument: standard normal numbers for continuous actions, uniform ones in [0, 1) for choices, one per choice. A logit of
--1e8 or less marks an action that a mask forbids: its probability is 0 and it is never sampled.
+argument: standard normal numbers for continuous actions, uniform ones in [0, 1) for choices, one per choice. Choices
+carry the action mask beside their logits: what it forbids has probability 0 and is never sampled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import math
 from typing import NamedTuple, Protocol
 
 from etude import ops
+from etude.losses.masks import MaskedValues, allowed_only
 from etude.ops import Array
 from etude.spaces import Discrete, MultiDiscrete, Space
 
-FORBIDDEN = -1e9  # the value or logit of an action that a mask forbids
+UNMASKED: tuple[()] = ()  # the mask of choices that are all allowed: no leaf of a tree
+FORBIDDEN_LOG = math.log(1.2e-38)  # in the place of log 0: finite, so that a weight of 0 makes it 0
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_2 = math.log(2)
 
@@ -39,30 +41,54 @@ class Categorical(NamedTuple):
     """One choice out of n, action [B] integers; noise [B, 1] uniform."""
 
     logits: Array  # [B, n]
+    allowed: Array = UNMASKED  # [B, n] bool
 
     def sample(self, noise: Array) -> Array:
-        return _invert(ops.cumsum(ops.exp(self.logits - ops.max(self.logits, -1, keepdims=True))), noise)
+        return _invert(ops.cumsum(ops.exp(self._shifted())), noise)
 
     def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
-        shifted = self.logits - ops.max(self.logits, -1, keepdims=True)
+        shifted = self._shifted()
         cumulated = ops.cumsum(ops.exp(shifted))
         action = _invert(cumulated, noise)
         return action, ops.take_last(shifted, action) - ops.log(cumulated[..., -1])
 
     def log_prob(self, action: Array) -> Array:
-        return ops.take_last(ops.log_softmax(self.logits), action)
+        """[B]; `FORBIDDEN_LOG` for an action that is forbidden."""
+        return ops.take_last(self.log_probabilities(), action)
 
     def entropy(self) -> Array:
         """[B], in nats."""
-        return -ops.sum(ops.softmax(self.logits) * ops.log_softmax(self.logits), -1)
+        return -ops.sum(self.probabilities() * self.log_probabilities(), -1)
 
     def mode(self) -> Array:
-        return ops.argmax(self.logits)
+        return ops.argmax(self._open())
 
     def kl(self, other: Categorical) -> Array:
         """KL(self || other) [B], in nats."""
-        difference = ops.log_softmax(self.logits) - ops.log_softmax(other.logits)
-        return ops.sum(ops.softmax(self.logits) * difference, -1)
+        return ops.sum(self.probabilities() * (self.log_probabilities() - other.log_probabilities()), -1)
+
+    def probabilities(self) -> Array:
+        """Of every choice, [B, n]."""
+        return self._or_forbidden(ops.softmax(self._open()), 0.0)
+
+    def log_probabilities(self) -> Array:
+        """Of every choice, [B, n]; `FORBIDDEN_LOG` where it is forbidden."""
+        return self._or_forbidden(ops.log_softmax(self._open()), FORBIDDEN_LOG)
+
+    @property
+    def masked(self) -> bool:
+        """Whether some choices may be forbidden."""
+        return not isinstance(self.allowed, tuple)
+
+    def _open(self) -> Array:
+        return allowed_only(MaskedValues(self.logits, self.allowed)) if self.masked else self.logits
+
+    def _shifted(self) -> Array:
+        logits = self._open()
+        return logits - ops.max(logits, -1, keepdims=True)
+
+    def _or_forbidden(self, x: Array, value: float) -> Array:
+        return ops.where(self.allowed, x, value) if self.masked else x
 
 
 def _invert(cumulated: Array, noise: Array) -> Array:
@@ -75,28 +101,31 @@ class MultiCategorical(NamedTuple):
     """m independent choices, action [B, m] integers; noise [B, m] uniform."""
 
     logits: tuple[Array, ...]  # m of [B, n_i]
+    allowed: tuple[Array, ...] = UNMASKED  # m of [B, n_i] bool
 
-    def _parts(self) -> list[Categorical]:
-        return [Categorical(logits) for logits in self.logits]
+    def parts(self) -> list[Categorical]:
+        """The choices, one by one."""
+        masks = self.allowed or (UNMASKED,) * len(self.logits)
+        return [Categorical(logits, allowed) for logits, allowed in zip(self.logits, masks, strict=True)]
 
     def sample(self, noise: Array) -> Array:
-        return ops.stack([part.sample(noise[..., i : i + 1]) for i, part in enumerate(self._parts())], -1)
+        return ops.stack([part.sample(noise[..., i : i + 1]) for i, part in enumerate(self.parts())], -1)
 
     def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
-        drawn = [part.sample_with_log_prob(noise[..., i : i + 1]) for i, part in enumerate(self._parts())]
+        drawn = [part.sample_with_log_prob(noise[..., i : i + 1]) for i, part in enumerate(self.parts())]
         return ops.stack([action for action, _ in drawn], -1), sum(log_prob for _, log_prob in drawn)
 
     def log_prob(self, action: Array) -> Array:
-        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self._parts()))
+        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self.parts()))
 
     def entropy(self) -> Array:
-        return sum(part.entropy() for part in self._parts())
+        return sum(part.entropy() for part in self.parts())
 
     def mode(self) -> Array:
-        return ops.stack([part.mode() for part in self._parts()], -1)
+        return ops.stack([part.mode() for part in self.parts()], -1)
 
     def kl(self, other: MultiCategorical) -> Array:
-        return sum(mine.kl(theirs) for mine, theirs in zip(self._parts(), other._parts(), strict=True))
+        return sum(mine.kl(theirs) for mine, theirs in zip(self.parts(), other.parts(), strict=True))
 
 
 class Bernoullis(NamedTuple):
@@ -125,18 +154,18 @@ class Bernoullis(NamedTuple):
         return ops.sum(one + ops.softplus(other.logits) - ops.softplus(self.logits), -1)
 
 
-def forbid(x: Array, mask: Array) -> Array:
-    """Values or logits [B, n] with FORBIDDEN in the place of those whose mask [B, n] is 0."""
-    return ops.where(mask > 0, x, FORBIDDEN)
+def of_choices(space: Space, logits: Array, mask: Array = UNMASKED) -> Categorical | MultiCategorical | Bernoullis:
+    """The distribution over the actions of a Discrete, MultiDiscrete or MultiBinary space, from logits [B, all].
 
-
-def of_choices(space: Space, logits: Array) -> Categorical | MultiCategorical | Bernoullis:
-    """The distribution over the actions of a Discrete, MultiDiscrete or MultiBinary space, from logits [B, all]."""
+    mask: [B, all] where there is one, 0 for what is forbidden; MultiBinary actions have none.
+    """
+    both = (logits,) if isinstance(mask, tuple) else (logits, mask > 0)
     if isinstance(space, Discrete):
-        return Categorical(logits)
+        return Categorical(*both)
     if isinstance(space, MultiDiscrete):
         ends = space.nvec.cumsum().tolist()
-        return MultiCategorical(tuple(logits[..., a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)))
+        places = list(zip([0, *ends[:-1]], ends, strict=True))
+        return MultiCategorical(*(tuple(x[..., a:b] for a, b in places) for x in both))
     return Bernoullis(logits)
 
 

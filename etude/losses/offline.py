@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from etude import ops
+from etude.losses.masks import MaskedValues, allowed_only
 from etude.ops import Array
 
 
@@ -59,13 +60,15 @@ def running_square(square: Array | float, advantage: Array, rate: float) -> Arra
     return ops.stop_gradient(square + rate * (ops.mean(ops.square(advantage)) - square))
 
 
-def cql_gap(q: Array, action: Array) -> Array:
-    """`logsumexp q - q[action]`: what all choices are worth above the recorded one. q: [B, n]; action: [B] -> [B].
+def cql_gap(q: Array | MaskedValues, action: Array) -> Array:
+    """`logsumexp q - q[action]`: what all (allowed) choices are worth above the recorded one. q: [B, n]; action: [B]
+    -> [B].
 
     Kumar et al. 2020, arXiv:2006.04779, equation 4. Minimising it pushes the recorded action's value up, all others
     down.
     """
-    return ops.logsumexp(q) - ops.take_last(q, action)
+    own = q.values if isinstance(q, MaskedValues) else q
+    return ops.logsumexp(allowed_only(q)) - ops.take_last(own, action)
 
 
 def cql_sampled_gap(sampled_q: Array, log_prob: Array, q: Array) -> Array:

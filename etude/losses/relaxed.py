@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.masks import MaskedValues, allowed_only
 from etude.ops import Array
 
 
@@ -16,11 +17,11 @@ def gumbel(normal: Array) -> Array:
     return -ops.log(exponential + 1e-20)
 
 
-def gumbel_softmax(logits: Array, gumbel: Array, temperature: Array | float) -> Array:
+def gumbel_softmax(logits: Array | MaskedValues, gumbel: Array, temperature: Array | float) -> Array:
     """One-hot samples of softmax(logits), all [B, n], with the gradient of `softmax((logits + gumbel) / temperature)`.
 
-    The straight-through estimator of Jang et al. 2017, arXiv:1611.01144. A logit of -1e8 or less is never sampled.
+    The straight-through estimator of Jang et al. 2017, arXiv:1611.01144. What a mask forbids is never sampled.
     """
-    soft = ops.softmax((logits + gumbel) / temperature)
+    soft = ops.softmax((allowed_only(logits) + gumbel) / temperature)
     hard = ops.one_hot(ops.argmax(soft), soft.shape[-1])
     return soft + ops.stop_gradient(hard - soft)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.distributions import Categorical
 from etude.ops import Array
 
 
@@ -32,14 +33,14 @@ def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: fl
     return -log_temperature * ops.stop_gradient(log_prob + target_entropy)
 
 
-def soft_value(q: Array, logits: Array, temperature: Array | float) -> Array:
-    """`sum of probability * (q - temperature * log probability)` over Discrete actions: q, logits [B, n] -> [B].
+def soft_value(q: Array, policy: Categorical, temperature: Array | float) -> Array:
+    """`sum of probability * (q - temperature * log probability)` over Discrete actions: q [B, n] -> [B].
 
     Christodoulou 2019, arXiv:1910.07207, equation 10. As next value it goes to `value.td`, which stops its gradient.
     """
-    return ops.sum(ops.softmax(logits) * (q - temperature * ops.log_softmax(logits)), -1)
+    return ops.sum(policy.probabilities() * (q - temperature * policy.log_probabilities()), -1)
 
 
-def soft_discrete_actor(q: Array, logits: Array, temperature: Array | float) -> Array:
+def soft_discrete_actor(q: Array, policy: Categorical, temperature: Array | float) -> Array:
     """`-soft_value`, [B], with a gradient into the logits alone. Christodoulou 2019, arXiv:1910.07207, equation 12."""
-    return -soft_value(ops.stop_gradient(q), logits, ops.stop_gradient(temperature))
+    return -soft_value(ops.stop_gradient(q), policy, ops.stop_gradient(temperature))

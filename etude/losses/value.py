@@ -6,6 +6,7 @@ B is the batch; discount is 0 where an episode terminated.
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.masks import MaskedValues, best_action, best_value
 from etude.ops import Array
 
 
@@ -14,21 +15,23 @@ def td(value: Array, reward: Array, discount: Array, next_value: Array) -> Array
     return ops.stop_gradient(reward + discount * next_value) - value
 
 
-def q_learning(q: Array, action: Array, reward: Array, discount: Array, next_q: Array) -> Array:
+def q_learning(q: Array, action: Array, reward: Array, discount: Array, next_q: Array | MaskedValues) -> Array:
     """`reward + discount * max next_q - q[action]`. Watkins & Dayan 1992, doi:10.1007/BF00992698.
 
-    q, next_q: [B, n]; action: [B] integers; reward, discount: [B] -> [B].
+    q, next_q: [B, n]; action: [B] integers; reward, discount: [B] -> [B]. The maximum is over what `next_q` allows.
     """
-    return td(ops.take_last(q, action), reward, discount, ops.max(next_q, -1))
+    return td(ops.take_last(q, action), reward, discount, best_value(next_q))
 
 
-def double_q(q: Array, action: Array, reward: Array, discount: Array, next_q: Array, chooser: Array) -> Array:
+def double_q(
+    q: Array, action: Array, reward: Array, discount: Array, next_q: Array, chooser: Array | MaskedValues
+) -> Array:
     """`reward + discount * next_q[argmax chooser] - q[action]`. van Hasselt et al. 2016, arXiv:1509.06461.
 
     q, next_q, chooser: [B, n], the last two of the next observation, by the lagged and the online network;
-    action: [B] integers; reward, discount: [B] -> [B].
+    action: [B] integers; reward, discount: [B] -> [B]. The next action is one that `chooser` allows.
     """
-    return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, ops.argmax(chooser)))
+    return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, best_action(chooser)))
 
 
 def squared(error: Array) -> Array:

@@ -145,6 +145,10 @@ class EpisodeLearner:
         actor = self.engine.actor()
         return {} if actor is None else self.engine.weights(actor.names)
 
+    def trained_weights(self) -> Weights:
+        """What `param` holds, by name."""
+        return self.engine.parameters()
+
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data from which `restore` goes on. replay: whether the pool is part of it."""
         counted = {"batches": self.batches, "targets": self._targets, "rounds": self._rounds, "loss": self.loss}

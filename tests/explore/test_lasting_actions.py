@@ -7,7 +7,7 @@ import pytest
 
 from etude.errors import ConfigError
 from etude.explore import EpsilonZGreedy
-from etude.losses.distributions import FORBIDDEN
+from etude.losses.masks import MaskedValues
 from etude.schedules import Linear
 from etude.spaces import Discrete
 
@@ -49,11 +49,17 @@ def test_what_lasts_is_repeated_whatever_the_values_and_then_the_best_is_taken(r
     assert found == [3, 3, 3, 1, 2]
 
 
+def test_an_action_of_minus_a_thousand_million_lasts_like_any_other():
+    explorer, memory = EpsilonZGreedy(1.0), np.full((1, 2), np.nan)
+    values, long = np.array([[0, 0, -1e9]], np.float32), np.array([[0.0, 0.99, 0.999]], np.float32)
+    assert [explorer(values, noise, 0, memory).action.tolist() for noise in (long, 0 * long)] == [[2], [2]]
+
+
 def test_an_action_ends_where_it_is_forbidden_and_with_its_episode():
     explorer, memory = EpsilonZGreedy(1.0), np.full((2, 2), np.nan)
     long = np.array([[0.0, 0.99, 0.999]] * 2, np.float32)
     assert explorer(np.zeros((2, 3), np.float32), long, 0, memory).action.tolist() == [2, 2]
-    masked = np.array([[0, 0, FORBIDDEN], [0, 0, 0]], np.float32)
+    masked = MaskedValues(np.zeros((2, 3), np.float32), np.array([[1, 1, 0], [1, 1, 1]], bool))
     memory_after = memory.copy()
     assert explorer(masked, np.zeros((2, 3), np.float32), 1, memory_after).action.tolist() == [0, 2]
     memory[1] = np.nan

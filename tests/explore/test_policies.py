@@ -73,23 +73,31 @@ def test_gaussian_noise_has_its_deviation_and_is_clipped_to_the_canonical_bounds
 
 
 def test_masked_choices_are_never_sampled(rng):
-    logits = np.where(rng.random((5_000, 6)) < 0.5, np.float32(-1e9), rng.normal(size=(5_000, 6)).astype(np.float32))
-    logits[:, 2] = 0
+    logits, allowed = rng.normal(size=(5_000, 6)).astype(np.float32), rng.random((5_000, 6)) < 0.5
+    allowed[:, 2] = True
     for policy, space in (
-        (Categorical(logits), Discrete(6)),
-        (MultiCategorical((logits, logits)), MultiDiscrete([6, 6])),
+        (Categorical(logits, allowed), Discrete(6)),
+        (MultiCategorical((logits, logits), (allowed, allowed)), MultiDiscrete([6, 6])),
     ):
         action, extras = Sample()(policy, Sample().draw(rng, 5_000, space), 0, NONE)
-        chosen = np.take_along_axis(logits, action.reshape(5_000, -1), 1)
-        assert (chosen > -1e8).all()
+        assert np.take_along_axis(allowed, action.reshape(5_000, -1), 1).all()
         assert np.isfinite(extras["log_prob"]).all()
 
 
 def test_a_mask_that_allows_nothing_is_the_environments_fault(rng):
-    policy = Categorical(np.array([[0, 1], [-1e9, -1e9]], np.float32))
-    for explorer in (Sample(), Greedy()):
-        with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
-            explorer(policy, explorer.draw(rng, 2, Discrete(2)), 0, NONE)
+    logits, allowed = np.zeros((2, 2), np.float32), np.array([[1, 0], [0, 0]], bool)
+    for policy in (Categorical(logits, allowed), MultiCategorical((logits,), (allowed,))):
+        for explorer in (Sample(), Greedy()):
+            with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
+                explorer(policy, explorer.draw(rng, 2, Discrete(2)), 0, NONE)
+
+
+@pytest.mark.parametrize("allowed", [(), np.ones((2, 2), bool)], ids=["plain", "masked"])
+def test_logits_of_minus_a_thousand_million_are_sampled_like_any_others(allowed, rng):
+    policy = Categorical(np.array([[-1e9, -1e9], [-1e9, -2e9]], np.float32), allowed)
+    actions = [Sample()(policy, np.full((2, 1), noise, np.float32), 0, NONE).action.tolist() for noise in (0.1, 0.9)]
+    assert actions == [[0, 0], [1, 0]]
+    assert Greedy()(policy, np.empty((2, 0)), 0, NONE).action.tolist() == [0, 0]
 
 
 def test_switches_that_are_all_off_are_allowed(rng):

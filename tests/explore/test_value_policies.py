@@ -17,6 +17,7 @@ from etude.explore import (
     MaxBoltzmannQPolicy,
     SoftmaxPolicy,
 )
+from etude.losses.masks import MaskedValues
 from etude.schedules import Linear
 from etude.spaces import Discrete
 
@@ -49,10 +50,10 @@ OVER_VALUES = [case[0] for case in CASES[:-1]] + [GreedyQPolicy()]
 EXPLORERS = pytest.mark.parametrize("explorer", OVER_VALUES, ids=lambda explorer: type(explorer).__name__)
 
 
-def choose(explorer, values, rng, step=STEP):
+def choose(explorer, values, rng, step=STEP, allowed=None):
     values = np.atleast_2d(np.asarray(values, np.float32))
     noise = explorer.draw(rng, len(values), Discrete(values.shape[1]))
-    return explorer(values, noise, step, NONE).action
+    return explorer(values if allowed is None else MaskedValues(values, allowed), noise, step, NONE).action
 
 
 def chi_square(found, chances):
@@ -137,7 +138,9 @@ def test_masked_actions_are_never_chosen(explorer):
     values = rng.normal(size=(20_000, 6)).astype(np.float32)
     masked = rng.random(values.shape) < 0.5
     masked[np.arange(len(values)), rng.integers(0, 6, len(values))] = False
-    values[masked] = -1e9
+    values[masked] = 1e9
+    assert not masked[np.arange(len(values)), choose(explorer, values, rng, allowed=~masked)].any()
+    values[masked] = -np.inf
     assert not masked[np.arange(len(values)), choose(explorer, values, rng)].any()
 
 
@@ -151,7 +154,12 @@ def test_values_that_are_not_finite_are_refused(explorer, bad):
 @EXPLORERS
 def test_a_mask_that_allows_nothing_is_the_environments_fault(explorer):
     with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
-        choose(explorer, [[0, 1], [-1e9, -1e9]], np.random.default_rng(1))
+        choose(explorer, np.zeros((2, 2)), np.random.default_rng(1), allowed=np.array([[True, False], [False, False]]))
+
+
+@EXPLORERS
+def test_values_of_minus_a_thousand_million_may_be_chosen(explorer):
+    assert choose(explorer, [[-1e9, -1e9], [0, 1]], np.random.default_rng(1)).shape == (2,)
 
 
 @EXPLORERS

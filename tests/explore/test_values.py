@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from etude.errors import ConfigError, EnvironmentFault, NumericalError
-from etude.explore import Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy
+from etude.explore import Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy
 from etude.losses.distributions import Categorical
+from etude.losses.masks import MaskedValues
 from etude.schedules import Linear
 from etude.spaces import Discrete
 
@@ -19,10 +20,13 @@ def rng():
     return np.random.default_rng(11)
 
 
-def counts(explorer, values, rng, step=0):
+def counts(explorer, values, rng, step=0, mask=None):
     values = np.asarray(values, np.float32)
     noise = explorer.draw(rng, N, Discrete(len(values)))
-    action = explorer(np.repeat(values[None], N, 0), noise, step, NONE).action
+    output = np.repeat(values[None], N, 0)
+    if mask is not None:
+        output = MaskedValues(output, np.repeat(np.asarray(mask, bool)[None], N, 0))
+    action = explorer(output, noise, step, NONE).action
     assert action.dtype == np.int64
     return np.bincount(action, minlength=len(values))
 
@@ -44,7 +48,7 @@ def test_the_first_of_equally_good_actions_is_the_greedy_one(rng):
 
 
 def test_random_actions_are_shared_among_the_allowed_ones(rng):
-    found = counts(EpsilonGreedy(0.3), [-1e9, 1, 0, -1e9, 2], rng)
+    found = counts(EpsilonGreedy(0.3), [3, 1, 0, -1e9, 2], rng, mask=[0, 1, 1, 0, 1])
     assert found[0] == found[3] == 0
     assert chi_square(found[[1, 2, 4]], [0.1, 0.1, 0.8]) < 18.4  # 2 degrees of freedom
 
@@ -58,7 +62,24 @@ def test_boltzmann_chances_are_the_softmax_of_values_over_temperature(kind, rng)
 
 @pytest.mark.parametrize("kind", [Boltzmann, BoltzmannGumbel])
 def test_a_masked_action_is_not_chosen_at_any_temperature(kind, rng):
-    assert counts(kind(1e9), [-1e9, 1, -1e8, 0], rng)[[0, 2]].sum() == 0
+    assert counts(kind(1e9), [-1e9, 1, 1e9, 0], rng, mask=[0, 1, 0, 1])[[0, 2]].sum() == 0
+    assert counts(kind(1e9), [-np.inf, 1, -np.inf, 0], rng)[[0, 2]].sum() == 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_values_of_minus_a_thousand_million_are_explored_like_any_others(scale, rng):
+    values = np.array([-1.0, -1.5, -2.5, -2.0])
+    mask = [1, 1, 1, 0]
+    chances = np.exp(values[:3]) / np.exp(values[:3]).sum()
+    for kind in (Boltzmann, BoltzmannGumbel):
+        found = counts(kind(scale), scale * values, rng, mask=mask)
+        assert chi_square(found[:3], chances) < 18.4  # 2 degrees of freedom
+        assert found[3] == 0
+    for explorer in (EpsilonGreedy(0.3), SpreadEpsilonGreedy(0.3, 0.0, N)):
+        assert chi_square(counts(explorer, scale * values, rng), [0.775, 0.075, 0.075, 0.075]) < 21.1
+        assert chi_square(counts(explorer, scale * values, rng, mask=mask)[:3], [0.8, 0.1, 0.1]) < 18.4
+    assert counts(Greedy(), scale * values, rng).tolist() == [N, 0, 0, 0]
+    assert counts(Greedy(), scale * values, rng, mask=[0, 0, 1, 1]).tolist() == [0, 0, 0, N]
 
 
 @pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: type(explorer).__name__)
@@ -66,8 +87,8 @@ def test_masked_actions_are_never_chosen(explorer, rng):
     values = rng.normal(size=(20_000, 6)).astype(np.float32)
     masked = rng.random(values.shape) < 0.5
     masked[np.arange(len(values)), rng.integers(0, 6, len(values))] = False
-    values[masked] = -1e9
-    action = explorer(values, explorer.draw(rng, len(values), Discrete(6)), 0, NONE).action
+    values[masked] = 1e9
+    action = explorer(MaskedValues(values, ~masked), explorer.draw(rng, len(values), Discrete(6)), 0, NONE).action
     assert not masked[np.arange(len(values)), action].any()
 
 
@@ -76,7 +97,7 @@ def test_the_largest_noise_below_one_stays_within_the_actions():
     noise = np.array([[0, largest], [0, largest]], np.float32)
     for n in range(1, 70):
         assert (EpsilonGreedy(1.0)(np.zeros((2, n), np.float32), noise, 0, NONE).action == n - 1).all()
-        masked = np.array([[0.0] * n + [-1e9]] * 2, np.float32)
+        masked = MaskedValues(np.zeros((2, n + 1), np.float32), np.array([[True] * n + [False]] * 2))
         assert (EpsilonGreedy(1.0)(masked, noise, 0, NONE).action == n - 1).all()
 
 
@@ -104,9 +125,20 @@ def test_values_that_are_not_finite_are_refused_with_the_environment(explorer, b
 
 @pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: type(explorer).__name__)
 def test_a_mask_that_allows_nothing_is_the_environments_fault(explorer, rng):
-    values = np.array([[0, 1], [-1e9, -1e9]], np.float32)
+    values = MaskedValues(np.zeros((2, 2), np.float32), np.array([[True, False], [False, False]]))
     with pytest.raises(EnvironmentFault, match="Environment 1 of 2 allows no action"):
         explorer(values, explorer.draw(rng, 2, Discrete(2)), 0, NONE)
+
+
+@pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: type(explorer).__name__)
+def test_a_diverged_network_is_not_taken_for_a_mask(explorer, rng):
+    noise = explorer.draw(rng, 2, Discrete(2))
+    values = np.array([[0, 1], [-np.inf, -np.inf]], np.float32)
+    with pytest.raises(NumericalError, match="environment 1 of 2.*weights have diverged"):
+        explorer(values, noise, 0, NONE)
+    values[1] = [0, -np.inf]
+    with pytest.raises(NumericalError, match="environment 1 of 2.*weights have diverged"):
+        explorer(MaskedValues(values, np.ones((2, 2), bool)), noise, 0, NONE)
 
 
 def test_a_distribution_is_refused_with_what_to_use_instead(rng):

@@ -29,12 +29,12 @@ def test_categorical_samples_follow_the_probabilities(rng):
     assert chi_square(np.bincount(action, minlength=5), np.exp(logits)) < 23.5  # 4 degrees of freedom, p = 1e-4
 
 
-@pytest.mark.parametrize("forbidden", [-1e9, LOWEST])
+@pytest.mark.parametrize("forbidden", [-1e9, 0.0, -LOWEST])
 def test_masked_choices_are_never_sampled_at_either_end_of_the_noise(forbidden, rng):
     logits = rng.normal(size=(500, 7)).astype(np.float32)
     masked = rng.random((500, 7)) < 0.6
     masked[np.arange(500), rng.integers(0, 7, 500)] = False
-    policy = Categorical(np.where(masked, np.float32(forbidden), logits))
+    policy = Categorical(np.where(masked, np.float32(forbidden), logits), ~masked)
     largest = np.nextafter(np.float32(1), np.float32(0))
     for noise in (np.zeros((500, 1), np.float32), np.full((500, 1), largest), rng.random((500, 1), np.float32)):
         action, log_prob = policy.sample_with_log_prob(noise)

@@ -70,9 +70,9 @@ def test_discrete_soft_losses_are_those_of_sampled_actions_in_the_mean():
     weight = [np.exp(policy_now.log_prob(action)) for action in actions]
     sampled = [q[:, i] - 0.3 * policy_now.log_prob(action) for i, action in enumerate(actions)]
     np.testing.assert_allclose(
-        soft.soft_value(q, logits, 0.3), sum(w * x for w, x in zip(weight, sampled, strict=True)), rtol=1e-5
+        soft.soft_value(q, policy_now, 0.3), sum(w * x for w, x in zip(weight, sampled, strict=True)), rtol=1e-5
     )
-    np.testing.assert_allclose(soft.soft_discrete_actor(q, logits, 0.3), -soft.soft_value(q, logits, 0.3))
+    np.testing.assert_allclose(soft.soft_discrete_actor(q, policy_now, 0.3), -soft.soft_value(q, policy_now, 0.3))
     losses = [soft.soft_temperature(-0.5, policy_now.log_prob(action), 0.7) for action in actions]
     found = soft.soft_temperature(-0.5, -policy_now.entropy(), 0.7)
     np.testing.assert_allclose(found, sum(w * x for w, x in zip(weight, losses, strict=True)), rtol=1e-5)

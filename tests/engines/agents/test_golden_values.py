@@ -8,6 +8,7 @@ from golden import ROWS, check, evaluate
 from etude import ops
 from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
+from etude.losses.masks import MaskedValues
 
 FIXED = np.random.default_rng(9).normal(size=(5, 3)).astype(np.float32)
 
@@ -47,8 +48,8 @@ DIFFERENTIABLE = {
     "ppo_clip": lambda x: policy.ppo_clip(x[:, 0], ops.ones_like(x[:, 0]), 0.2),
     "value_clip": lambda x: policy.value_clip(x[:, 0], ops.zeros_like(x[:, 0]), ops.ones_like(x[:, 0]), 0.2),
     "soft_actor": lambda x: soft.soft_actor(soft.lowest(x), x[0], 0.3),
-    "soft_value": lambda x: soft.soft_value(x, -x, 0.3),
-    "soft_discrete_actor": lambda x: soft.soft_discrete_actor(fixed(x), x, 0.3),
+    "soft_value": lambda x: soft.soft_value(x, Categorical(-x), 0.3),
+    "soft_discrete_actor": lambda x: soft.soft_discrete_actor(fixed(x), Categorical(x), 0.3),
     "ppo_penalty": lambda x: policy.ppo_penalty(x[:, 0], ops.ones_like(x[:, 0]), Categorical(x).kl(Categorical(-x)), 2),
     "projection": lambda x: distributional.project(0.3 * x, x, ops.linspace(-1.0, 1.0, 4, x))[:, 1],
     "categorical distributions of returns": categorical,
@@ -73,7 +74,10 @@ STOPPED = {
     "soft_target": (soft.soft_target, [False, False, False, False, False]),
     "soft_actor": (soft.soft_actor, [True, True, False]),
     "soft_temperature": (lambda log_temperature, p: soft.soft_temperature(log_temperature, p, -2.0), [True, False]),
-    "soft_discrete_actor": (lambda q, x, t: soft.soft_discrete_actor(q[None], x[None], t[:1]), [False, True, False]),
+    "soft_discrete_actor": (
+        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[:1]),
+        [False, True, False],
+    ),
     "ppo_penalty": (lambda ratio, gain, kl: policy.ppo_penalty(ratio, gain, kl, 0.5), [True, False, True]),
     "categorical_td": (
         lambda x, r, d, y: distributional.categorical_td(x[None], r[:1], d[:1], y[None], ops.linspace(-1.0, 1.0, 6, x)),
@@ -182,14 +186,17 @@ def test_masked_choices_have_finite_gradients_and_are_never_sampled(framework):
     mask = np.array([[1, 0, 1, 0], [0, 0, 1, 0]], bool)
 
     def loss(x):
-        logits = Categorical(ops.where(framework.array(mask), x, -1e9))
-        soft_losses = soft.soft_value(x, logits.logits, 0.5) + soft.soft_discrete_actor(x, logits.logits, 0.5)
-        return soft_losses + logits.entropy() + logits.log_prob(framework.array(np.array([2, 2], np.int32)))
+        policy = Categorical(x, framework.array(mask))
+        soft_losses = soft.soft_value(ops.stop_gradient(x), policy, 0.5) + soft.soft_discrete_actor(x, policy, 0.5)
+        gap = offline.cql_gap(MaskedValues(x, framework.array(mask)), framework.array(np.array([2, 2], np.int32)))
+        apart = policy.kl(Categorical(-x, framework.array(mask)))
+        taken = policy.log_prob(framework.array(np.array([2, 2], np.int32)))
+        return soft_losses + policy.entropy() + taken + gap + apart
 
     (gradient,) = framework.gradients(loss, numbers(2, 4))
     assert np.isfinite(gradient).all()
     assert not gradient[~mask].any()
     for noise in (0.0, 0.3, 1 - 2**-24):
-        logits = framework.array(np.where(mask, numbers(2, 4), np.float32(-1e9)))
-        action = framework.numpy(Categorical(logits).sample(framework.array(np.full((2, 1), noise, np.float32))))
+        policy = Categorical(framework.array(numbers(2, 4)), framework.array(mask))
+        action = framework.numpy(policy.sample(framework.array(np.full((2, 1), noise, np.float32))))
         assert mask[np.arange(2), action].all()
