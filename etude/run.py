@@ -18,7 +18,7 @@ from etude.cadence import Cadence
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
-from etude.envs import make_environments
+from etude.envs import examine, make_environments
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
@@ -27,8 +27,10 @@ from etude.learner import Learner
 from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
 from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill, only_data, show
+from etude.rollout import SingleActor
 from etude.run_directory import RunDirectory
-from etude.spaces import Spaces, describe
+from etude.seeding import generator
+from etude.spaces import describe
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
@@ -63,7 +65,7 @@ class Run:
         **setup: Any,
     ):
         self.setup, self.environment, self.directory = _setup(setup), env, run_dir
-        spaces = _spaces(env)
+        spaces, self._translation = examine(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
@@ -83,6 +85,8 @@ class Run:
         self.learner, learning, self._collection = halves(count)
         self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
+        self._single: SingleActor | None = None
+        self._acted_after: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
 
     def _from_environment(self, count: int) -> tuple[Learner, Learning, Collection]:
         agent, engine, setup = self.agent, self.engine, self.setup
@@ -165,6 +169,42 @@ class Run:
         actor.load(self.learner.acting_weights())
         return actor
 
+    def act(
+        self,
+        observation: Any,
+        info: dict[str, Any] | None = None,
+        *,
+        first: bool = False,
+        explore: bool = False,
+    ) -> Any:
+        """The best action for one observation, both as the environment has them: its spaces, units and bounds, without
+        a batch axis. Of several agents: dicts by agent, of those that act now.
+
+        info: what came with the observation; needed where it holds an action mask.
+        first: whether an episode begins with it. Recurrent agents need to be told; others may be.
+        explore: explore as in training, at the run's present step, but for noise in layers.
+        Raises SpaceError for what the environment would not return.
+        """
+        single, step = self._single_actor(), self.step
+        explorer = assembly.best_for(self.engine.spaces)
+        if explore:
+            explorer = exploration.explorer_for_one(
+                self.agent, self.engine.spaces, self.explorer, self.learner.progress.total
+            )
+        return single.act(observation, info or {}, first, explorer, step)
+
+    def _single_actor(self) -> SingleActor:
+        """What `act` asks, with the present weights."""
+        progress = self.learner.progress
+        now = (progress.step, progress.updates)
+        if self._single is None:
+            rng = generator(self.setup.seed, "act")
+            self._single = SingleActor(self.actor(), self._translation, self.engine.spaces.action, rng)
+        elif now != self._acted_after and self.engine.exportable:
+            self._single.load(self.learner.acting_weights())
+        self._acted_after = now
+        return self._single
+
     def _evaluated(self, episodes: int) -> Evaluated:
         found, progress = self.evaluate(episodes), self.learner.progress
         best = progress.best is None or found.mean > progress.best
@@ -210,6 +250,7 @@ class Run:
         self.learner.restore(state)
         self._collection.restore(state["rollout"])
         self._acts_only = "replay" not in state
+        self._acted_after = None
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
@@ -294,11 +335,3 @@ def _setup(given: dict[str, Any]) -> Setup:
             f"{', '.join(names)}."
         )
     return Setup(**given)
-
-
-def _spaces(env: Any) -> Spaces:
-    environments = make_environments(env, np.arange(1), run_seed=0)
-    try:
-        return environments.spaces
-    finally:
-        environments.close()
