@@ -185,13 +185,12 @@ class Run:
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
-        single, step = self._single_actor(), self.step
-        explorer = assembly.best_for(self.engine.spaces)
+        spaces, progress = self.engine.spaces, self.learner.progress
         if explore:
-            explorer = exploration.explorer_for_one(
-                self.agent, self.engine.spaces, self.explorer, self.learner.progress.total
-            )
-        return single.act(observation, info or {}, first, explorer, step)
+            explorer = exploration.explorer_for_one(self.agent, spaces, self.explorer, progress.total)
+        else:
+            explorer = assembly.best_for(spaces)
+        return self._single_actor().act(observation, info or {}, first, explorer, progress.step)
 
     def _single_actor(self) -> SingleActor:
         """What `act` asks, with the present weights."""
