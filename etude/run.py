@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ import numpy as np
 
 from etude import assembly, checkpoint, engines, exploration
 from etude.agent import Agent
-from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
 from etude.collection import Collection
+from etude.config.other_libraries import meant
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
 from etude.envs import examine, make_environments
@@ -48,8 +49,8 @@ class Run:
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
     run_dir: where checkpoints go; None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
-    setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
-        replay_folder.
+    more: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
+        replay_folder; and fields of the algorithm's config, which change the preset, or the defaults.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Run:
         data: Any = None,
         run_dir: RunDirectory | None = None,
         explorer: Explorer | None = None,
-        **setup: Any,
+        **more: Any,
     ):
-        self.setup, self.environment, self.directory = _setup(setup), env, run_dir
+        self.setup, config = assembly.settle(algorithm, env, config, more)
+        self.environment, self.directory = env, run_dir
         spaces, self._translation = examine(env)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
@@ -113,7 +115,7 @@ class Run:
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def train(self, steps: int, report: Iterable[Reporter] = (), **cadence: Any) -> Finished:
+    def train(self, steps: int | None = None, report: Reporter | Iterable[Reporter] = (), **cadence: Any) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
         reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
@@ -130,16 +132,17 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
+    def steps(self, steps: int | None = None, **cadence: Any) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does; yields what happens. cadence: the fields of `Cadence`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        if steps < 1:
-            raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
+        plan = Cadence.of(cadence)
+        if not isinstance(steps, Integral) or steps < 1:
+            raise ConfigError(f"A run of {steps} steps; expected a whole number, of at least 1 environment step.")
         self._refuse_without_replay("train on")
-        plan, end = Cadence(**cadence), self.step + steps
+        end = self.step + steps
         self.learner.progress.total = max(self.learner.progress.total, end)
         yield Started(self.step, {**self.description(), "end": end})
         yield from self._loop.steps(end, plan)
@@ -276,6 +279,10 @@ class Run:
         """End workers and close environments; the run can go on all the same. May be called twice."""
         self._collection.close()
 
+    def __getattr__(self, name: str) -> Any:
+        """What there is not: with the word for it, where other libraries have it."""
+        raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
+
     def __enter__(self) -> Run:
         return self
 
@@ -323,14 +330,3 @@ def from_state(
     )
     run.restore(state)
     return run
-
-
-def _setup(given: dict[str, Any]) -> Setup:
-    names = [field.name for field in dataclasses.fields(Setup)]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise ConfigError(
-            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes "
-            f"{', '.join(names)}."
-        )
-    return Setup(**given)
