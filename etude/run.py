@@ -49,8 +49,10 @@ class Run:
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
     run_dir: where checkpoints go; None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
-    more: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
-        replay_folder; and fields of the algorithm's config, which change the preset, or the defaults.
+    more: `env_args`, a dict of keyword arguments for what makes the environment, plain data; `wrappers`, callables or
+        "module:Name", each called with what the one before it returned, the first with the environment; the fields of
+        `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder; and
+        fields of the algorithm's config, which change the preset, or the defaults.
     """
 
     def __init__(
@@ -65,13 +67,13 @@ class Run:
         explorer: Explorer | None = None,
         **more: Any,
     ):
-        self.setup, config = assembly.settle(algorithm, env, config, more)
-        self.environment, self.directory = env, run_dir
-        spaces, self._translation = examine(env)
+        self.environment, self.setup, config = assembly.settle(algorithm, env, config, more)
+        self.directory = run_dir
+        spaces, self._translation = examine(self.environment)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
-        self._data = data_for(data, self.agent, self.setup, env, spaces)
+        self._data = data_for(data, self.agent, self.setup, self.environment, spaces)
         count = 1 if only_data(self.agent) else assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
@@ -217,12 +219,10 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        named = isinstance(self.environment, str)
         config, functions = assembly.plain_config(self.agent.config)
         return {
             "algorithm": self.algorithm,
-            "environment": self.environment if named else repr(self.environment),
-            "environment_is_named": named,
+            **assembly.plain_environment(self.environment),
             "config": config,
             "functions": functions,
             "explorer": exploration.described(self.explorer),
@@ -295,7 +295,8 @@ def load(path: str | Path, env: Any = None, config: Any = None, agent: Agent | N
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own.
-    setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
+    setup: fields of `Setup` that differ now, such as workers or device; explorer, and wrappers, where they were your
+        own; env_args that differ now.
     """
     return from_state(checkpoint.read(Path(path), expect=set(COMPONENTS)), env, config, agent, **setup)
 
@@ -310,18 +311,17 @@ def from_state(
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
     described = state["description"]
-    if env is None and not described["environment_is_named"]:
-        raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
+    env, made_with = assembly.environment_from(described, env, setup)
     if agent is None and config is None:
         config = assembly.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
-    settings = {**described["setup"], "engine": described["engine"], **setup}
+    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
     if "replay" not in state:
         settings["replay_folder"] = None  # it belongs to the run that trains
     run = Run(
         described["algorithm"] if agent is None else agent,
-        described["environment"] if env is None else env,
+        env,
         config=config,
         policies=assembly.policies_from(described),
         data=Held(described["data"]) if described.get("data") else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -86,6 +87,20 @@ def explorer(text: str) -> Any:
         return kinds[name](*([schedule(number)] if given else []))
     except ValueError as error:
         raise ConfigError(f"--explorer {text}: {error}.") from None
+
+
+def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """By name, what NAME=VALUE stand for: Python literals, true and false, and texts otherwise; raises ConfigError."""
+    found = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not (given and name.isidentifier()):
+            raise ConfigError(f"--env-arg {text}: expected NAME=VALUE, as in is_slippery=False.")
+        try:
+            found[name] = {"true": True, "false": False}[value] if value in ("true", "false") else literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
 
 
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tyro.conf import UseAppendAction
+
 from etude.algorithms import ALGORITHMS, OTHER_NAMES, find
-from etude.cli.options import explorer, parse, split_positionals
+from etude.cli.options import environment_arguments, explorer, parse, split_positionals
 from etude.errors import ConfigError
 from etude.networks import Conv, Mlp, layers_of, with_layers
 
@@ -45,6 +47,8 @@ class Train:
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
+    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, for what makes ENV; may be given several times
+    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name, around ENV and those before it; several times, too
     explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
 
 
@@ -105,6 +109,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         save_every=options.save_every or max(1, options.steps // 10),
     )
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
+    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper}
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.

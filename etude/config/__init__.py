@@ -1,6 +1,6 @@
 """What the configs of algorithms have in common: the fields that a run itself reads.
 
-`etude.config(...)` is a function, `assembly.config_for`; classes are imported from here: `from etude.config import ...`.
+The name `etude.config` is a function, `assembly.config_for`; classes come from here by `from etude.config import ...`.
 """
 
 from etude.config.bases import (

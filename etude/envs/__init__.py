@@ -3,6 +3,7 @@
 from etude.envs.actions import Canonical, OwnUnits
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
+from etude.envs.configured import ConfiguredEnvironment, configured
 from etude.envs.given import Described, GivenEnvironments
 from etude.envs.make import action_space_of, choose_vectorization, examine, make_environment, make_environments
 from etude.envs.native import NativeEnvironments
@@ -15,6 +16,7 @@ from etude.envs.vector import LoopEnvironments
 __all__ = [
     "AdaptedEnvironment",
     "Canonical",
+    "ConfiguredEnvironment",
     "Described",
     "EnvironmentSpec",
     "Finding",
@@ -29,6 +31,7 @@ __all__ = [
     "action_space_of",
     "check_environment",
     "choose_vectorization",
+    "configured",
     "examine",
     "make_environment",
     "make_environments",

@@ -19,9 +19,11 @@ import gymnasium as gym
 from gymnasium import error
 from gymnasium.vector import VectorEnv
 
+from etude.envs.configured import ConfiguredEnvironment, Wrapper
+from etude.envs.wrapping import make_wrapped
 from etude.errors import ConfigError, MissingExtra
 
-EnvironmentSpec = str | Callable[..., Any]
+EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def resolve(env: EnvironmentSpec) -> Source:
     A callable with a parameter `num_envs`, and a subclass of VectorEnv, make a vectorised simulator.
     Raises ConfigError for what is unknown and MissingExtra for what is not installed.
     """
+    if isinstance(env, ConfiguredEnvironment):
+        return _resolve_configured(env)
     if isinstance(env, str):
         return _resolve_name(env)
     if callable(env):
@@ -51,7 +55,31 @@ def resolve(env: EnvironmentSpec) -> Source:
 
 def name_of(env: EnvironmentSpec) -> str:
     """A short name for messages and run directories."""
+    env = env.env if isinstance(env, ConfiguredEnvironment) else env
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def _resolve_configured(given: ConfiguredEnvironment) -> Source:
+    source = resolve(given.env)
+    wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
+    if wrappers and source.single is None:
+        raise ConfigError(f"{source.name} makes a vectorised simulator only; wrappers are put around one environment.")
+    single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
+    # A wrapper is for one environment: with one, simulators are left aside.
+    vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
+    return Source(source.name, single, vector or None)
+
+
+def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
+    if not isinstance(given, str):
+        return given
+    where, _, what = given.rpartition(":")
+    module = _load_file(where, given) if where.endswith(".py") else _load_module(where, given)
+    found = vars(module).get(what)
+    if not callable(found):
+        near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
+        raise ConfigError(f"{where} has no wrapper {what!r}. {_did_you_mean(near)}".strip())
+    return found
 
 
 def _resolve_name(name: str) -> Source:
