@@ -4,7 +4,6 @@ import functools
 import json
 
 import cloudpickle
-import gymnasium as gym
 import numpy as np
 import pytest
 from my_wrappers import Doubled, Room, Shifted
@@ -128,7 +127,7 @@ def test_values_on_the_command_line_are_literals_or_texts():
     ]
     assert environment_arguments(texts) == {
         "slip": False, "slow": True, "map": "8x8", "size": 3, "rate": 1e-3, "desc": ["SF", "FG"], "name": "3",
-        "nothing": None,
+        "no": None,
     }  # fmt: skip
     for wrong in ("size", "=3", "a b=3"):
         with pytest.raises(ConfigError, match="expected NAME=VALUE"):
