@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from etude.cli.field_help import description, struct_rule
 from etude.errors import ConfigError
 from etude.schedules import Linear
 
@@ -23,9 +24,11 @@ def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
 
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_schedule_rule)
+    registry.struct_rule(struct_rule)
     return tyro.cli(
         options,
         prog=f"etude {command}",
+        description=description(options),
         args=list(arguments),
         config=(tyro.conf.AvoidSubcommands,),
         registry=registry,
