@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import textwrap
@@ -51,7 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(f"etude {__version__}\n")
         return 0
     if given[0] not in COMMANDS:
-        sys.stderr.write(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.\n")
+        near = difflib.get_close_matches(given[0], COMMANDS, 1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        sys.stderr.write(f"etude: there is no command {given[0]!r}.{meant} There are {', '.join(COMMANDS)}.\n")
         return USAGE_ERROR
     try:
         return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])

@@ -120,6 +120,8 @@ def _load_module(where: str, name: str) -> ModuleType:
             raise MissingExtra(f"The environment {name!r}", _EXTRAS[problem.name]) from problem
         if problem.name is None or not where.startswith(problem.name):
             raise  # the module is there; what it imports is not
+        if where in (packages := dict(_PACKAGES.values())):
+            raise ConfigError(f"The environment {name!r} needs {where}: pip install {packages[where]}") from problem
         raise ConfigError(
             f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that "
             "Python finds from here, or 'path/to/file.py:callable'."
@@ -171,8 +173,11 @@ def _resolve_id(name: str) -> Source:
 
 
 def _unknown_id(name: str, problem: Exception) -> str:
-    if name.startswith(("ALE/", "ale_py:")):
-        return f"There is no environment {name!r} yet: pip install ale-py, then use 'ale_py:{name.split(':')[-1]}'."
+    for prefix, (module, package) in _PACKAGES.items():
+        if name.startswith(prefix):
+            missing = importlib.util.find_spec(module) is None
+            first = f"pip install {package}, then use" if missing else "Use"
+            return f"Gymnasium knows no {name!r} by itself. {first} '{module}:{name}', which imports {module}."
     if isinstance(problem, error.DeprecatedEnv):
         return f"{problem}"
     near = difflib.get_close_matches(name, gym.registry, n=3)
@@ -194,6 +199,11 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
+_PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
+    "ALE/": ("ale_py", "ale-py"),
+    "MiniGrid-": ("minigrid", "minigrid"),
+    "BabyAI-": ("minigrid", "minigrid"),
+}
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
