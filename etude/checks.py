@@ -32,7 +32,8 @@ _DECLARED: dict[str, tuple[tuple[type, ...], str]] = {  # by what a field is dec
 def declared(config: Any) -> None:
     """Fields that are declared as numbers hold numbers."""
     for field in dataclasses.fields(config):
-        kinds, expected = _DECLARED.get(getattr(field.type, "__name__", field.type), ((), ""))  # type: ignore[call-overload]
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+        kinds, expected = _DECLARED.get(kind, ((), ""))
         if kinds and not isinstance(getattr(config, field.name), kinds):
             _refuse(config, field.name, expected)
 

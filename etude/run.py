@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import assembly, checkpoint, engines, exploration
+from etude import assembly, checkpoint, engines, exploration, presets
 from etude.agent import Agent
 from etude.audience import Audience
 from etude.cadence import Cadence
@@ -220,9 +220,11 @@ class Run:
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
         config, functions = assembly.plain_config(self.agent.config)
+        environment = assembly.plain_environment(self.environment)
         return {
             "algorithm": self.algorithm,
-            **assembly.plain_environment(self.environment),
+            **environment,
+            "has_preset": presets.lookup(self.algorithm, environment["environment"]) is not None,
             "config": config,
             "functions": functions,
             "explorer": exploration.described(self.explorer),

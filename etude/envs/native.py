@@ -38,7 +38,7 @@ class NativeEnvironments:
     """The environments of one vectorised simulator. Implements `protocols.Environments`."""
 
     native = True
-    reward_shape = ()
+    reward_shape: tuple[int, ...] = ()
 
     def __init__(self, simulator: VectorEnv, columns: np.ndarray, run_seed: int, name: str = "simulator"):
         """Raises ConfigError for a simulator whose ended environments cannot be restarted within the step."""

@@ -14,7 +14,7 @@ from run_worlds import Counted
 import etude
 from etude import DQN, PPO, DQNConfig, Linear, Run, Setup
 from etude.algorithms import ALGORITHMS
-from etude.assembly.arguments import OWN
+from etude.assembly.arguments import OF_ENVIRONMENT, OWN
 from etude.cadence import Cadence
 from etude.config.other_libraries import INSTEAD
 from etude.errors import ConfigError
@@ -57,6 +57,14 @@ def test_hyperparameters_are_given_once():
         tiny(gamma=0.5)
     with pytest.raises(ConfigError, match="The agent and gamma= both"):
         Run(DQN(DQN_TINY), Counted, gamma=0.5)
+
+
+def test_a_run_says_whether_there_is_a_preset_for_it():
+    told = {}
+    for env in ("CartPole-v1", "Acrobot-v1", Counted):
+        with Run("dqn", env, config=DQN_TINY, engine="torch") as run:
+            told[env] = next(iter(run.steps(1))).description["has_preset"]
+    assert told == {"CartPole-v1": True, "Acrobot-v1": lookup("dqn", "Acrobot-v1") is not None, Counted: False}
 
 
 # -- what is called otherwise elsewhere --------------------------------------------------------------------------------
@@ -132,7 +140,7 @@ def test_an_algorithm_is_a_name_or_an_agent():
 
 def test_what_the_table_names_is_there():
     known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Cadence)
-    known |= {*OWN, "steps", "report", "env", "episodes", *vars(Run)}
+    known |= {*OWN, *OF_ENVIRONMENT, "steps", "report", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
     for name, text in INSTEAD.items():
         for word in re.findall(r"`(\w+)`", text):
