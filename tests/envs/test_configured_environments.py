@@ -123,7 +123,7 @@ def test_values_on_the_command_line_are_literals_or_texts():
         "rate=1e-3",
         "desc=['SF','FG']",
         "name='3'",
-        "nothing=None",
+        "no=None",
     ]
     assert environment_arguments(texts) == {
         "slip": False, "slow": True, "map": "8x8", "size": 3, "rate": 1e-3, "desc": ["SF", "FG"], "name": "3",
