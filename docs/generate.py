@@ -10,7 +10,6 @@ curves/*.png      from benchmarks/curves/*/*.csv
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
+from etude.cli.field_help import field_comments
 from etude.presets import PRESETS
 from etude.report.plots import draw_runs
 from etude.schedules import Linear
@@ -31,21 +31,12 @@ HERE = Path(__file__).parent
 def config(algorithm: str) -> str:
     """The fields of an algorithm's config: its own first, then those that it shares with others."""
     kind = ALGORITHMS[algorithm][1]
-    meaning = told_in_code(kind)
+    meaning = field_comments(kind)
     own = list(kind.__annotations__)
     shared = [field.name for field in dataclasses.fields(kind) if field.name not in own]
     default = kind()
     rows = [[f"`{name}`", f"`{_literal(getattr(default, name))}`", meaning[name]] for name in (*own, *shared)]
     return table(["field", "default", "meaning"], rows)
-
-
-def told_in_code(kind: type) -> dict[str, str]:
-    """What the comments say of each field; a field that is only given another default means what it meant before."""
-    told: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        lines = re.findall(r"^    (\w+): .*?(?:  # (.*))?$", inspect.getsource(base), re.MULTILINE)
-        told |= {name: comment for name, comment in lines if comment}
-    return told
 
 
 def _literal(value: Any) -> str:

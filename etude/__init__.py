@@ -31,6 +31,7 @@ from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.assembly import Setup
+from etude.assembly import config_for as config
 from etude.config import (
     EpisodesConfig,
     GradientsConfig,
@@ -60,6 +61,6 @@ __all__ = [
     "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
     "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
     "Recurrent", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "Run", "SACConfig",
-    "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "lagged", "load", "offline", "record",
-    "replayed", "report",
+    "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "config", "lagged", "load", "offline",
+    "record", "replayed", "report",
 ]  # fmt: skip

@@ -5,12 +5,14 @@ An agent never saves, plots, steps an environment or holds replay.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from etude.data import Batch
+from etude.errors import ConfigError
 from etude.networks import Maker
 from etude.protocols import Weights
 from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
@@ -87,7 +89,13 @@ class Agent:
     trained_every: dict[str, str]
     memory: int
 
-    def __init__(self, config: Any):
+    def __init__(self, config: Any, *more: Any, **options: Any):
+        if more or options or isinstance(config, type) or not dataclasses.is_dataclass(config):
+            given = ", ".join([*map(repr, (config, *more)), *(f"{name}={value!r}" for name, value in options.items())])
+            raise ConfigError(
+                f"{type(self).__name__} takes one config, the hyperparameters, and was given ({given}). An agent is "
+                'trained in a run: etude.Run("ppo", "CartPole-v1").train(100_000), or Run(agent, env).'
+            )
         self.config = config
         self.noise, self.batch_noise, self.trained_every, self.memory = {}, {}, {}, 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from etude.errors import ConfigError
 from etude.events import Event, Warned
 from etude.protocols import Reporter
 
@@ -12,8 +14,15 @@ class Audience:
     """Tells events to reporters. One that cannot write (a full disk) costs a warning, once, and not the run; whatever
     else a reporter raises is raised."""
 
-    def __init__(self, reporters: Iterable[Reporter]):
-        self._reporters = list(reporters)
+    def __init__(self, reporters: Reporter | Iterable[Reporter]):
+        """Raises ConfigError for what is no reporter."""
+        given: Any = [reporters] if callable(reporters) else reporters
+        self._reporters = list(given) if isinstance(given, Iterable) else [given]
+        if not all(callable(reporter) for reporter in self._reporters):
+            raise ConfigError(
+                f"report = {reporters!r}; expected a reporter, or a list of them: callables that get every event, such "
+                "as etude.report.Progress()."
+            )
         self._failed: set[int] = set()  # positions of those that were warned of
 
     def tell(self, event: Event) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
+from etude import checks
+from etude.config.other_libraries import explain
 from etude.errors import ConfigError
 from etude.progress import Progress
 
@@ -20,6 +23,7 @@ class Cadence:
     evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
 
     def __post_init__(self) -> None:
+        checks.declared(self)
         for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -29,6 +33,14 @@ class Cadence:
             raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
         if self.target is not None and self.evaluate_every is None:
             raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """From the keyword arguments of `train`; ConfigError for those that there are not."""
+        known = [field.name for field in fields(cls)]
+        if unknown := given.keys() - set(known):
+            raise ConfigError(explain("train", unknown, ["steps", "report", *known]))
+        return cls(**given)
 
     def evaluates(self, before: int, now: int) -> bool:
         """Whether an evaluation is due between two steps."""

@@ -3,6 +3,8 @@ what is allowed."""
 
 from __future__ import annotations
 
+import dataclasses
+from numbers import Integral, Real
 from typing import Any
 
 from etude.errors import ConfigError
@@ -15,6 +17,25 @@ def _ends(value: Any) -> tuple:
 
 def _refuse(config: Any, field: str, expected: str) -> None:
     raise ConfigError(f"{type(config).__name__}: {field} = {getattr(config, field)!r}; expected {expected}.")
+
+
+_DECLARED: dict[str, tuple[tuple[type, ...], str]] = {  # by what a field is declared as
+    "float": ((Real,), "a number"),
+    "float | None": ((Real, type(None)), "a number or None"),
+    "float | Linear": ((Real, Linear), "a number, or Linear(from, to)"),
+    "int": ((Integral,), "a whole number"),
+    "int | None": ((Integral, type(None)), "a whole number or None"),
+    "bool": ((bool,), "True or False"),
+}
+
+
+def declared(config: Any) -> None:
+    """Fields that are declared as numbers hold numbers."""
+    for field in dataclasses.fields(config):
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+        kinds, expected = _DECLARED.get(kind, ((), ""))
+        if kinds and not isinstance(getattr(config, field.name), kinds):
+            _refuse(config, field.name, expected)
 
 
 def fractions(config: Any, *fields: str) -> None:

@@ -6,6 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
+import numpy as np
+
 from etude.agent import ActsBy, Agent
 from etude.config import OfflineConfig, OffPolicyConfig, SampledConfig
 from etude.config_json import from_json, to_json
@@ -50,6 +52,14 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
         actions = [own.action for own in spaces.agents.values()]
         return ByAgent([_described(agent, agent.acts_for(action), action, total, count) for action in actions], actions)
     return _described(agent, agent.acts_by, spaces.action, total, count)
+
+
+def explorer_for_one(agent: Agent, spaces: Spaces, given: Explorer | None, total: int) -> Explorer:
+    """What explores in one environment outside of a run of `total` steps. ConfigError where nothing is explored."""
+    if given is None and isinstance(agent.config, OfflineConfig):
+        raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
+    explorer = explorer_for(agent, spaces, given, total, 1).of(np.arange(1))
+    return explorer.inner if isinstance(explorer, ByColumn) else explorer  # its actor knows no environments
 
 
 def _described(agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:

@@ -15,6 +15,6 @@ class Adam:
     epsilon = 1e-5 and early steps the two differ by tens of per cent.)
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: float = 0.9  # decay of the running mean of gradients
+    beta2: float = 0.999  # decay of the running mean of their squares
+    epsilon: float = 1e-8  # added to the root of that mean

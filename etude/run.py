@@ -7,21 +7,22 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from etude import assembly, checkpoint, engines, exploration
+from etude import assembly, checkpoint, engines, exploration, presets
 from etude.agent import Agent
-from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
 from etude.checkpoint import trust as trust_
 from etude.collection import Collection
+from etude.config.other_libraries import meant
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
-from etude.envs import make_environments, make_for_evaluation
+from etude.envs import ConfiguredEnvironment, examine, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
@@ -30,8 +31,10 @@ from etude.learner import Learner
 from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
 from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill, only_data, show
+from etude.rollout import SingleActor
 from etude.run_directory import RunDirectory
-from etude.spaces import Spaces, describe
+from etude.seeding import generator
+from etude.spaces import describe
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
@@ -50,8 +53,10 @@ class Run:
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
-    setup: the fields of `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization,
-        replay_folder.
+    more: `env_args`, a dict of keyword arguments for what makes the environment, plain data; `wrappers`, callables or
+        "module:Name", each called with what the one before it returned, the first with the environment; the fields of
+        `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder; and
+        fields of the algorithm's config, which change the preset, or the defaults.
     """
 
     def __init__(
@@ -64,16 +69,16 @@ class Run:
         data: Any = None,
         run_dir: RunDirectory | str | Path | None = None,
         explorer: Explorer | None = None,
-        **setup: Any,
+        **more: Any,
     ):
-        self.setup, self.environment = _setup(setup), env
+        self.environment, self.setup, config = assembly.settle(algorithm, env, config, more)
         self._owns_directory = _is_path(run_dir)
-        self._claims = trust_.claims(env, self.setup.replay_folder)
-        spaces = _spaces(env)
+        self._claims = trust_.claims(self.environment, self.setup.replay_folder)
+        spaces, self._translation = examine(self.environment)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
-        self._data = data_for(data, self.agent, self.setup, env, spaces)
+        self._data = data_for(data, self.agent, self.setup, self.environment, spaces)
         count = 1 if only_data(self.agent) else assembly.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
@@ -91,6 +96,8 @@ class Run:
         self.directory = RunDirectory.create(run_dir, "") if self._owns_directory else run_dir
         self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
+        self._single: SingleActor | None = None
+        self._acted_after: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
 
     def _from_environment(self, count: int) -> tuple[Learner, Learning, Collection]:
         agent, engine, setup = self.agent, self.engine, self.setup
@@ -117,7 +124,7 @@ class Run:
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def train(self, steps: int, report: Iterable[Reporter] = (), **cadence: Any) -> Finished:
+    def train(self, steps: int | None = None, report: Reporter | Iterable[Reporter] = (), **cadence: Any) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
         reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
@@ -135,17 +142,18 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(self, steps: int, **cadence: Any) -> Iterator[Event]:
+    def steps(self, steps: int | None = None, **cadence: Any) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does; yields what happens. cadence: the fields of `Cadence`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        if steps < 1:
-            raise ConfigError(f"A run of {steps} steps; expected at least 1 environment step.")
+        plan = Cadence.of(cadence)
+        if not isinstance(steps, Integral) or steps < 1:
+            raise ConfigError(f"A run of {steps} steps; expected a whole number, of at least 1 environment step.")
         self._refuse_without_replay("train on")
         self._loop.forget_requests()
-        plan, end = Cadence(**cadence), self.step + steps
+        end = self.step + steps
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
@@ -189,6 +197,41 @@ class Run:
         actor.load(self.learner.acting_weights())
         return actor
 
+    def act(
+        self,
+        observation: Any,
+        info: dict[str, Any] | None = None,
+        *,
+        first: bool = False,
+        explore: bool = False,
+    ) -> Any:
+        """The best action for one observation, both as the environment has them: its spaces, units and bounds, without
+        a batch axis. Of several agents: dicts by agent, of those that act now.
+
+        info: what came with the observation; needed where it holds an action mask.
+        first: whether an episode begins with it. Recurrent agents need to be told; others may be.
+        explore: explore as in training, at the run's present step, but for noise in layers.
+        Raises SpaceError for what the environment would not return.
+        """
+        spaces, progress = self.engine.spaces, self.learner.progress
+        if explore:
+            explorer = exploration.explorer_for_one(self.agent, spaces, self.explorer, progress.total)
+        else:
+            explorer = assembly.best_for(spaces)
+        return self._single_actor().act(observation, info or {}, first, explorer, progress.step)
+
+    def _single_actor(self) -> SingleActor:
+        """What `act` asks, with the present weights."""
+        progress = self.learner.progress
+        now = (progress.step, progress.updates)
+        if self._single is None:
+            rng = generator(self.setup.seed, "act")
+            self._single = SingleActor(self.actor(), self._translation, self.engine.spaces.action, rng)
+        elif now != self._acted_after and self.engine.exportable:
+            self._single.load(self.learner.acting_weights())
+        self._acted_after = now
+        return self._single
+
     def _evaluated(self, plan: Cadence, stopped: Callable[[], bool]) -> Evaluated | None:
         progress = self.learner.progress
         found = self._play(plan.evaluate_episodes, None, plan.evaluate_max_steps, stopped)
@@ -202,12 +245,12 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        named = isinstance(self.environment, str)
         config, functions = assembly.plain_config(self.agent.config)
+        environment = assembly.plain_environment(self.environment)
         return {
             "algorithm": self.algorithm,
-            "environment": self.environment if named else repr(self.environment),
-            "environment_is_named": named,
+            **environment,
+            "has_preset": presets.lookup(self.algorithm, environment["environment"]) is not None,
             "config": config,
             "functions": functions,
             "explorer": exploration.described(self.explorer),
@@ -238,6 +281,7 @@ class Run:
         self.learner.restore(state)
         self._collection.restore(state["rollout"])
         self._acts_only = "replay" not in state
+        self._acted_after = None
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
@@ -267,6 +311,10 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.close()
 
+    def __getattr__(self, name: str) -> Any:
+        """What there is not: with the word for it, where other libraries have it."""
+        raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
+
     def __enter__(self) -> Run:
         return self
 
@@ -289,7 +337,8 @@ def load(
     agent: needed again where the run was given an agent of your own.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
-    setup: fields of `Setup` that differ now, such as workers or device; explorer, where it was one of your own.
+    setup: fields of `Setup` that differ now, such as workers or device; explorer, and wrappers, where they were your
+        own; env_args that differ now.
     """
     return from_state(_state_at(Path(path)), env, config, agent, trust=trust, **setup)
 
@@ -306,21 +355,19 @@ def from_state(
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
     described = state["description"]
-    if env is None and not described["environment_is_named"]:
-        raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
     if "replay" not in state:
         setup["replay_folder"] = None  # it belongs to the run that trains
+    own, made_with = assembly.environment_from(described, env, setup)
     if not trust:
-        folder = None if "replay_folder" in setup else described["setup"].get("replay_folder")
-        trust_.require(described, described["environment"] if env is None else None, folder)
+        trust_.require(described, *_taken(described, env, made_with, setup))
     if agent is None and config is None:
         config = assembly.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
-    settings = {**described["setup"], "engine": described["engine"], **setup}
+    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
     run = Run(
         described["algorithm"] if agent is None else agent,
-        described["environment"] if env is None else env,
+        own,
         config=config,
         policies=assembly.policies_from(described),
         data=Held(described["data"]) if described.get("data") else None,
@@ -340,6 +387,15 @@ def _state_at(path: Path) -> dict[str, Any]:
     return loaded.state
 
 
+def _taken(described: dict[str, Any], env: Any, made_with: dict[str, Any], given: dict[str, Any]) -> tuple[Any, Any]:
+    """(the environment, the folder of the replay) as far as a run takes them from its description, and its user did not
+    give them again."""
+    named = described["environment"] if env is None else None
+    args, wrappers = (None if name in given else made_with[name] for name in ("env_args", "wrappers"))
+    folder = None if "replay_folder" in given else described["setup"].get("replay_folder")
+    return ConfiguredEnvironment(named, dict(args or {}), tuple(wrappers or ())), folder
+
+
 def _is_path(run_dir: Any) -> bool:
     """Whether it is the path of a run directory to make; ConfigError where it is nothing that a run can write to."""
     if run_dir is None or isinstance(run_dir, RunDirectory):
@@ -347,22 +403,3 @@ def _is_path(run_dir: Any) -> bool:
     if isinstance(run_dir, str | os.PathLike) and os.fspath(run_dir):
         return True
     raise ConfigError(f"run_dir = {run_dir!r}; expected the path of a new directory, a RunDirectory, or None.")
-
-
-def _setup(given: dict[str, Any]) -> Setup:
-    names = [field.name for field in dataclasses.fields(Setup)]
-    unknown = sorted(set(given) - set(names))
-    if unknown:
-        raise ConfigError(
-            f"Run takes no argument {', '.join(unknown)}; besides config, policies and run_dir it takes "
-            f"{', '.join(names)}."
-        )
-    return Setup(**given)
-
-
-def _spaces(env: Any) -> Spaces:
-    environments = make_environments(env, np.arange(1), run_seed=0)
-    try:
-        return environments.spaces
-    finally:
-        environments.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
 from etude.algorithms.a3c import A3C, A3CConfig
@@ -74,9 +76,13 @@ OTHER_NAMES = {"pg": "reinforce"}  # that algorithms go by elsewhere
 
 def find(name: str) -> tuple[type[Agent], type]:
     """The agent class and the config class of an algorithm; raises ConfigError with the names that there are."""
+    if not isinstance(name, str):
+        raise ConfigError(f"An algorithm is a name such as 'ppo', or an agent such as PPO(PPOConfig()); got {name!r}.")
     name = OTHER_NAMES.get(name, name)
     if name not in ALGORITHMS:
-        raise ConfigError(f"There is no algorithm named {name!r}; there are {', '.join(sorted(ALGORITHMS))}.")
+        near = difflib.get_close_matches(name.lower().replace("-", "_"), ALGORITHMS, 1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"There is no algorithm named {name!r}.{meant} There are {', '.join(sorted(ALGORITHMS))}.")
     return ALGORITHMS[name]
 
 

@@ -110,8 +110,9 @@ def _check_config(agent: Agent) -> None:
         )
 
 
-def config_for(algorithm: str, environment: Any) -> Any:
-    """The preset config of an algorithm for an environment id, or its default config."""
+def config_for(algorithm: str, environment: Any = None, /, **changes: Any) -> Any:
+    """The preset config of an algorithm for an environment id, or its default config, with these fields changed."""
     _, config_kind = find(algorithm)
-    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    return config_kind(**(preset.config if preset else {}))
+    name = OTHER_NAMES.get(algorithm, algorithm)
+    preset = presets.lookup(name, environment) if isinstance(environment, str) else None
+    return config_kind(**{**(preset.config if preset else {}), **changes})

@@ -8,7 +8,7 @@ from typing import Any
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.config_json import from_json, to_json
-from etude.envs import name_of
+from etude.envs import ConfiguredEnvironment, name_of
 from etude.errors import ConfigError
 from etude.networks import ActorCritic
 from etude.several import Policies, TeamAgent
@@ -41,6 +41,39 @@ def config_from(described: dict[str, Any]) -> Any:
         what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
         raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
     return from_json(find(algorithm)[1], described["config"])
+
+
+def plain_environment(env: Any) -> dict[str, Any]:
+    """What a run's environments are made from, as plain data; callables by their text alone."""
+    given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    return {
+        "environment": given.env if isinstance(given.env, str) else repr(given.env),
+        "environment_is_named": isinstance(given.env, str),
+        "environment_args": given.args,
+        "wrappers": [wrapper if isinstance(wrapper, str) else repr(wrapper) for wrapper in given.wrappers],
+        "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
+    }
+
+
+def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(env, env_args and wrappers) of a run that goes on; ConfigError where one has to be given again.
+
+    env: in the place of that in the description; None: that one. given: the arguments of loading, which come before
+    what the description says. Arguments of an environment are not those of another one; wrappers stay.
+    """
+    named, before = described["environment_is_named"], described["environment"]
+    if env is None and not named:
+        raise ConfigError(f"This run's environment was made by {before}: give it again, as env=.")
+    wrappers = given.get("wrappers")
+    if wrappers is None and not described.get("wrappers_are_named", True):
+        raise ConfigError(
+            f"This run's environment has the wrappers {', '.join(described['wrappers'])}, and not all are names: give "
+            "them again, as wrappers=[...]."
+        )
+    same = env is None or not named or env == before
+    args = given.get("env_args", described.get("environment_args") if same else None)
+    wrappers = described.get("wrappers") if wrappers is None else wrappers
+    return (before if env is None else env), {"env_args": args, "wrappers": wrappers}
 
 
 def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import presets
+from etude import checks, presets
 from etude.agent import Agent
 from etude.config import (
     OffPolicyConfig,
@@ -32,6 +32,7 @@ class Setup:
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
 
     def __post_init__(self) -> None:
+        checks.declared(self)
         if self.environments is not None and self.environments < 1:
             raise ConfigError(f"environments = {self.environments}; expected a whole number of at least 1.")
         if self.workers < 0 or (self.environments is not None and self.workers > self.environments):

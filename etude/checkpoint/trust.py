@@ -14,15 +14,16 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from etude.envs.configured import ConfiguredEnvironment
 from etude.envs.imports import Code, imported_by
 from etude.errors import UntrustedError
 
-ENVIRONMENT, REPLAY_FOLDER = "environment", "replay_folder"
+ENVIRONMENT, ARGUMENTS, WRAPPERS, REPLAY_FOLDER = "environment", "environment_arguments", "wrappers", "replay_folder"
 _SIZE = 32  # bytes of the key
 _ARGUMENTS = {ENVIRONMENT: "env", REPLAY_FOLDER: "replay_folder"}
 
@@ -36,19 +37,37 @@ class Claim(NamedTuple):
 
 
 def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
-    """What a run of this environment would import, and where its replay would be; nothing where that needs no trust."""
-    found = {}
-    codes = imported_by(environment) if isinstance(environment, str) else ()
-    if codes:
-        what = ", ".join(repr(code.places[0]) if code.places else f"{code.name!r}, not found here" for code in codes)
-        reason = f"its environment {environment!r} imports {what}"
-        known = all(code.places for code in codes)
-        found[ENVIRONMENT] = Claim(environment, reason, [environment, *map(_plain, codes)] if known else None)
+    """What a run of this environment would import, what its maker would be told, and where its replay would be; nothing
+    where that needs no trust."""
+    env, args, wrappers = environment, {}, ()
+    if isinstance(environment, ConfiguredEnvironment):
+        env, args, wrappers = environment.env, environment.args, environment.wrappers
+    found = {
+        **_imports(ENVIRONMENT, "its environment", [env]),
+        **_imports(WRAPPERS, "its environment's wrapper", wrappers),
+    }
+    if any(isinstance(value, str | list | tuple | dict) for value in args.values()):  # such as a path, or another name
+        plain = json.dumps(args, sort_keys=True)
+        found[ARGUMENTS] = Claim(plain, f"its environment is made with the arguments {plain}", plain)
     if replay_folder is not None:
         folder = _absolute(str(replay_folder))
         reason = f"its replay makes and removes files in {folder or replay_folder!r}"
         found[REPLAY_FOLDER] = Claim(str(replay_folder), reason, folder)
     return found
+
+
+def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, Claim]:
+    """One claim for all of these names whose import needs trust."""
+    needed = {name: codes for name in names if isinstance(name, str) and (codes := imported_by(name))}
+    if not needed:
+        return {}
+    reasons = []
+    for name, codes in needed.items():
+        what = ", ".join(repr(code.places[0]) if code.places else f"{code.name!r}, not found here" for code in codes)
+        reasons.append(f"{subject} {name!r} imports {what}")
+    known = all(code.places for codes in needed.values() for code in codes)
+    statement = [[name, *map(_plain, codes)] for name, codes in needed.items()] if known else None
+    return {kind: Claim(", ".join(needed), " and ".join(reasons), statement)}
 
 
 def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
@@ -60,8 +79,8 @@ def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
 
 
 def require(description: Mapping[str, Any], environment: Any, replay_folder: Any) -> None:
-    """Raise UntrustedError unless the user who runs this signed what is taken from a run's description: the name of its
-    environment and the folder of its replay, or None for what is not."""
+    """Raise UntrustedError unless the user who runs this signed what is taken from a run's description: its environment
+    and the folder of its replay, or None for what is not."""
     held, key = description.get("signatures"), _key(make=False)
     refused = {
         kind: claim
@@ -72,7 +91,11 @@ def require(description: Mapping[str, Any], environment: Any, replay_folder: Any
         reasons = ", and ".join(claim.reason for claim in refused.values())
         raise UntrustedError(
             f"You did not train this run here, or what it names has changed since: {reasons}.",
-            {_ARGUMENTS[kind]: claim.name for kind, claim in refused.items() if claim.name.isprintable()},
+            {
+                _ARGUMENTS[kind]: claim.name
+                for kind, claim in refused.items()
+                if kind in _ARGUMENTS and claim.name.isprintable()
+            },
         )
 
 

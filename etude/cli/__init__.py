@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import shlex
@@ -61,7 +62,9 @@ def _run(arguments: list[str] | None) -> int:
         say(f"etude {__version__}")
         return 0
     if given[0] not in COMMANDS:
-        complain(f"etude: there is no command {given[0]!r}; there are {', '.join(COMMANDS)}.")
+        near = difflib.get_close_matches(given[0], COMMANDS, 1)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        complain(f"etude: there is no command {given[0]!r}.{meant} There are {', '.join(COMMANDS)}.")
         return USAGE_ERROR
     try:
         return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])

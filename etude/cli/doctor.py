@@ -10,30 +10,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from etude.cli.display import has_display
 from etude.cli.options import parse
 from etude.cli.output import rows, say
+from etude.cli.versions import ENGINES, version
 
-ENGINES = {"jax": ("jax", "keras"), "torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
 LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")
-NAMES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow_cpu"), "Box2D": ("Box2D", "box2d-py", "box2d")}
 
 
 @dataclass(frozen=True)
 class Doctor:
     """Tell the versions, engines and devices on this machine: the first thing to put into a report of a problem."""
-
-
-def version(library: str) -> str | None:
-    """The installed version of a distribution, without importing it."""
-    for name in NAMES.get(library, (library,)):
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return None
 
 
 def main(arguments: Sequence[str]) -> int:

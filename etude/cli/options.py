@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from etude.cli.field_help import description, struct_rule
 from etude.errors import ConfigError
 from etude.schedules import Linear
 
@@ -22,9 +24,11 @@ def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
 
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_schedule_rule)
+    registry.struct_rule(struct_rule)
     return tyro.cli(
         options,
         prog=f"etude {command}",
+        description=description(options),
         args=list(arguments),
         config=(tyro.conf.AvoidSubcommands,),
         registry=registry,
@@ -86,6 +90,20 @@ def explorer(text: str) -> Any:
         return kinds[name](*([schedule(number)] if given else []))
     except ValueError as error:
         raise ConfigError(f"--explorer {text}: {error}.") from None
+
+
+def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """By name, what NAME=VALUE stand for: Python literals, true and false, and texts otherwise; raises ConfigError."""
+    found = {}
+    for text in texts:
+        name, given, value = text.partition("=")
+        if not (given and name.isidentifier()):
+            raise ConfigError(f"--env-arg {text}: expected NAME=VALUE, as in is_slippery=False.")
+        try:
+            found[name] = {"true": True, "false": False}[value] if value in ("true", "false") else literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
 
 
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from etude.cli import INTERRUPTED
 from etude.cli.output import next_commands, say
+from etude.cli.versions import used_by
 from etude.events import Finished
 from etude.protocols import Reporter
 from etude.report import Curve, JsonLines, Progress, TensorBoard
@@ -19,7 +20,9 @@ def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
     assert run.directory is not None
     directory = run.directory
     total = run.step + steps
-    directory.write_config({**run.description(), "total": total, "cadence": dataclasses.asdict(cadence)})
+    about = run.description()
+    about |= {"total": total, "cadence": dataclasses.asdict(cadence), "versions": used_by(about)}
+    directory.write_config(about)
     with ExitStack() as stack:
         reporters: list[Reporter] = [
             stack.enter_context(closing(Progress())),

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from etude.algorithms import ALGORITHMS, OTHER_NAMES, find
-from etude.cli.options import explorer, parse, split_positionals
+from tyro.conf import UseAppendAction
+
+from etude import presets
+from etude.algorithms import ALGORITHMS, OTHER_NAMES
+from etude.cli.config_file import read_config
+from etude.cli.options import environment_arguments, explorer, parse, split_positionals
+from etude.cli.output import say
+from etude.config.other_libraries import INSTEAD
 from etude.errors import ConfigError
 from etude.networks import Conv, Mlp, layers_of, with_layers
 
@@ -48,6 +54,9 @@ class Train:
     evaluate_max_steps: int | None = None  # of such an episode; None: 10,000 where ENV declares no time limit
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
+    config: Path | None = None  # a TOML or JSON file of hyperparameters, or a run's config.json; --set.* come before it
+    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, for what makes ENV; may be given several times
+    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name, around ENV and those before it; several times, too
     explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
 
 
@@ -62,18 +71,26 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    offered = with_hyperparameters(algorithm, env, _network_named(rest))
+    file = _named(rest, "--config")
+    offered = with_hyperparameters(algorithm, env, _network_named(rest), Path(file) if file else None)
+    _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
-    untouched = options.network == "auto" and options.set == offered().set
+    untouched = options.network == "auto" and options.config is None and options.set == offered().set
+    if untouched and (note := presets.none_for(algorithm, env)):
+        say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
 
 
-def with_hyperparameters(algorithm: str, env: str | None = None, network: str = "auto") -> Any:
-    """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`."""
-    from etude import presets
+def with_hyperparameters(
+    algorithm: str, env: str | None = None, network: str = "auto", file: Path | None = None
+) -> Any:
+    """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`, but
+    for what the file says."""
     from etude.assembly import config_for
 
-    config: Any = config_for(algorithm, env) if env else find(algorithm)[1]()
+    config: Any = config_for(algorithm, env)
+    if file is not None:
+        config = read_config(file, algorithm, config)
     if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
         held = {name: getattr(layers_of(config.network), name) for name in ("dueling", "noisy")}
         config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network](**held)))
@@ -99,9 +116,30 @@ def _config(options: Any, default: Any) -> Any:
 
 def _network_named(arguments: Sequence[str]) -> str:
     """The value of --network, needed before parsing: the options that there are depend on it."""
+    named = _named(arguments, "--network")
+    return named if named in NETWORKS else "auto"
+
+
+def _named(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option, before parsing."""
     joined = [part for argument in arguments for part in argument.split("=", 1)]
-    named = [value for name, value in zip(joined, joined[1:], strict=False) if name == "--network"]
-    return named[-1] if named and named[-1] in NETWORKS else "auto"
+    return next(
+        (value for name, value in reversed(list(zip(joined, joined[1:], strict=False))) if name == option), None
+    )
+
+
+def _refuse_other_names(arguments: Sequence[str], offered: Any) -> None:
+    """Raise ConfigError for options that are called otherwise here, or are hyperparameters."""
+    known = {field.name for field in dataclasses.fields(offered)}
+    hyperparameters = {field.name for field in dataclasses.fields(offered().set)}
+    for argument in arguments:
+        name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
+        if not argument.startswith("--") or name in known:
+            continue
+        if name in hyperparameters:
+            raise ConfigError(f"train has no option --{name.replace('_', '-')}: it is --set.{name.replace('_', '-')}.")
+        if hint := INSTEAD.get(name):
+            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {hint}.")
 
 
 def _cadence(options: Any) -> Any:
@@ -129,6 +167,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     setup = {name: getattr(options, name) for name in names}
     cadence = _cadence(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
+    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper}
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops, seeding
-from etude.agent import Agent, Losses
+from etude.agent import Agent, Loss, Losses
 from etude.errors import ConfigError, NetworkError, NumericalError
 from etude.networks.network import Maker, Normaliser, parts_of, put_part
 from etude.protocols import Weights
@@ -119,7 +119,14 @@ class Structure:
         return (*(f"{group}_gradient_{what}" for what in bound), *self.layers.get(group, ()))
 
     def check_losses(self, losses: Losses) -> None:
-        """Raise ConfigError where losses and trained parts do not go by the same names."""
+        """Raise ConfigError where these are no losses, or they and the trained parts do not go by the same names."""
+        wrong = [losses] if not isinstance(losses, dict) else [x for x in losses.values() if not isinstance(x, Loss)]
+        if wrong:
+            raise ConfigError(
+                f"{type(self.agent).__name__}.loss returned a {type(wrong[0]).__name__} where a "
+                f"{'Loss' if isinstance(losses, dict) else 'Losses'} is expected. Return "
+                f"Losses({', '.join(f'{name}=Loss(value)' for name in sorted(self.groups))})."
+            )
         if set(losses) != set(self.groups):
             raise ConfigError(
                 f"{type(self.agent).__name__}.loss returned losses named {sorted(losses)}; its trained parts are named "

@@ -3,10 +3,12 @@
 from etude.envs.actions import Canonical, OwnUnits
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
+from etude.envs.configured import ConfiguredEnvironment, configured
 from etude.envs.given import Described, GivenEnvironments
 from etude.envs.make import (
     action_space_of,
     choose_vectorization,
+    examine,
     make_environment,
     make_environments,
     make_for_evaluation,
@@ -15,11 +17,13 @@ from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
 from etude.envs.several import SeveralEnvironment
+from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
 
 __all__ = [
     "AdaptedEnvironment",
     "Canonical",
+    "ConfiguredEnvironment",
     "Described",
     "EnvironmentSpec",
     "Finding",
@@ -30,9 +34,12 @@ __all__ = [
     "OwnUnits",
     "SeveralEnvironment",
     "Team",
+    "Translation",
     "action_space_of",
     "check_environment",
     "choose_vectorization",
+    "configured",
+    "examine",
     "make_environment",
     "make_environments",
     "make_for_evaluation",

@@ -15,10 +15,11 @@ from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, tak
 from etude.envs.rewards import TeamRewards
 from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.time_limits import cut_at, limited
+from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
 from etude.errors import ConfigError
 from etude.protocols import Environments
-from etude.spaces import Space
+from etude.spaces import Space, Spaces
 
 Vectorization = Literal["auto", "loop", "native"]
 
@@ -37,7 +38,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
 
 def make_environments(
     env: EnvironmentSpec, columns: np.ndarray, run_seed: int, vectorization: Vectorization = "auto", **kwargs: Any
-) -> Environments:
+) -> LoopEnvironments | NativeEnvironments:
     """len(columns) environments that are stepped together; `columns` are their numbers in the run.
 
     vectorization: see `choose_vectorization`. Keywords go to what makes the environment.
@@ -171,6 +172,15 @@ def _kind(env: Any) -> str:
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         return f"{kind} of the old gym package; subclass gymnasium.Env instead (import gymnasium as gym)."
     return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."
+
+
+def examine(env: EnvironmentSpec) -> tuple[Spaces, Translation]:
+    """The spaces of an environment as agents see them, and what translates for one of its kind."""
+    environments = make_environments(env, np.arange(1), run_seed=0)
+    try:
+        return environments.spaces, environments.translation()
+    finally:
+        environments.close()
 
 
 def action_space_of(env: EnvironmentSpec) -> Space:

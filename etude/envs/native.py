@@ -25,6 +25,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from etude import trees
 from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_flag, explain_step
 from etude.envs.observations import Mismatch
+from etude.envs.translation import AgentTranslation, Translation
 from etude.errors import ConfigError, SpaceError
 from etude.seeding import episode_seed
 from etude.spaces import ACTION_MASK
@@ -37,7 +38,7 @@ class NativeEnvironments:
     """The environments of one vectorised simulator. Implements `protocols.Environments`."""
 
     native = True
-    reward_shape = ()
+    reward_shape: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -64,6 +65,10 @@ class NativeEnvironments:
         _, infos = self._raw_reset(0)
         self._layout = Layout.of(simulator.single_observation_space, simulator.single_action_space, _row(infos, 0))
         self.spaces = self._layout.spaces
+
+    def translation(self) -> Translation:
+        """What translates for one of these environments, also after they were closed."""
+        return AgentTranslation(self._layout)
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""

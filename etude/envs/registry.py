@@ -19,10 +19,12 @@ import gymnasium as gym
 from gymnasium import error
 from gymnasium.vector import VectorEnv
 
+from etude.envs.configured import ConfiguredEnvironment, Wrapper
 from etude.envs.imports import found_elsewhere
+from etude.envs.wrapping import make_wrapped
 from etude.errors import ConfigError, MissingExtra
 
-EnvironmentSpec = str | Callable[..., Any]
+EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def resolve(env: EnvironmentSpec) -> Source:
     A callable with a parameter `num_envs`, and a subclass of VectorEnv, make a vectorised simulator.
     Raises ConfigError for what is unknown and MissingExtra for what is not installed.
     """
+    if isinstance(env, ConfiguredEnvironment):
+        return _resolve_configured(env)
     if isinstance(env, str):
         return _resolve_name(env)
     if callable(env):
@@ -52,7 +56,31 @@ def resolve(env: EnvironmentSpec) -> Source:
 
 def name_of(env: EnvironmentSpec) -> str:
     """A short name for messages and run directories."""
+    env = env.env if isinstance(env, ConfiguredEnvironment) else env
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+
+
+def _resolve_configured(given: ConfiguredEnvironment) -> Source:
+    source = resolve(given.env)
+    wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
+    if wrappers and source.single is None:
+        raise ConfigError(f"{source.name} makes a vectorised simulator only; wrappers are put around one environment.")
+    single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
+    # A wrapper is for one environment: with one, simulators are left aside.
+    vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
+    return Source(source.name, single, vector or None)
+
+
+def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
+    if not isinstance(given, str):
+        return given
+    where, _, what = given.rpartition(":")
+    module = _load_file(where, given) if where.endswith(".py") else _load_module(where, given)
+    found = vars(module).get(what)
+    if not callable(found):
+        near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
+        raise ConfigError(f"{where} has no wrapper {what!r}. {_did_you_mean(near)}".strip())
+    return found
 
 
 def _resolve_name(name: str) -> Source:
@@ -95,6 +123,8 @@ def _load_module(where: str, name: str) -> ModuleType:
             raise MissingExtra(f"The environment {name!r}", _EXTRAS[problem.name]) from problem
         if problem.name is None or not where.startswith(problem.name):
             raise  # the module is there; what it imports is not
+        if where in (packages := dict(_PACKAGES.values())):
+            raise ConfigError(f"The environment {name!r} needs {where}: pip install {packages[where]}") from problem
         raise ConfigError(
             f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that "
             "Python finds from here, or 'path/to/file.py:callable'."
@@ -112,11 +142,14 @@ def _load_file(where: str, name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module  # dataclasses and pickling look their module up
+    sys.path.insert(0, str(path.parent))  # as for a script: it imports its neighbours
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[key]
         raise
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 
@@ -143,8 +176,11 @@ def _resolve_id(name: str) -> Source:
 
 
 def _unknown_id(name: str, problem: Exception) -> str:
-    if name.startswith(("ALE/", "ale_py:")):
-        return f"There is no environment {name!r} yet: pip install ale-py, then use 'ale_py:{name.split(':')[-1]}'."
+    for prefix, (module, package) in _PACKAGES.items():
+        if name.startswith(prefix):
+            missing = importlib.util.find_spec(module) is None
+            first = f"pip install {package}, then use" if missing else "Use"
+            return f"Gymnasium knows no {name!r} by itself. {first} '{module}:{name}', which imports {module}."
     if isinstance(problem, error.DeprecatedEnv):
         return f"{problem}"
     near = difflib.get_close_matches(name, gym.registry, n=3)
@@ -166,6 +202,11 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
+_PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
+    "ALE/": ("ale_py", "ale-py"),
+    "MiniGrid-": ("minigrid", "minigrid"),
+    "BabyAI-": ("minigrid", "minigrid"),
+}
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),

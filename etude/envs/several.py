@@ -7,6 +7,7 @@ observation (zeros before the first); its reward is 0 and its action is not read
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -154,16 +155,13 @@ class SeveralEnvironment(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        self._status[:] = joint.WAITING
-        self._seen = {name: _blank(space) for name, space in self._seen_spaces.items()}
+        self._begin()
         return self._observe(self._play.reset(seed, options)), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step of the agents whose turn it is."""
-        assert self.spaces.agents is not None
-        chosen = joint.split_actions(self.spaces.agents, action)
         acting = [name for name, status in zip(self.names, self._status, strict=True) if status == joint.ACTING]
-        scene = self._play.step({name: self._own_action(name, chosen[name]) for name in acting})
+        scene = self._play.step(self.split(action, acting))
         self._status[self._status == joint.ACTING] = joint.WAITING
         for name, how in scene.ended.items():
             self._status[self.names.index(name)] = how
@@ -173,12 +171,29 @@ class SeveralEnvironment(gym.Env):
         reward = TeamReward(each, float(each.sum(dtype=np.float64)))
         return self._observe(scene), reward, terminated, over and not terminated, {}
 
+    def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
+        """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""
+        if first:
+            self._begin()
+        self._status[:] = joint.WAITING
+        return self._observe(Scene(tuple(observations), observations, infos, {}, {}))
+
+    def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
+        """The actions of these agents in a joined one, as the environment takes them."""
+        assert self.spaces.agents is not None
+        chosen = joint.split_actions(self.spaces.agents, action)
+        return {name: self._own_action(name, chosen[name]) for name in names}
+
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
         return self.env.render()
 
     def close(self) -> None:
         self.env.close()
+
+    def _begin(self) -> None:
+        self._status[:] = joint.WAITING
+        self._seen = {name: _blank(space) for name, space in self._seen_spaces.items()}
 
     def _own_action(self, name: str, action: Any) -> Any:
         kind = self._actions[name]

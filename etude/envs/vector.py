@@ -17,6 +17,7 @@ from etude.envs.actions import Canonical, Units
 from etude.envs.adapter import Layout, Where, explain_error, explain_flag, explain_reset, explain_step
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import OneReward, Rewards, WrongReward
+from etude.envs.translation import Translation, translation_of
 from etude.errors import EnvironmentFault, SpaceError
 from etude.seeding import episode_seed
 from etude.spaces import Spaces
@@ -80,6 +81,10 @@ class LoopEnvironments:
         self._replayed = [self._none] * count
         self._observation: Tree = None
         self._check_alike()
+
+    def translation(self) -> Translation:
+        """What translates for one of these environments, also after they were closed."""
+        return translation_of(self._envs[0], self._layout)
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""

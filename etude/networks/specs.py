@@ -75,11 +75,11 @@ class Conv:
     Mnih et al. 2015, doi:10.1038/nature14236. dueling and noisy concern the dense layers: see `Mlp`."""
 
     filters: Filters = NATURE  # (filters, kernel, stride) of each layer
-    widths: tuple[int, ...] = (512,)
-    activation: str = "relu"
-    initializer: str = "orthogonal"
-    dueling: bool = False
-    noisy: float = 0.0
+    widths: tuple[int, ...] = (512,)  # units of each dense layer after the convolutions
+    activation: str = "relu"  # as in `Mlp`
+    initializer: str = "orthogonal"  # as in `Mlp`
+    dueling: bool = False  # as in `Mlp`
+    noisy: float = 0.0  # as in `Mlp`
 
     def __post_init__(self) -> None:
         _check(self)
@@ -91,7 +91,7 @@ class Recurrent:
     gives. Needs an algorithm that keeps memories and learns from sequences: r2d2 or recurrent_ppo."""
 
     before: Mlp | Conv = Mlp((64,))  # its last hidden layer feeds the cell
-    units: int = 64
+    units: int = 64  # of the cell
     cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
     widths: tuple[int, ...] = ()  # hidden layers after the cell, with the activation and initializer of `before`
 

@@ -62,4 +62,14 @@ def lookup(algorithm: str, env_id: str) -> Preset | None:
     return PRESETS.get(algorithm, {}).get(env_id)
 
 
-__all__ = ["PRESETS", "Preset", "lookup"]
+def none_for(algorithm: str, env_id: str) -> str | None:
+    """In a sentence, that an algorithm has no preset for an environment, and for which it has one; None where it has
+    one."""
+    tuned = PRESETS.get(algorithm, {})
+    if env_id in tuned:
+        return None
+    elsewhere = f"; tuned ones are there for {', '.join(tuned)}" if tuned else ""
+    return f"{algorithm} has no tuned hyperparameters for {env_id}: the defaults are taken{elsewhere}."
+
+
+__all__ = ["PRESETS", "Preset", "lookup", "none_for"]

@@ -26,8 +26,14 @@ def test_the_version_is_told(capsys):
 def test_a_command_that_there_is_not_is_refused_with_those_that_there_are(capsys):
     assert cli.main(["trian"]) == 2
     error = capsys.readouterr().err
-    assert "'trian'" in error
-    assert "train" in error
+    assert "'trian'. Did you mean train? There are train, resume" in error
+
+
+def test_the_package_is_a_program():
+    done = subprocess.run([sys.executable, "-m", "etude", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout[:6]) == (0, "etude ")
+    done = subprocess.run([sys.executable, "-m", "etude", "trian"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
 
 
 @pytest.mark.parametrize("name", list(cli.COMMANDS))

@@ -1,6 +1,8 @@
 import dataclasses
 import json
+import platform
 
+import numpy as np
 import pytest
 from a_made_up_run import MadeUpRun
 
@@ -8,6 +10,7 @@ from etude import Conv, Recurrent, cli
 from etude.algorithms import ALGORITHMS
 from etude.cli.sessions import carry_out
 from etude.cli.train import with_hyperparameters
+from etude.cli.versions import used_by
 from etude.report import read_records
 from etude.run import Cadence
 from etude.run_directory import RunDirectory
@@ -166,3 +169,47 @@ def test_the_reporters_are_closed_when_training_fails(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         carried_out(tmp_path)
     assert len(closed) == 1
+
+
+def test_an_algorithm_with_a_typing_error_is_answered_with_the_one_that_was_meant(made, capsys):
+    assert cli.main(["train", "pppo", "CartPole-v1"]) == 2
+    assert "Did you mean ppo?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("--total-timesteps", "steps"),
+        ("--n-envs=4", "environments"),
+        ("--learning-rate", "--set.learning-rate"),
+        ("--verbose", "report"),
+    ],
+)
+def test_an_option_of_another_library_is_answered_with_the_word_for_it(made, capsys, option, word):
+    assert cli.main(["train", "ppo", "CartPole-v1", option, "1"]) == 2
+    assert word in capsys.readouterr().err
+    assert made == []
+
+
+def test_it_is_said_where_there_is_no_preset_and_for_what_there_are(made, capsys):
+    cli.main(["train", "ppo", "Taxi-v4", "--steps", "10"])
+    told = capsys.readouterr().out
+    assert "ppo has no tuned hyperparameters for Taxi-v4: the defaults are taken; tuned ones are there for" in told
+    cli.main(["train", "ppo", "CartPole-v1", "--steps", "10"])
+    cli.main(["train", "ppo", "Taxi-v4", "--steps", "10", "--set.gamma", "0.9", "--run-dir", "chosen"])
+    assert "no tuned" not in capsys.readouterr().out
+
+
+def test_a_run_keeps_the_versions_of_what_it_used():
+    found = used_by({"engine": "torch", "environment": "mpe2:simple_spread_v3", "environment_is_named": True})
+    assert list(found) == ["python", "etude", "numpy", "gymnasium", "torch", "mpe2"]
+    assert found["numpy"] == np.__version__ and found["python"] == platform.python_version()
+    assert used_by({"engine": "jax", "environment": "CartPole-v1", "environment_is_named": True}).keys() == {
+        "python", "etude", "numpy", "gymnasium", "jax", "keras",
+    }  # fmt: skip
+    assert "torch" not in used_by({"environment": "tasks.py:Reacher", "environment_is_named": True})
+
+
+def test_the_versions_are_in_the_run_s_config(made, tmp_path):
+    cli.main(["train", "dqn", "CartPole-v1", "--steps", "10", "--run-dir", "here"])
+    assert json.loads((tmp_path / "here" / "config.json").read_text())["versions"]["numpy"] == np.__version__

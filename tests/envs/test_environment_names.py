@@ -24,6 +24,15 @@ number = 3
 """
 
 
+NEIGHBOURS = """
+from lengths_of_episodes import LENGTH
+from my_cartpoles import short
+
+def made():
+    return short(LENGTH)
+"""
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "my_cartpoles.py").write_text(SOURCE)
@@ -53,6 +62,33 @@ def test_a_file_and_a_callable(folder):
         environment = make_environment(f"{path}:short", length=9)
         assert limit(environment) == 9
         assert environment.name == f"{path}:short"
+
+
+def test_a_file_imports_its_neighbours_wherever_the_program_runs(folder, tmp_path_factory, monkeypatch):
+    (folder / "tasks.py").write_text(NEIGHBOURS)
+    (folder / "lengths_of_episodes.py").write_text("LENGTH = 8")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    before = list(sys.path)
+    try:
+        assert limit(make_environment(f"{folder}/tasks.py:made")) == 8
+    finally:
+        sys.modules.pop("lengths_of_episodes", None)
+    assert sys.path == before
+
+
+def test_an_id_of_a_package_that_gymnasium_does_not_know_is_answered_with_the_module_and_how_it_is_installed():
+    for name in ("MiniGrid-Empty-5x5-v0", "BabyAI-GoToObj-v0"):
+        with pytest.raises(ConfigError, match=f"pip install minigrid, then use 'minigrid:{name}'"):
+            make_environment(name)
+        with pytest.raises(ConfigError, match="needs minigrid: pip install minigrid"):
+            make_environment(f"minigrid:{name}")
+
+
+def test_an_id_of_a_package_that_is_installed_is_answered_with_the_module(folder, monkeypatch):
+    (folder / "minigrid.py").write_text("")
+    monkeypatch.syspath_prepend(str(folder))
+    with pytest.raises(ConfigError, match="by itself. Use 'minigrid:MiniGrid-Empty-5x5-v0'"):
+        make_environment("MiniGrid-Empty-5x5-v0")
 
 
 def test_gymnasium_s_own_module_and_id():

@@ -20,7 +20,7 @@ FLOORS = {
     5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
     "exploration recording recorded",
     6: "report solo tuning serving language",
-    7: "cli examples",
+    7: "cli examples __main__",
 }
 FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
 ON_ONE_FLOOR = {  # what may import what beside it
@@ -55,6 +55,7 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("run", "audience"),
     ("run_directory", "checkpoint"),
     ("solo", "report"),
+    ("__main__", "cli"),
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow"}
 EDGES = {"rich", "tyro", "matplotlib", "tensorboardX", "imageio", "imageio_ffmpeg", "wandb"}

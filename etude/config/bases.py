@@ -5,9 +5,11 @@ A config of one's own derives from one of these, and adds what its agent reads. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 from etude import checks
+from etude.config.other_libraries import explain
 from etude.errors import ConfigError
 from etude.networks import Mlp, Spec, actor_of, critic_of
 from etude.optimizers import Adam
@@ -27,7 +29,14 @@ class Config:
     normalize_reward: bool = False  # divide by the running deviation of the discounted return
     optimizer: Adam = Adam()  # beta1, beta2, epsilon
 
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        known = [field.name for field in fields(cls) if field.init]
+        if not given.keys() <= set(known):
+            raise ConfigError(explain(cls.__name__, given.keys() - set(known), known))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        checks.declared(self)
         checks.fractions(self, "gamma")
         checks.not_negative(self, "learning_rate")
 

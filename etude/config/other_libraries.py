@@ -1,0 +1,123 @@
+"""What is called otherwise in Stable-Baselines3, CleanRL and RLlib: the name there, and what to use here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+_REPORT = "`report`, an argument of `train`: reporters that get every event, as in report=[etude.report.Progress()]"
+_EVALUATE = "`evaluate_every`, an argument of `train`, in environment steps"
+_NETWORK = "`network` of the config, such as etude.Mlp((64, 64))"
+_PARALLEL = "`environments`, an argument of Run"
+_ROLLOUT = "`rollout` of an on-policy config (time steps of every environment), `n_step` of an off-policy one (returns)"
+_RATE = "`learning_rate` of the config, a number or etude.Linear(0.001, 0.0)"
+_EPSILON = "`epsilon` of the config, such as etude.Linear(1.0, 0.05, 0.1): from, to, over the first tenth of the run"
+
+INSTEAD: dict[str, str] = {
+    "act_noise": "`exploration_noise` of the config",
+    "action_noise": "`exploration_noise` of the config, or `explorer`, an argument of Run",
+    "alpha": "`temperature` of SAC's config, `priority_exponent` of prioritised replay",
+    "anneal_lr": _RATE,
+    "batch_size": "`minibatch` of an on-policy config",
+    "buffer_size": "`replay_size` of the config",
+    "callback": _REPORT,
+    "callbacks": _REPORT,
+    "capture_video": "`etude watch RUN --video out.mp4`, after training",
+    "clip_coef": "`clip` of PPO's config",
+    "clip_param": "`clip` of PPO's config",
+    "clip_range": "`clip` of PPO's config",
+    "clip_range_vf": "`value_clip` of PPO's config",
+    "create_eval_env": _EVALUATE,
+    "cuda": "`device`, an argument of Run",
+    "device_name": "`device`, an argument of Run",
+    "double_q": "`double` of DQN's config",
+    "end_e": _EPSILON,
+    "ent_coef": "`entropy` of the config; SAC learns its `temperature`",
+    "entropy_coeff": "`entropy` of the config",
+    "env_config": "`env_args`, an argument of Run",
+    "env_kwargs": "`env_args`, an argument of Run",
+    "env_runners": "`workers` and `environments`, arguments of Run",
+    "eval_env": _EVALUATE + "; evaluations have environments of their own",
+    "eval_episodes": "`evaluate_episodes`, an argument of `train`",
+    "eval_freq": _EVALUATE,
+    "eval_interval": _EVALUATE,
+    "evaluation_interval": _EVALUATE,
+    "exploration_final_eps": _EPSILON,
+    "exploration_fraction": _EPSILON,
+    "exploration_initial_eps": _EPSILON,
+    "framework": "`engine`, an argument of Run: jax, torch or tensorflow",
+    "gae_lambda": "`lambda_` of an on-policy config",
+    "grad_clip": "`max_gradient_norm` of the config",
+    "gradient_steps": "`updates` of an off-policy config",
+    "lambda": "`lambda_` of an on-policy config",
+    "learn": "`train`, as in run.train(100_000)",
+    "learning_starts": "`warmup` of an off-policy config",
+    "log_interval": _REPORT,
+    "lr": _RATE,
+    "lr_schedule": _RATE,
+    "max_grad_norm": "`max_gradient_norm` of the config",
+    "minibatch_size": "`minibatch` of an on-policy config",
+    "model": _NETWORK,
+    "n_envs": _PARALLEL,
+    "n_epochs": "`epochs` of an on-policy config",
+    "n_eval_episodes": "`evaluate_episodes`, an argument of `train`; `episodes` of run.evaluate",
+    "n_steps": _ROLLOUT,
+    "net_arch": _NETWORK,
+    "norm_adv": "`normalize_advantage` of PPO's config",
+    "num_env_runners": "`workers`, an argument of Run",
+    "num_envs": _PARALLEL,
+    "num_envs_per_env_runner": _PARALLEL + " (of all workers together)",
+    "num_envs_per_worker": _PARALLEL + " (of all workers together)",
+    "num_epochs": "`epochs` of an on-policy config",
+    "num_minibatches": "`minibatch` of an on-policy config: the steps in one, not their number",
+    "num_sgd_iter": "`epochs` of an on-policy config",
+    "num_steps": _ROLLOUT,
+    "num_workers": "`workers`, an argument of Run",
+    "optimize_memory_usage": "`replay_folder`, an argument of Run",
+    "policy_frequency": "`policy_delay` of TD3's config",
+    "policy_kwargs": _NETWORK,
+    "policy_lr": _RATE,
+    "predict": "`act`, as in run.act(observation, info)",
+    "compute_single_action": "`act`, as in run.act(observation, info)",
+    "progress_bar": _REPORT,
+    "q_lr": _RATE,
+    "replay_buffer_class": "`priority_exponent` of the config",
+    "rollout_fragment_length": "`rollout` of an on-policy config",
+    "save_freq": "`save_every`, an argument of `train`, in environment steps",
+    "set_env": "`env`, an argument of etude.load",
+    "sgd_minibatch_size": "`minibatch` of an on-policy config",
+    "start_e": _EPSILON,
+    "stop": "`target`, an argument of `train`: the mean return of an evaluation at which it ends",
+    "target_kl": "`kl_target` of PPO's config, with its `objective` at penalty",
+    "target_network_frequency": "`target_every` of the config, in gradient steps",
+    "target_update_interval": "`target_every` of the config, in gradient steps",
+    "tensorboard_log": "etude.report.TensorBoard, a reporter; `etude train` always writes one",
+    "timesteps": "`steps`, an argument of `train`",
+    "total_timesteps": "`steps`, an argument of `train`, as in run.train(100_000)",
+    "track": _REPORT,
+    "train_batch_size": "`rollout` times `environments` on-policy; `batch_size` of an off-policy config",
+    "train_freq": "`learn_every` of an off-policy config, in environment steps",
+    "train_frequency": "`learn_every` of an off-policy config, in environment steps",
+    "update_epochs": "`epochs` of an on-policy config",
+    "vec_env_cls": "`workers`, an argument of Run",
+    "verbose": _REPORT,
+    "vf_coef": "`value_cost` of the config",
+    "vf_loss_coeff": "`value_cost` of the config",
+    "wrapper_class": "`wrappers`, an argument of Run",
+}
+
+
+def explain(owner: str, unknown: Iterable[str], known: Collection[str]) -> str:
+    """Why `owner` takes none of these names, and for each the one that was meant, where that can be said."""
+    unknown = sorted(unknown)
+    hints = [hint for name in unknown if (hint := meant(name, known))]
+    all_known = [] if len(hints) == len(unknown) else [f"It takes {', '.join(known)}."]
+    return " ".join([f"{owner} takes no {', '.join(unknown)}.", *hints, *all_known])
+
+
+def meant(name: str, known: Collection[str] = ()) -> str:
+    """The one that was meant by a name, in a sentence; '' where that cannot be said."""
+    if name in INSTEAD:
+        return f"{name}: use {INSTEAD[name]}."
+    close = difflib.get_close_matches(name, known, 1, 0.7)
+    return f"{name}: did you mean {close[0]}?" if close else ""

@@ -1,0 +1,50 @@
+"""An environment with arguments for what makes it, and with wrappers around what that made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from etude.errors import ConfigError
+
+Wrapper = str | Callable[[Any], Any]  # "module:Name", or what is called with an environment and returns one
+
+
+@dataclass(frozen=True)
+class ConfiguredEnvironment:
+    """What is given to make environments, and how.
+
+    env: a name, or a callable. args: keyword arguments for what makes it, plain data. wrappers: each is called with
+        what the one before it returned; the first with the environment.
+    """
+
+    env: Any
+    args: dict[str, Any]
+    wrappers: tuple[Wrapper, ...]
+
+
+def configured(env: Any, args: Mapping[str, Any] | None, wrappers: Iterable[Wrapper] | None) -> Any:
+    """`env` with these arguments and wrappers; itself where there are none. ConfigError for what cannot be either."""
+    if args is not None and not (isinstance(args, Mapping) and all(isinstance(name, str) for name in args)):
+        raise ConfigError(f"env_args = {args!r}; expected a dict by name, such as {{'is_slippery': False}}.")
+    for name, value in (args or {}).items():
+        if not _is_plain(value):
+            raise ConfigError(
+                f"env_args: {name} = {value!r} is no plain data, which is saved with the run; expected numbers, texts, "
+                "booleans, None, and lists and dicts of these. For others give a callable that makes the environment."
+            )
+    given = (wrappers,) if isinstance(wrappers, str) or callable(wrappers) else tuple(wrappers or ())
+    for wrapper in given:
+        if not (callable(wrapper) or isinstance(wrapper, str) and ":" in wrapper):
+            raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one.")
+    return ConfiguredEnvironment(env, dict(args or {}), given) if args or given else env
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+    return value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value)

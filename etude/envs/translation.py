@@ -1,0 +1,91 @@
+"""Between one environment's own observations and actions and those of agents: for acting outside of a rollout."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.envs.adapter import Layout
+from etude.envs.observations import Mismatch
+from etude.envs.several import SeveralEnvironment
+from etude.errors import SpaceError
+from etude.spaces import ACTION_MASK, Discrete
+from etude.trees import Tree
+
+
+class Translation(Protocol):
+    """Translates for one environment, also after that was closed."""
+
+    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+        """What an agent sees [1, ...] of an observation of the environment. first: of an episode. Raises SpaceError."""
+
+    def action(self, action: np.ndarray) -> Any:
+        """An action of the environment from one of the agent's [1, ...], for what was observed last."""
+
+
+def translation_of(env: Any, layout: Layout) -> Translation:
+    """What translates for an environment with this layout."""
+    return JointTranslation(env, layout) if isinstance(env, SeveralEnvironment) else AgentTranslation(layout)
+
+
+class AgentTranslation:
+    """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`."""
+
+    def __init__(self, layout: Layout):
+        self._observations, self._convert = layout.observations, layout.actions.convert
+        self._discrete = isinstance(layout.actions.space, Discrete)
+
+    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+        """See `Translation`."""
+        try:
+            return self._observations.gather([observation], [info])
+        except Mismatch as problem:
+            raise _refused(problem) from None
+
+    def action(self, action: np.ndarray) -> Any:
+        """See `Translation`."""
+        own = self._convert(action)[0]
+        return int(own) if self._discrete else own
+
+
+class JointTranslation:
+    """Of several agents: dicts by agent, of those that act now."""
+
+    def __init__(self, env: SeveralEnvironment, layout: Layout):
+        self._env, self._observations = env, layout.observations
+        self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
+
+    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+        """See `Translation`."""
+        if not isinstance(observation, dict) or not {str(name) for name in observation} <= set(self._env.names):
+            given = f"those of {sorted(map(str, observation))}" if isinstance(observation, dict) else f"{observation!r}"
+            raise SpaceError(
+                f"act takes a dict of observations by agent, of {', '.join(self._env.names)} or some of them; got "
+                f"{given[:80]}."
+            )
+        self._acting = {str(name): name for name in observation}
+        infos = {str(name): own for name, own in info.items()}
+        try:
+            joined = self._env.joined({str(name): seen for name, seen in observation.items()}, infos, first)
+            return self._observations.gather([joined], [{}])
+        except Mismatch as problem:
+            raise _refused(problem) from None
+
+    def action(self, action: np.ndarray) -> dict[Any, Any]:
+        """See `Translation`."""
+        each = self._env.split(action[0], tuple(self._acting))
+        return {self._acting[name]: own for name, own in each.items()}
+
+
+def _refused(problem: Mismatch) -> SpaceError:
+    if problem.key == ACTION_MASK and "first reset" in problem.message:
+        return SpaceError(
+            "act: this environment gives its action mask in the info; pass that, too: run.act(observation, info)."
+        )
+    key = f" {problem.key!r}" if problem.key else ""
+    what = problem.message.removesuffix(". Make what you return and observation_space agree")
+    return SpaceError(
+        f"act takes one observation, as the environment returns it: the observation{key} {what}. For a batch of "
+        "canonical observations there is run.actor().act."
+    )

@@ -1,0 +1,36 @@
+"""A loss of one's own that does not return `Losses`."""
+
+from __future__ import annotations
+
+import pytest
+
+import etude
+from etude import DQNConfig, Loss, Losses, Mlp, Run, ops
+from etude.errors import ConfigError
+
+
+class Bare(etude.DQN):
+    """Returns what it minimises, as it is."""
+
+    def loss(self, batch, noise):
+        return ops.mean(ops.square(self.q(batch.observation)))
+
+
+class Unnamed(Bare):
+    def loss(self, batch, noise):
+        return Losses(q=super().loss(batch, noise))
+
+
+class Unwrapped(Bare):
+    def loss(self, batch, noise):
+        return Loss(super().loss(batch, noise))
+
+
+@pytest.mark.parametrize(
+    ("agent", "expected"), [(Bare, "where a Losses is"), (Unnamed, "where a Loss is"), (Unwrapped, "where a Losses is")]
+)
+def test_what_a_loss_returns_is_told_with_what_is_expected(engine_name, agent, expected):
+    config = DQNConfig(network=Mlp((4,)), warmup=8, batch_size=4)
+    said = rf"{agent.__name__}.loss returned a \w+ {expected}.*q=Loss\(value\)"
+    with Run(agent(config), "CartPole-v1", engine=engine_name) as run, pytest.raises(ConfigError, match=said):
+        run.train(16)

@@ -1,0 +1,191 @@
+"""What a run, its training and its config are called with, also by those who come from another library."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import re
+
+import pytest
+from run_makers import DQN_TINY, tiny
+from run_worlds import Counted
+
+import etude
+from etude import DQN, PPO, DQNConfig, Linear, Run, Setup
+from etude.algorithms import ALGORITHMS
+from etude.assembly.arguments import OF_ENVIRONMENT, OWN
+from etude.cadence import Cadence
+from etude.config.other_libraries import INSTEAD
+from etude.errors import ConfigError
+from etude.presets import lookup
+
+
+def fields(kind):
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+# -- changes on top of a preset ----------------------------------------------------------------------------------------
+
+
+def test_a_config_is_the_preset_with_changes():
+    preset = lookup("ppo", "CartPole-v1")
+    config = etude.config("ppo", "CartPole-v1", learning_rate=1e-3)
+    expected = {**preset.config, "learning_rate": 1e-3}
+    assert {name: getattr(config, name) for name in expected} == expected
+    assert etude.config("dqn") == DQNConfig()
+    assert etude.config("pg", "CartPole-v1") == etude.config("reinforce", "CartPole-v1") != etude.config("pg")
+
+
+def test_the_function_that_makes_configs_does_not_hide_the_classes_that_they_derive_from():
+    from etude.config import OffPolicyConfig
+
+    assert issubclass(DQNConfig, OffPolicyConfig)
+    assert pickle.loads(pickle.dumps(DQN_TINY)) == DQN_TINY
+    assert dataclasses.replace(DQN_TINY, gamma=0.5).gamma == 0.5
+
+
+def test_fields_of_the_config_are_arguments_of_a_run():
+    with Run("ppo", "CartPole-v1", gamma=0.5, seed=4, engine="torch", environments=2) as run:
+        assert (run.agent.config, run.setup.seed) == (etude.config("ppo", "CartPole-v1", gamma=0.5), 4)
+    with Run("dqn", Counted, epsilon=Linear(1.0, 0.0), engine="torch") as run:
+        assert run.agent.config == DQNConfig(epsilon=Linear(1.0, 0.0))
+
+
+def test_hyperparameters_are_given_once():
+    with pytest.raises(ConfigError, match=r"config= and gamma= both.*dataclasses.replace\(config, gamma=\.\.\.\)"):
+        tiny(gamma=0.5)
+    with pytest.raises(ConfigError, match="The agent and gamma= both"):
+        Run(DQN(DQN_TINY), Counted, gamma=0.5)
+
+
+def test_a_run_says_whether_there_is_a_preset_for_it():
+    told = {}
+    for env in ("CartPole-v1", "Acrobot-v1", Counted):
+        with Run("dqn", env, config=DQN_TINY, engine="torch") as run:
+            told[env] = next(iter(run.steps(1))).description["has_preset"]
+    assert told == {"CartPole-v1": True, "Acrobot-v1": lookup("dqn", "Acrobot-v1") is not None, Counted: False}
+
+
+# -- what is called otherwise elsewhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("n_envs", "environments"),
+        ("tensorboard_log", "TensorBoard"),
+        ("verbose", "report"),
+        ("policy_kwargs", "network"),
+        ("num_workers", "workers"),
+        ("n_steps", "rollout"),
+        ("clip_range", "clip"),
+        ("env_kwargs", "env_args"),
+        ("learning_rat", "learning_rate"),
+    ],
+)
+def test_an_argument_that_a_run_does_not_take_is_answered_with_the_one_that_was_meant(name, word):
+    with pytest.raises(ConfigError, match=f"Run takes no {name}.*{word}"):
+        Run("ppo", "CartPole-v1", **{name: 1})
+
+
+def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are():
+    with pytest.raises(ConfigError, match="Run takes no frame_skip. It takes config, .*seed, .*learning_rate, "):
+        Run("ppo", "CartPole-v1", frame_skip=4)
+
+
+@pytest.mark.parametrize(("name", "word"), [("n_epochs", "epochs"), ("lr", "learning_rate"), ("gama", "gamma")])
+def test_a_field_that_a_config_does_not_have_is_answered_with_the_one_that_was_meant(name, word):
+    for make in (etude.PPOConfig, lambda **given: etude.config("ppo", "CartPole-v1", **given)):
+        with pytest.raises(ConfigError, match=f"PPOConfig takes no {name}. {name}: .*{word}"):
+            make(**{name: 1})
+
+
+def test_an_argument_that_training_does_not_take_is_answered_with_the_one_that_was_meant():
+    with tiny() as run:
+        for name, word in {"total_timesteps": "steps", "callback": "report", "eval_freq": "evaluate_every"}.items():
+            with pytest.raises(ConfigError, match=f"train takes no {name}. {name}: use `{word}`"):
+                run.train(**{name: 1})
+        with pytest.raises(ConfigError, match="It takes steps, report, evaluate_every"):
+            run.train(10, frame_skip=4)
+
+
+def test_a_run_says_what_its_methods_are_called():
+    with tiny() as run:
+        for name, word in {"learn": "train", "predict": "act"}.items():
+            with pytest.raises(AttributeError, match=f"A Run has no '{name}'. {name}: use `{word}`"):
+                getattr(run, name)
+        with pytest.raises(AttributeError, match="^A Run has no 'colour'.$"):
+            run.colour  # noqa: B018
+        assert not hasattr(run, "learn")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [(("CartPole-v1",), {}), (("MlpPolicy", "CartPole-v1"), {"verbose": 1}), ((DQNConfig,), {})],
+)
+def test_an_agent_that_is_given_what_another_library_gives_it_says_how_it_is_trained(arguments, options):
+    with pytest.raises(ConfigError, match=r"PPO takes one config.*Run\(\"ppo\", \"CartPole-v1\"\)"):
+        PPO(*arguments, **options)
+
+
+def test_an_algorithm_is_a_name_or_an_agent():
+    with pytest.raises(ConfigError, match=r"a name such as 'ppo', or an agent such as PPO\(PPOConfig\(\)\)"):
+        Run(PPO, "CartPole-v1")
+    with pytest.raises(ConfigError, match="no algorithm named 'pppo'. Did you mean ppo?"):
+        Run("pppo", "CartPole-v1")
+    with pytest.raises(ConfigError, match="no algorithm named 'Qr-DQN'. Did you mean qr_dqn?"):
+        Run("Qr-DQN", "CartPole-v1")
+
+
+def test_what_the_table_names_is_there():
+    known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Cadence)
+    known |= {*OWN, *OF_ENVIRONMENT, "steps", "report", "env", "episodes", *vars(Run)}
+    known |= set(inspect.signature(Run.__init__).parameters)
+    for name, text in INSTEAD.items():
+        for word in re.findall(r"`(\w+)`", text):
+            assert word in known, (name, word)
+        for word in re.findall(r"etude\.report\.(\w+)", text):
+            assert word in vars(etude.report), (name, word)
+
+
+# -- values of a wrong kind --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1e4, "100", None, 0, 2.5])
+def test_steps_are_a_whole_number(steps):
+    with tiny() as run, pytest.raises(ConfigError, match="A run of .* steps; expected a whole number"):
+        run.train(steps)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("learning_rate", "1e-3", "a number, or Linear"),
+        ("gamma", None, "a number"),
+        ("updates", 1.5, "a whole number"),
+        ("double", "yes", "True or False"),
+        ("max_gradient_norm", "0.5", "a number or None"),
+        ("target_every", "500", "a whole number"),
+    ],
+)
+def test_a_hyperparameter_of_a_wrong_kind_is_refused_by_name(field, value, expected):
+    with pytest.raises(ConfigError, match=f"DQNConfig: {field} = {value!r}; expected {expected}"):
+        DQNConfig(**{field: value})
+
+
+def test_settings_of_a_wrong_kind_are_refused_by_name():
+    with pytest.raises(ConfigError, match="environments = '8'; expected a whole number"):
+        tiny(environments="8")
+    with tiny() as run, pytest.raises(ConfigError, match="evaluate_every = 10.0; expected a whole number"):
+        run.train(10, evaluate_every=10.0)
+
+
+def test_one_reporter_needs_no_list():
+    told = []
+    with tiny() as run:
+        run.train(40, report=told.append)
+        assert told
+        for wrong in (3, [told.append, "progress"]):
+            with pytest.raises(ConfigError, match="expected a reporter, or a list of them"):
+                run.train(40, report=wrong)
