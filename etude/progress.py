@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from etude.checks import Stored
 
 
 @dataclass
@@ -16,3 +18,18 @@ class Progress:
     episodes: int = 0
     best: float | None = None  # the highest mean return of an evaluation
     seconds: float = 0.0
+
+
+def check_progress(held: dict[str, Stored]) -> None:
+    """Raise CheckpointError where these are not the fields of a `Progress`."""
+    step = held["step"].whole()
+    for name in ("total", "updates"):
+        held[name].whole()
+    for name in ("phases", "episodes"):  # each took a step
+        held[name].whole(0, step)
+    if held["best"].value is not None:
+        held["best"].number()
+    held["seconds"].number(0)
+
+
+PROGRESS = tuple(field.name for field in fields(Progress))

@@ -15,6 +15,7 @@ from etude.agent import Agent
 from etude.assembly import Setup
 from etude.audience import Audience
 from etude.cadence import Cadence
+from etude.checks import Stored
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
@@ -201,12 +202,21 @@ class Run:
         return {"description": self.description(), **self.learner.state(), "rollout": self._collection.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the state of a run of the same agent on the same environment."""
-        if state["description"]["algorithm"] != self.algorithm:
+        """Continue from the state of a run of the same agent on the same environment.
+
+        Raises CheckpointError with the place of what does not fit, and has then changed nothing.
+        """
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
+        algorithm = assembly.check_description(state)["algorithm"]
+        if algorithm != self.algorithm:
             raise CheckpointError(
-                f"This checkpoint is of {state['description']['algorithm']}, and the run is of {self.algorithm}. Load "
-                "it with etude.load, or make the run with the same algorithm."
+                f"This checkpoint is of {algorithm}, and the run is of {self.algorithm}. Load it with etude.load, or "
+                "make the run with the same algorithm."
             )
+        self.learner.check_state(held)
+        structure = self.engine.structure
+        trained = {name: structure.initial[name] for name in structure.trainable}
+        self._collection.check_state(held["rollout"], trained)
         self.learner.restore(state)
         self._collection.restore(state["rollout"])
         self._acts_only = "replay" not in state
@@ -262,7 +272,7 @@ def from_state(
     **setup: Any,
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
-    described = state["description"]
+    described, rest_given = assembly.check_description(state), config is not None or agent is not None or bool(setup)
     if env is None and not described["environment_is_named"]:
         raise ConfigError(f"This run's environment was made by {described['environment']}: give it again, as env=.")
     if agent is None and config is None:
@@ -272,15 +282,16 @@ def from_state(
     settings = {**described["setup"], "engine": described["engine"], **setup}
     if "replay" not in state:
         settings["replay_folder"] = None  # it belongs to the run that trains
-    run = Run(
-        described["algorithm"] if agent is None else agent,
-        described["environment"] if env is None else env,
-        config=config,
-        policies=assembly.policies_from(described),
-        data=Held(described["data"]) if described.get("data") else None,
-        run_dir=run_dir,
-        **settings,
-    )
+    with assembly.built_as_described(env is not None, rest_given):
+        run = Run(
+            described["algorithm"] if agent is None else agent,
+            described["environment"] if env is None else env,
+            config=config,
+            policies=assembly.policies_from(described),
+            data=Held(described["data"]) if described.get("data") else None,
+            run_dir=run_dir,
+            **settings,
+        )
     run.restore(state)
     return run
 

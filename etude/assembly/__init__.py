@@ -2,13 +2,21 @@
 name."""
 
 from etude.assembly.agents import agent_for, config_for, several_for
-from etude.assembly.described import config_from, plain_config, plain_policies, policies_from
+from etude.assembly.described import (
+    built_as_described,
+    check_description,
+    config_from,
+    plain_config,
+    plain_policies,
+    policies_from,
+)
 from etude.assembly.replays import example_bytes, recorded_replay_for, replay_for
 from etude.assembly.rollouts import acting_weights, best_for, gradients_for, rollout_for, together
 from etude.assembly.setup import EVALUATION, Setup, parallel
 
 __all__ = [
-    "EVALUATION", "Setup", "acting_weights", "agent_for", "best_for", "config_for", "config_from", "example_bytes",
+    "EVALUATION", "Setup", "acting_weights", "agent_for", "best_for", "built_as_described",
+    "check_description", "config_for", "config_from", "example_bytes",
     "gradients_for", "parallel", "plain_config", "plain_policies", "policies_from", "recorded_replay_for",
     "replay_for", "rollout_for", "several_for", "together",
 ]  # fmt: skip
