@@ -149,11 +149,11 @@ class Stored:
         if not isinstance(self.value, np.ndarray | np.generic) or not fits or not right:
             lengths = ", ".join("any" if n is None else str(n) for n in shape)
             self.refuse(f"an array of {dtype} of shape ({lengths})")
-        if array.dtype != dtype and dtype.kind in "iu":
+        if dtype.kind in "iu" and (array.dtype != dtype or low is not None or high is not None):
             low, high = np.iinfo(dtype).min if low is None else low, np.iinfo(dtype).max if high is None else high
         elif dtype.kind == "f":
             low, high = -LARGEST if low is None else low, LARGEST if high is None else high
-        if low is not None and array.size:
+        if low is not None:
             self._inside(array[~np.isnan(array)] if nan else array, low, high)
         return array
 

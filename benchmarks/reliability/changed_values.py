@@ -1,5 +1,5 @@
-"""Well-formed checkpoints with one changed value: each must be refused with CheckpointError, or be of a run that goes on
-with finite numbers. `python -m benchmarks.reliability.changed_values [--files N] [--seed N] [--runs dqn ppo]` writes
+"""Well-formed checkpoints with one changed value: each must be refused with CheckpointError, or be of a run that goes
+on with finite numbers. `python -m benchmarks.reliability.changed_values [--files N] [--seed N] [--runs dqn ppo]` writes
 changed_values.json."""
 
 from __future__ import annotations

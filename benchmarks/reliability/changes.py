@@ -96,6 +96,7 @@ def _dtype(array: np.ndarray, rng: np.random.Generator) -> tuple[Any, str]:
 
 
 def _number(value: float, rng: np.random.Generator) -> tuple[Any, str]:
-    choices = (-value, value + 1, value * 2, float(value), round(min(max(value, -1e9), 1e9)), str(value), value + 0.5, 10**9, [value])
+    other_types = (float(value), round(min(max(value, -1e9), 1e9)), str(value), [value])
+    choices = (-value, value + 1, value * 2, value + 0.5, 10**9, *other_types)
     other = choices[rng.integers(len(choices))]
     return other, repr(other)

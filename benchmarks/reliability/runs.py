@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from etude import (
     A3CConfig,
     BCConfig,
@@ -41,7 +39,9 @@ RUNS: dict[str, Callable[[], Run]] = {
     "recurrent_ppo": lambda: _run("recurrent_ppo", "CartPole-v1", RecurrentPPOConfig(
         network=Recurrent(NETWORK, 3, "lstm", (4,)), rollout=16, sequence_length=8, minibatch=16
     )),
-    "r2d2": lambda: _run("r2d2", "CartPole-v1", R2D2Config(**{**OFF_POLICY, "network": Recurrent(NETWORK, 3, "lstm", (4,)), "sequence_length": 8, "burn_in": 2})),
+    "r2d2": lambda: _run("r2d2", "CartPole-v1", R2D2Config(
+        **{**OFF_POLICY, "network": Recurrent(NETWORK, 3, "lstm", (4,))}, sequence_length=8, burn_in=2
+    )),
     "maddpg": lambda: _run("maddpg", "mpe2.simple_spread_v3:parallel_env", MADDPGConfig(**OFF_POLICY)),
     "es": lambda: _run("es", "CartPole-v1", ESConfig(network=NETWORK), 4),
     "a3c": lambda: _run("a3c", "CartPole-v1", A3CConfig(network=NETWORK)),

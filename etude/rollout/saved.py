@@ -93,7 +93,7 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
     if "memory" in held:
         held["memory"].array(np.float64, (None,), nan=True)
     if "recalled" in held:
-        held["recalled"].array(np.float32, (None,))
+        held["recalled"].array(np.float32, (None,), any_width=True)
 
 
 def _check_open(saved: Stored, spaces: Spaces) -> None:
