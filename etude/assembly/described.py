@@ -52,6 +52,8 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
     if whole["rollout"].value is not None:  # before as many environments are made
         environments = whole["rollout"].fields(("environments",), whole["rollout"].table())["environments"].table()
         setup["environments"].whole(len(environments), len(environments))
+    if "explorer" in held and held["explorer"].value is not None:
+        held["explorer"].table()
     if "policies" in held and held["policies"].value is not None:
         _check_policies(held["policies"])
     if "data" in held and held["data"].value is not None:

@@ -142,7 +142,8 @@ def _check_contribution(saved: Stored, environments: int, gradients: Mapping[str
     held["updates"].whole()
     _check_ends(held["episodes"], environments)
     if held["gradients"].value != {}:
-        held["gradients"].like(gradients)
+        for name, gradient in held["gradients"].fields(gradients).items():
+            gradient.array(gradients[name].dtype, gradients[name].shape)
     for name in ("losses", "metrics"):
         for number in held[name].table().values():
             number.number(-np.inf, np.inf, nan=True)
