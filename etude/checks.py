@@ -185,11 +185,13 @@ class Stored:
     def _inside(self, array: np.ndarray, low: Any, high: Any) -> None:
         if not array.size:
             return
-        ends = np.ndim(low) or np.ndim(high)
-        right = (array >= low).all() and (array <= high).all() if ends else array.min() >= low and array.max() <= high
-        if not right:  # so that NaN is wrong, too
-            found = f"numbers from {array.min()} to {array.max()}"
-            self.refuse(f"numbers from {np.min(low)} to {np.max(high)}", found)
+        least, most = array.min().item(), array.max().item()  # NaN, where there is one
+        if np.ndim(low) or np.ndim(high):
+            right = bool((array >= low).all() and (array <= high).all())
+        else:
+            right = low <= least and most <= high
+        if not right:
+            self.refuse(f"numbers from {np.min(low)} to {np.max(high)}", f"numbers from {least} to {most}")
 
 
 def _shown(value: Any) -> str:

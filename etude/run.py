@@ -207,7 +207,8 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
-        algorithm = assembly.check_description(state)["algorithm"]
+        described = held["description"].table()
+        algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:
             raise CheckpointError(
                 f"This checkpoint is of {algorithm}, and the run is of {self.algorithm}. Load it with etude.load, or "

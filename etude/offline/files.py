@@ -109,15 +109,7 @@ def _space(about: dict[str, Any], name: str, path: Path) -> Any:
     try:
         _check_sizes(about[name])
         return spaces_.from_json(about[name])
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        StopIteration,
-        TypeError,
-        ValueError,
-    ) as error:
+    except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
         raise DataError(
             f"{path}: its metadata, 'etude', has a damaged {name} ({error!r}). Record it again, or remove them."
         ) from None
