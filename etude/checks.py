@@ -4,7 +4,7 @@ what is allowed. Checks of saved state, which each owner of state calls from `ch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -173,7 +173,8 @@ class Stored:
             if self.value is not None:
                 self.refuse("nothing")
         else:
-            {bool: self.flag, int: self.whole, float: self.number, str: self.text}[type(own)]()
+            read: dict[type, Callable[[], Any]] = {bool: self.flag, int: self.whole, float: self.number, str: self.text}
+            read[type(own)]()
 
     def _single(self, kinds: str, types: Any) -> Any:
         """One number of these kinds, as Python's or as NumPy's; None where it is something else."""

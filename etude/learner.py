@@ -150,7 +150,9 @@ class Learner:
             perturbation = held["perturbation"].fields(("noise", "generator"))
             perturbation["noise"].like(self._perturbation)
             check_generator(perturbation["generator"])
-        if self.moments is not None:
+        if self.moments is None:
+            held["moments"].like(None)
+        else:
             self.moments.check_state(held["moments"])
         if self.scale is not None:
             self.scale.check_state(held["scale"])

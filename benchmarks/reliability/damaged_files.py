@@ -1,5 +1,6 @@
 """Damaged checkpoints: flipped bytes, cut ends, and members that are left out, renamed, repeated or taken from another
-run. Each must be refused with CheckpointError. `python -m benchmarks.reliability.damaged_files [--files N]` writes
+run. Each must be refused with CheckpointError; a run may go on without a component that it does not need, or with one
+of another run that fits it, as counters do. `python -m benchmarks.reliability.damaged_files [--files N]` writes
 damaged_files.json."""
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from etude.errors import CheckpointError
 KINDS = ("flipped", "flipped anew", "cut", "left out", "renamed", "repeated", "of another run")
 
 
-def damaged(path: Path, other: Path, kind: str, rng: np.random.Generator) -> bytes:
-    """The bytes of a checkpoint, damaged."""
+def damaged(path: Path, other: Path, kind: str, rng: np.random.Generator) -> tuple[bytes, str]:
+    """The bytes of a checkpoint, damaged; and the member that was, where one was."""
     data = bytearray(path.read_bytes())
     if kind == "cut":
-        return bytes(data[: rng.integers(len(data))])
+        return bytes(data[: rng.integers(len(data))]), ""
     if kind.startswith("flipped"):
         for place in rng.integers(len(data), size=1 if kind == "flipped" else 50):
             data[place] ^= int(rng.integers(1, 256))
-        return bytes(data)
+        return bytes(data), ""
     members, others = _members(path), _members(other)
     name = str(rng.choice(list(members)))
     pairs = list(members.items())
@@ -45,7 +46,7 @@ def damaged(path: Path, other: Path, kind: str, rng: np.random.Generator) -> byt
     with tempfile.TemporaryFile() as file:
         write_container(file, [(key, [value]) for key, value in pairs], {})
         file.seek(0)
-        return file.read()
+        return file.read(), name
 
 
 def _members(path: Path) -> dict[str, bytes]:
@@ -56,13 +57,15 @@ def _members(path: Path) -> dict[str, bytes]:
 def outcome(path: Path) -> str:
     """refused, or what else happened."""
     try:
-        etude.load(path).close()
+        with etude.load(path) as run:
+            run.train(16)
+            finite = all(np.isfinite(value).all() for value in run.engine.weights().values())
+        return "goes on" if finite else "not finite"
     except CheckpointError:
         return "refused"
     except BaseException as error:
         print("".join(traceback.format_exception(error)[-3:]), flush=True)
         return type(error).__name__
-    return "accepted"
 
 
 def main(files: int, seed: int) -> dict:
@@ -79,10 +82,11 @@ def main(files: int, seed: int) -> dict:
         for i in range(files):
             name, kind = str(rng.choice(list(saved))), KINDS[i % len(KINDS)]
             other = saved[str(rng.choice([key for key in saved if key != name]))]
-            path.write_bytes(damaged(saved[name], other, kind, rng))
+            data, member = damaged(saved[name], other, kind, rng)
+            path.write_bytes(data)
             found = outcome(path)
-            counts[kind][found] += 1
-            if found != "refused":
+            counts[kind][f"{found} {member}" if found == "goes on" else found] += 1
+            if found not in ("refused", "goes on"):
                 wrong.append(f"{name}, {kind}, file {i}: {found}")
                 print(wrong[-1], flush=True)
     total = sum(counts.values(), Counter())

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from etude.errors import DataError, MissingExtra
-from etude.offline.limits import require_memory, require_stored
+from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
 
-LEFT_ALONE = ("infos/", "metadata/")
 MOST_ITEMS, DEEPEST = 1000, 16
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from etude.errors import ConfigError, DataError
 from etude.replay import memory
 
+LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read
 RATIO = 1100  # of numbers to their compressed bytes: deflate reaches 1032
 SLACK = 2**20  # bytes that need none: Parquet keeps a column of equal numbers in a few
 COPIES = 2  # of the numbers of a file that are in memory at a time, at least

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.errors import DataError, MissingExtra
-from etude.offline.limits import require_memory, require_stored
+from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
 
 WIDEST = 8  # bytes of a number
 
@@ -26,8 +26,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     pyarrow, pq = _pyarrow()
     try:
         with pq.ParquetFile(path) as file:
-            _check(pyarrow, file, path)
-            table = file.read()
+            table = file.read(_columns(pyarrow, file, path))
         about = (table.schema.metadata or {}).get(b"etude")
         arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
         return arrays, None if about is None else about.decode()
@@ -39,11 +38,15 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
         ) from None
 
 
-def _check(pyarrow: Any, file: Any, path: Path) -> None:
-    """Raise DataError for columns of anything but numbers, or rows of so many, and for more than is stored."""
+def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
+    """Which columns to read; None for all. DataError for any of other things than numbers, or rows of so many, and for
+    more than is stored."""
     about, schema, kinds = file.metadata, file.schema_arrow, pyarrow.types
     claimed, fixed = 0, 0
+    wanted = [name for name in schema.names if not name.startswith(LEFT_ALONE)]
     for name, kind in zip(schema.names, schema.types, strict=True):
+        if name not in wanted:
+            continue
         inner = kind.value_type if _is_list(kinds, kind) else kind
         if not (kinds.is_boolean(inner) or kinds.is_integer(inner) or kinds.is_floating(inner)):
             raise DataError(
@@ -56,6 +59,7 @@ def _check(pyarrow: Any, file: Any, path: Path) -> None:
         claimed += sum(held.column(column).num_values for column in range(held.num_columns)) * WIDEST
     require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
     require_memory(path, max(claimed, fixed))
+    return None if len(wanted) == len(schema.names) else wanted
 
 
 def _is_list(kinds: Any, kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 
 import numpy as np
@@ -118,3 +119,11 @@ def test_a_state_of_a_run_with_other_workers_is_taken():
     with from_state(state, workers=0) as again:
         again.train(8)
         assert again.step == 56
+
+
+def test_a_run_that_is_to_learn_less_often_goes_on():
+    config = RUNS["dqn"]().agent.config
+    with from_state(state_of("dqn"), config=dataclasses.replace(config, learn_every=16)) as run:
+        assert run.learner.progress.phases == 6
+        run.train(16)
+        assert run.learner.progress.phases == 4

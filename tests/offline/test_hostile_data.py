@@ -131,6 +131,14 @@ def test_a_parquet_column_of_anything_but_numbers_is_refused(changes, message, t
         read(tmp_path / "data.parquet")
 
 
+def test_what_is_below_infos_in_a_parquet_file_is_left_alone(tmp_path):
+    path = good(tmp_path / "data.parquet")
+    held = pyarrow.parquet.read_table(path)
+    held = held.append_column("infos/name", pyarrow.array(["text"] * len(held)))
+    pyarrow.parquet.write_table(held, path)
+    assert len(read(path)) == 10
+
+
 def test_a_parquet_file_of_more_rows_than_it_has_room_for_is_refused(tmp_path):
     rows = 10**7
     columns = {name: pyarrow.nulls(rows, pyarrow.float32()).fill_null(0.0) for name in COLUMNS}
