@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Chunk, Steps
 from etude.errors import EtudeError
 from etude.protocols import Explorer, Rollout, Weights
-from etude.rollout.saved import given_up, open_episodes
+from etude.rollout.saved import check_rollout, given_up, open_episodes
 from etude.spaces import Spaces
 
 
@@ -84,8 +85,14 @@ class Collection:
         """What `restore` goes on from; None before the first step."""
         return self._left if self._rollout is None else self._rollout.state()
 
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: such as this
+        run's contributions hold, by name."""
+        if saved.value is not None:
+            check_rollout(saved, len(self._episodes), self._spaces, gradients)
+
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Continue from `state`."""
+        """Continue from `state`, which `check_state` has passed."""
         self.close()
         self._left, self._explorer = state, None
         if state is not None:

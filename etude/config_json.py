@@ -17,7 +17,8 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal, Union
 
-from etude.errors import ConfigError
+from etude.checks import Stored
+from etude.errors import CheckpointError, ConfigError
 
 
 class _Misfit(Exception):
@@ -60,6 +61,14 @@ def from_json(kind: Any, data: Any, known: Iterable[type] = ()) -> Any:
     that is missing and has no default, and a value that does not fit the declared type.
     """
     return _Reader({each.__name__: each for each in known}).read(kind, data, getattr(kind, "__name__", "config"))
+
+
+def from_saved(kind: Any, saved: Stored, known: Iterable[type] = ()) -> Any:
+    """`from_json` of what a checkpoint holds: CheckpointError, with its place, where it does not fit."""
+    try:
+        return from_json(kind, saved.value, known)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CheckpointError(f"The checkpoint's {saved.place} cannot be used: {error} It was changed.") from error
 
 
 class _Reader:

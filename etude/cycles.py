@@ -53,7 +53,7 @@ class OffPolicyCycle:
 
     def due(self, progress: Progress, replay: Replay) -> Due:
         phases = progress.step // self.config.learn_every
-        due, progress.phases = phases - progress.phases, phases
+        due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
         return Due(due * self.config.updates if progress.step >= self.config.warmup else 0, self.config.batch_size)
 
     def learned(self, replay: Replay) -> None:

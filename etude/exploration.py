@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from etude.agent import ActsBy, Agent
+from etude.checks import Stored
 from etude.config import OfflineConfig, OffPolicyConfig, SampledConfig
-from etude.config_json import from_json, to_json
+from etude.config_json import from_saved, to_json
 from etude.errors import ConfigError
 from etude.explore import (
     Boltzmann,
@@ -153,4 +154,8 @@ def explorer_from(plain: Any) -> Any:
         return None
     if "given" in plain:
         raise ConfigError(f"This run explores with {plain['given']}: give it again, as explorer=.")
-    return from_json(Any, plain, (*OWN, Each, Linear))
+    saved = Stored(plain, "description/explorer")
+    found = from_saved(Any, saved, (*OWN, Each, Linear))
+    if not isinstance(found, (*OWN, Each)):
+        saved.refuse("an explorer")
+    return found

@@ -8,15 +8,16 @@ from typing import Any
 
 from etude import assembly
 from etude.agent import Agent
+from etude.checks import Stored
 from etude.cycles import Due, cycle_for
 from etude.data import Chunk, Steps
 from etude.events import Learned
 from etude.networks import RunningMoments, RunningScale
-from etude.progress import Progress
+from etude.progress import Progress, check_progress
 from etude.protocols import Engine, Weights
 from etude.replay import Buffer
 from etude.schedules import at
-from etude.seeding import generator, generator_state, restore_generator
+from etude.seeding import check_generator, generator, generator_state, restore_generator
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
@@ -143,8 +144,25 @@ class Learner:
             "scale": None if self.scale is None else self.scale.state(),
         }
 
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
+        self.engine.check_state(held["engine"])
+        if "replay" in held:
+            self.replay.check_state(held["replay"])
+        check_progress(held["progress"])
+        if "perturbation" in held:
+            perturbation = held["perturbation"].fields(("noise", "generator"))
+            perturbation["noise"].like(self._perturbation)
+            check_generator(perturbation["generator"])
+        if self.moments is None:
+            held["moments"].like(None)
+        else:
+            self.moments.check_state(held["moments"])
+        if self.scale is not None:
+            self.scale.check_state(held["scale"])
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`; without its replay, to act only."""
+        """Continue from `state`, which `check_state` has passed; without its replay, to act only."""
         self.engine.restore(state["engine"])
         if "replay" in state:
             self.replay.restore(state["replay"])

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from etude import checks
+from etude.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Adam:
@@ -18,3 +21,9 @@ class Adam:
     beta1: float = 0.9  # decay of the running mean of gradients
     beta2: float = 0.999  # decay of the running mean of their squares
     epsilon: float = 1e-8  # added to the root of that mean
+
+    def __post_init__(self) -> None:
+        checks.fractions(self, "beta1", "beta2")
+        checks.positive(self, "epsilon")
+        if max(self.beta1, self.beta2) == 1:
+            raise ConfigError(f"Adam: beta1 = {self.beta1}, beta2 = {self.beta2}; expected numbers below 1.")

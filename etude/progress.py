@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from etude.checks import Stored
 
 
 @dataclass
@@ -19,3 +22,23 @@ class Progress:
     evaluation_steps: int = 0  # environment steps that evaluations took while training
     evaluation_cost: int = 0  # of these, the last evaluation's
     evaluation_due: bool = False  # it was stopped in the middle, and takes place when the run goes on
+
+
+def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]:
+    """The fields of a `Progress`, and `more`. Raises CheckpointError where they are not."""
+    held = saved.fields((*_ALWAYS, *more), _SINCE)
+    step = held["step"].whole()
+    for name in ("total", "updates"):
+        held[name].whole()
+    for name in ("phases", "episodes"):  # each took a step
+        held[name].whole(0, step)
+    if held["best"].value is not None:
+        held["best"].number()
+    held["seconds"].number(0)
+    for name in held.keys() & set(_SINCE):
+        held[name].flag() if name == "evaluation_due" else held[name].whole()
+    return held
+
+
+_SINCE = ("evaluation_steps", "evaluation_cost", "evaluation_due")  # older files have none
+_ALWAYS = tuple(field.name for field in fields(Progress) if field.name not in _SINCE)

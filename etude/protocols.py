@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Batch, Choice, Contribution, Steps, Update
 from etude.events import Event
 from etude.spaces import Space, Spaces
@@ -56,8 +57,11 @@ class Engine(Protocol):
     def state(self) -> dict[str, Any]:
         """Everything that learning continues from: weights, lagged copies, optimizer moments, counters, generator."""
 
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
+        """Continue from `state`, which `check_state` has passed."""
 
 
 class Explorer(Protocol):
@@ -181,6 +185,9 @@ class Replay(Protocol):
     def __len__(self) -> int: ...
 
     def state(self) -> dict[str, Any]: ...
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
 
     def restore(self, state: dict[str, Any]) -> None: ...
 

@@ -11,6 +11,7 @@ from typing import Any
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, takes_data
 from etude.assembly import Setup, recorded_replay_for
+from etude.checks import Stored
 from etude.config import OfflineConfig
 from etude.cycles import Due
 from etude.data import Chunk, Episode, Steps
@@ -179,6 +180,10 @@ class NothingCollected:
         return []
 
     def state(self) -> None: ...
+
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Nothing is collected, so that nothing is saved."""
+        saved.like(None)
 
     def restore(self, state: None) -> None: ...
 

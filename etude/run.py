@@ -18,6 +18,7 @@ from etude.agent import Agent
 from etude.audience import Audience
 from etude.cadence import Cadence
 from etude.checkpoint import trust as trust_
+from etude.checks import Stored
 from etude.collection import Collection
 from etude.config.other_libraries import meant
 from etude.cores import Busy
@@ -272,12 +273,22 @@ class Run:
         return {"description": described, **self.learner.state(), "rollout": self._collection.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the state of a run of the same agent on the same environment."""
-        if state["description"]["algorithm"] != self.algorithm:
+        """Continue from the state of a run of the same agent on the same environment.
+
+        Raises CheckpointError with the place of what does not fit, and has then changed nothing.
+        """
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
+        described = held["description"].table()
+        algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
+        if algorithm != self.algorithm:
             raise CheckpointError(
-                f"This checkpoint is of {state['description']['algorithm']}, and the run is of {self.algorithm}. Load "
-                "it with etude.load, or make the run with the same algorithm."
+                f"This checkpoint is of {algorithm}, and the run is of {self.algorithm}. Load it with etude.load, or "
+                "make the run with the same algorithm."
             )
+        self.learner.check_state(held)
+        structure = self.engine.structure
+        trained = {name: structure.initial[name] for name in structure.trainable}
+        self._collection.check_state(held["rollout"], trained)
         self.learner.restore(state)
         self._collection.restore(state["rollout"])
         self._acts_only = "replay" not in state
@@ -354,7 +365,7 @@ def from_state(
     **setup: Any,
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
-    described = state["description"]
+    described, rest_given = assembly.check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
         setup["replay_folder"] = None  # it belongs to the run that trains
     own, made_with = assembly.environment_from(described, env, setup)
@@ -365,15 +376,16 @@ def from_state(
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
-    run = Run(
-        described["algorithm"] if agent is None else agent,
-        own,
-        config=config,
-        policies=assembly.policies_from(described),
-        data=Held(described["data"]) if described.get("data") else None,
-        run_dir=run_dir,
-        **settings,
-    )
+    with assembly.built_as_described(env is not None, rest_given):
+        run = Run(
+            described["algorithm"] if agent is None else agent,
+            own,
+            config=config,
+            policies=assembly.policies_from(described),
+            data=Held(described["data"]) if described.get("data") else None,
+            run_dir=run_dir,
+            **settings,
+        )
     run.restore(state)
     return run
 

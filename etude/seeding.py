@@ -7,6 +7,8 @@ import zlib
 
 import numpy as np
 
+from etude.checks import Stored
+
 
 def _entropy(run_seed: int, purpose: str, *numbers: int) -> np.random.SeedSequence:
     words: list[int] | np.ndarray = [run_seed, zlib.crc32(purpose.encode()), *numbers]
@@ -34,6 +36,17 @@ def generator_state(rng: np.random.Generator) -> dict:
         "has_uint32": state["has_uint32"],
         "uinteger": state["uinteger"],
     }
+
+
+def check_generator(saved: Stored) -> None:
+    """Raise CheckpointError where this is not what `generator_state` returned."""
+    held = saved.fields(("state", "increment", "has_uint32", "uinteger"))
+    for name in ("state", "increment"):
+        text = held[name].text()
+        if not (text.isascii() and text.isdigit() and len(text) < 40 and int(text) < 2**128):
+            held[name].refuse("a whole number below 2**128, as text")
+    held["has_uint32"].whole(0, 1)
+    held["uinteger"].whole(0, 2**32 - 1)
 
 
 def restore_generator(rng: np.random.Generator, state: dict) -> None:

@@ -72,6 +72,19 @@ def storage_dtype(space: Space) -> np.dtype:
     return np.dtype(space.dtype)
 
 
+def limits(space: Space) -> list[tuple[Any, Any]]:
+    """The least and the greatest value of each leaf, in the order of `trees.leaves`, as agents see the space; None
+    where they are not the space's own to say: observations leave the bounds of a Box by rounding."""
+    inner = parts(space)
+    if inner:
+        return [found for _, part in inner for found in limits(part)]
+    if isinstance(space, Discrete):
+        return [(0, int(space.n) - 1)]
+    if isinstance(space, MultiDiscrete):
+        return [(0, space.nvec - 1)]
+    return [(0, 1)] if isinstance(space, MultiBinary) else [(None, None)]
+
+
 def from_zero(space: Space) -> Space:
     """The same space as agents see it: counted from 0, and without float64."""
     if isinstance(space, Dict):
@@ -148,5 +161,5 @@ def from_json(data: dict) -> Space:
 
 __all__ = [
     "ACTION_MASK", "Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Spaces", "Tuple",
-    "describe", "from_json", "from_zero", "is_image", "parts", "storage_dtype", "to_json", "zeros",
+    "describe", "from_json", "from_zero", "is_image", "limits", "parts", "storage_dtype", "to_json", "zeros",
 ]  # fmt: skip

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
-from etude.config_json import from_json, to_json
+from etude.assembly.setup import Setup
+from etude.checks import Stored
+from etude.config_json import from_saved, to_json
 from etude.envs import ConfiguredEnvironment, name_of
-from etude.errors import ConfigError
+from etude.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, SpaceError
 from etude.networks import ActorCritic
 from etude.several import Policies, TeamAgent
 from etude.spaces import Spaces
@@ -40,7 +44,64 @@ def config_from(described: dict[str, Any]) -> Any:
     if functions:
         what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
         raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
-    return from_json(find(algorithm)[1], described["config"])
+    return from_saved(find(algorithm)[1], Stored(described["config"], "description/config"))
+
+
+def check_description(state: dict[str, Any]) -> dict[str, Any]:
+    """The description in a run's state. Raises CheckpointError where no run can be made from it."""
+    names = ("algorithm", "environment", "environment_is_named", "config", "functions", "setup", "engine")
+    whole = Stored(state, "").fields(("description", "rollout"), state)
+    held = whole["description"].fields(names, whole["description"].table())
+    for name in ("algorithm", "environment", "engine"):
+        held[name].text()
+    held["environment_is_named"].flag()
+    for function in held["functions"].table().values():
+        function.text()
+    setup = held["setup"].table()
+    from_saved(Setup, Stored({**held["setup"].value, "class": "Setup"}, "description/setup"))
+    if whole["rollout"].value is not None:  # before as many environments are made
+        environments = whole["rollout"].fields(("environments",), whole["rollout"].table())["environments"].table()
+        setup["environments"].whole(len(environments), len(environments))
+    if "environment_args" in held:
+        held["environment_args"].table()
+    if "wrappers" in held:
+        for wrapper in held["wrappers"].items():
+            wrapper.text()
+        held["wrappers_are_named"].flag()
+    if "explorer" in held and held["explorer"].value is not None:
+        held["explorer"].table()
+    if "policies" in held and held["policies"].value is not None:
+        _check_policies(held["policies"])
+    if "data" in held and held["data"].value is not None:
+        held["data"].fields(("transitions",), held["data"].table())["transitions"].whole(1)
+    return whole["description"].value
+
+
+@contextmanager
+def built_as_described(env_given: bool, rest_given: bool) -> Iterator[None]:
+    """Turns what is wrong with a description into CheckpointError, while a run is made from it; what was given instead
+    of what it says is wrong as it is."""
+    try:
+        yield
+    except (EnvironmentFault, SpaceError) as error:
+        if env_given:
+            raise
+        raise _unusable(error) from error
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        if rest_given or isinstance(error, DataError):
+            raise
+        raise _unusable(error) from error
+
+
+def _unusable(error: Exception) -> CheckpointError:
+    return CheckpointError(f"No run can be made from the description in this checkpoint: {error}")
+
+
+def _check_policies(saved: Stored) -> None:
+    held = saved.fields(("of", "identity"))
+    for policy in held["of"].table().values():
+        policy.text()
+    held["identity"].flag()
 
 
 def plain_environment(env: Any) -> dict[str, Any]:

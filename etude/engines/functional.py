@@ -10,6 +10,7 @@ import numpy as np
 
 from etude import ops, seeding
 from etude.agent import Agent
+from etude.checks import Stored
 from etude.data import Batch, Update
 from etude.engines.adam import adam, clip_by_norm, norm_of
 from etude.engines.structure import Arrays, Structure, loss_noise
@@ -253,12 +254,16 @@ class FunctionalEngine:
         state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
         return state | {moment: self.structure.parted(state[moment]) for moment in ("first", "second")}
 
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        self.structure.check_state(saved)
+
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        self.structure.check_weights(state["values"])
+        structure = self.structure
         seeding.restore_generator(self._noise, state["noise"])
-        flat = {moment: self.structure.joined(state[moment]) for moment in ("first", "second")}
-        self._state = self.backend.put({"values": dict(state["values"]), **flat})
+        flat = {moment: structure.joined(structure.as_own(state[moment])) for moment in ("first", "second")}
+        self._state = self.backend.put({"values": structure.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.cores import Busy
 from etude.data import Batch, Update
 from etude.engines.solo_export import exported
@@ -115,6 +116,9 @@ class SoloBackend(Protocol):
     def state(self) -> dict[str, Any]:
         """What learning goes on from besides the variables: optimizers, generators."""
 
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these fields."""
+
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
@@ -198,13 +202,21 @@ class SoloEngine:
         """Variables, optimizers and generators."""
         return {"framework": self._backend.name, "values": self.weights(), **self._backend.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        if ("torch" in (state["framework"], self.name)) and state["framework"] != self.name:
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        own = self.state()
+        framework = saved.fields(("framework",), saved.table())["framework"].text()
+        if ("torch" in (framework, self.name)) and framework != self.name:
             raise CheckpointError(
-                f"The agent was saved on {state['framework']}; its optimizer cannot go on on {self.name}. Load its "
-                "weights only, or go on where it was saved."
+                f"The agent was saved on {framework}; its optimizer cannot go on on {self.name}. Load its weights "
+                "only, or go on where it was saved."
             )
+        held = saved.fields(own)
+        held["values"].like(own["values"])
+        self._backend.check_state(held)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
         self.load(state["values"])
         self._backend.restore(state)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
+from etude.checks import Stored
 from etude.cores import Busy
 from etude.engines.solo_keras import KerasVariables, tensors, value_of
 from etude.engines.solo_object import Bound, Recorder, each, single
@@ -49,6 +50,15 @@ class KerasParts:
         """The variables of each optimizer, by position."""
         found = [{str(i): value_of(v) for i, v in enumerate(optimizer.variables)} for optimizer in self.optimizers]
         return {"optimizers": found}
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where these are not the variables of such optimizers."""
+        for optimizer, saved in zip(self.optimizers, held["optimizers"].items(len(self.optimizers)), strict=True):
+            values = saved.fields(str(i) for i in range(len(optimizer.variables)))
+            for variable, stored in zip(optimizer.variables, values.values(), strict=True):
+                own = value_of(variable)
+                least = 0 if variable.name.endswith("velocity") or own.dtype.kind in "iu" else None  # squares, counts
+                stored.array(own.dtype, own.shape, least, any_width=True)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Give the optimizers' variables back their values."""

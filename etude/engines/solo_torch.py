@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from etude import seeding
+from etude.checks import Stored
 from etude.cores import Busy
 from etude.engines.devices import threads_for
 from etude.engines.solo_engine import Calling
@@ -106,6 +107,14 @@ class TorchSolo:
         generators = {name: seeding.generator_state(rng) for name, rng in self._random.items()}
         return {"optimizers": [_plain(one.state_dict()) for one in self._optimizers], "generators": generators}
 
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where these are not the states of such optimizers and generators."""
+        generators = held["generators"].fields(self._random)
+        for generator in generators.values():
+            seeding.check_generator(generator)
+        for optimizer, saved in zip(self._optimizers, held["optimizers"].items(len(self._optimizers)), strict=True):
+            _check_saved(optimizer, saved)
+
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         for name, rng in self._random.items():
@@ -169,3 +178,36 @@ def _plain(tree: Any) -> Any:
 
 def _tensors_of(tree: dict[str, Any]) -> dict[str, Any]:
     return {key: torch.tensor(value) if isinstance(value, np.ndarray) else value for key, value in tree.items()}
+
+
+def _check_saved(optimizer: torch.optim.Optimizer, saved: Stored) -> None:
+    """Raise CheckpointError where this is not the state of such an optimizer. What it keeps of a parameter, from that
+    one's first gradient on, has the parameter's shape or is one number."""
+    own, parts = optimizer.state_dict(), saved.fields(("state", "param_groups"))
+    for group, before in zip(parts["param_groups"].items(len(own["param_groups"])), own["param_groups"], strict=True):
+        held = group.fields(before)
+        held["params"].like(before["params"])
+        for name in before.keys() - {"params"}:
+            _check_setting(held[name], before[name])
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names: set[str] = set()
+    for number, moments in parts["state"].fields((), map(str, range(len(parameters)))).items():
+        held = moments.fields(names or moments.table())
+        names = set(held)
+        for name, moment in held.items():
+            shape = tuple(parameters[int(number)].shape)
+            shape = shape if np.shape(moment.value) == shape else ()
+            least = 0 if name in ("step", "square_avg") or name.endswith("_sq") else None
+            moment.array(np.float32, shape, least)
+
+
+def _check_setting(saved: Stored, own: Any) -> None:
+    """A learning rate may have been scheduled, and flags be decided on the way; numbers stay numbers."""
+    if isinstance(own, bool) or own is None:
+        if saved.value is not None and not isinstance(saved.value, bool):
+            saved.refuse("true, false or nothing")
+    elif isinstance(own, int | float):
+        saved.number()
+    elif isinstance(own, list | tuple):
+        for part in saved.items(len(own)):
+            part.number()

@@ -11,12 +11,14 @@ import numpy as np
 
 from etude import ops, seeding
 from etude.agent import Agent, Loss, Losses
+from etude.checks import Stored
 from etude.errors import ConfigError, NetworkError, NumericalError
 from etude.networks.network import Maker, Normaliser, parts_of, put_part
 from etude.protocols import Weights
 from etude.schedules import Linear
 from etude.spaces import Space, Spaces, describe
 
+FLOAT32 = float(np.finfo(np.float32).max)
 Arrays = dict[str, Any]  # of an engine's framework, by name
 
 
@@ -143,6 +145,21 @@ class Structure:
                 )
             if np.shape(value) != own.shape:
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the agent's has {own.shape}.")
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where this is not the state of an engine of this agent."""
+        held = saved.fields(("values", "first", "second", "step", "noise"))
+        trained = {name: self.initial[name] for name in self.trainable}
+        held["values"].like(self.initial)
+        held["first"].like(trained)
+        for name, moment in held["second"].fields(trained).items():  # squares: as large as float32 is
+            moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
+        held["step"].whole(0, 2**30)
+        seeding.check_generator(held["noise"])
+
+    def as_own(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Arrays by the names of variables, in the dtypes of these."""
+        return {name: np.asarray(array, self.initial[name].dtype) for name, array in arrays.items()}
 
     def check_gradients(self, gradients: Weights) -> None:
         """Raise NetworkError where these are not gradients of all trained weights, NumericalError where one is NaN."""

@@ -11,6 +11,7 @@ from torch.optim.adam import adam as fused_adam
 
 from etude import seeding, trees
 from etude.agent import Agent, Losses
+from etude.checks import Stored
 from etude.cores import Busy
 from etude.data import Batch, Update
 from etude.engines.adam import clip_by_norm, norm_of
@@ -193,13 +194,17 @@ class TorchEngine:
             "noise": seeding.generator_state(self._noise),
         }
 
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        self.structure.check_state(saved)
+
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         self.load(state["values"])
         seeding.restore_generator(self._noise, state["noise"])
         self._step = int(state["step"])
         for vectors, moments in ((self._first, state["first"]), (self._second, state["second"])):
-            vectors |= to_torch(self.structure.joined(moments), self.device)
+            vectors |= to_torch(self.structure.joined(self.structure.as_own(moments)), self.device)
         # At the present setting of what says how often delayed losses are trained.
         due = self.structure.times_due(0, self._step, vars(self.structure.agent.config))
         for group, times in self._times.items():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
+from etude.checks import LARGEST, Stored
 from etude.networks.encoding import Path, at, leaves
 from etude.spaces import Box, Space
 from etude.trees import Tree
@@ -54,6 +55,17 @@ class Moments(NamedTuple):
         return 1.0 / np.sqrt(self.variance + 1e-8)
 
 
+def check_moments(saved: Stored, shape: tuple[int, ...]) -> None:
+    """Raise CheckpointError where this is not what `Moments` of this shape were saved as."""
+    held = saved.fields(Moments._fields)
+    held["seen"].number(0)
+    for name, low in (("mean", None), ("variance", 0)):
+        if shape:
+            held[name].array(np.float64, shape, low)
+        else:
+            held[name].number(-LARGEST if low is None else low)
+
+
 class RunningMoments:
     """The moments of every normalised part of the observations."""
 
@@ -73,6 +85,12 @@ class RunningMoments:
 
     def state(self) -> dict[str, Any]:
         return {name: moments._asdict() for name, moments in self.moments.items()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        held = saved.fields(self.moments)
+        for name, _, shape in self.parts:
+            check_moments(held[name], shape)
 
     def restore(self, state: dict[str, Any]) -> None:
         self.moments = {name: Moments(**state[name]) for name, _, _ in self.parts}
@@ -123,6 +141,12 @@ class RunningScale:
 
     def state(self) -> dict[str, Any]:
         return {"returns": self.returns, "moments": self.moments._asdict()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        held = saved.fields(("returns", "moments"))
+        held["returns"].array(np.float64, self.returns.shape)
+        check_moments(held["moments"], ())
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns, self.moments = np.array(state["returns"]), Moments(**state["moments"])

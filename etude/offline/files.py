@@ -7,6 +7,7 @@ HDF5 file or in the schema of the Parquet table.
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from etude.offline import hdf5, parquet
 from etude.offline.columns import join, split
 from etude.offline.dataset import Dataset
 from etude.offline.layout import to_arrays, to_columns
+from etude.offline.limits import require_regular
 from etude.spaces import Spaces, describe
 
 FORMATS = {".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet}
 VERSION = 1
+DEEPEST = 32  # of spaces in spaces
+LARGEST_BOX = 2**24  # numbers
 
 
 def write(path: Path | str, dataset: Dataset) -> None:
@@ -61,8 +65,7 @@ def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
     """
     path = Path(path)
     form = _format(path)
-    if not path.is_file():
-        raise DataError(f"{path}: there is no such file.")
+    require_regular(path)
     arrays, text = form.read(path)
     about = _about(text, path)
     spaces = _spaces(about, spaces, path)
@@ -94,11 +97,32 @@ def _about(text: str | None, path: Path) -> dict[str, Any]:
     try:
         about = json.loads(text)
         version = about["version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, RecursionError, TypeError):
         raise DataError(f"{path}: its metadata, 'etude', is damaged. Record it again, or remove them.") from None
     if version != VERSION:
         raise DataError(f"{path}: its layout is version {version}; this etude reads {VERSION}. Upgrade etude.")
     return about
+
+
+def _space(about: dict[str, Any], name: str, path: Path) -> Any:
+    """A space in the metadata."""
+    try:
+        _check_sizes(about[name])
+        return spaces_.from_json(about[name])
+    except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: its metadata, 'etude', has a damaged {name} ({error!r}). Record it again, or remove them."
+        ) from None
+
+
+def _check_sizes(data: Any, depth: int = 0) -> None:
+    """Raise ValueError where a space would be too large to make, or is nested too deeply."""
+    if depth > DEEPEST:
+        raise ValueError("nested too deeply")
+    for key, part in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        if key == "shape" and math.prod(part) > LARGEST_BOX:
+            raise ValueError(f"a Box of shape {part}")
+        _check_sizes(part, depth + 1)
 
 
 def _spaces(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces:
@@ -109,7 +133,7 @@ def _spaces(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces:
                 "read(path, Spaces(env.observation_space, env.action_space))."
             )
         return given
-    held = Spaces(spaces_.from_json(about["observation_space"]), spaces_.from_json(about["action_space"]))
+    held = Spaces(_space(about, "observation_space", path), _space(about, "action_space", path))
     if given is None:
         return held
     pairs = (("observations", held.observation, given.observation), ("actions", held.action, given.action))

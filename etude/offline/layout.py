@@ -13,13 +13,13 @@ import numpy as np
 from etude.errors import DataError
 from etude.offline import canonical
 from etude.offline.columns import Columns
+from etude.offline.limits import LEFT_ALONE
 from etude.spaces import Box, Space, Spaces, describe, parts, storage_dtype
 from etude.trees import Tree
 
 Arrays = dict[str, np.ndarray]
 OBSERVATIONS, NEXT = "observations", "next_observations"
 REQUIRED = ("actions", "rewards", "terminals", "timeouts")
-LEFT_ALONE = ("infos/", "metadata/")
 
 
 def to_arrays(columns: Columns, spaces: Spaces) -> Arrays:

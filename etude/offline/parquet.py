@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 
 from etude.errors import DataError, MissingExtra
+from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
+
+WIDEST = 8  # bytes of a number
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
@@ -22,14 +25,45 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     """(arrays [M] or [M, n] by name, the text about the file or None). Raises DataError where it is damaged."""
     pyarrow, pq = _pyarrow()
     try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pyarrow.ArrowException) as error:
+        with pq.ParquetFile(path) as file:
+            table = file.read(_columns(pyarrow, file, path))
+        about = (table.schema.metadata or {}).get(b"etude")
+        arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
+        return arrays, None if about is None else about.decode()
+    except DataError:
+        raise
+    except (OSError, LookupError, MemoryError, OverflowError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(
             f"{path}: it is no Parquet file, or is incomplete ({error}). Record or download it again."
         ) from None
-    about = (table.schema.metadata or {}).get(b"etude")
-    arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
-    return arrays, None if about is None else about.decode()
+
+
+def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
+    """Which columns to read; None for all. DataError for any of other things than numbers, or rows of so many, and for
+    more than is stored."""
+    about, schema, kinds = file.metadata, file.schema_arrow, pyarrow.types
+    claimed, fixed = 0, 0
+    wanted = [name for name in schema.names if not name.startswith(LEFT_ALONE)]
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name not in wanted:
+            continue
+        inner = kind.value_type if _is_list(kinds, kind) else kind
+        if not (kinds.is_boolean(inner) or kinds.is_integer(inner) or kinds.is_floating(inner)):
+            raise DataError(
+                f"{path}: column {name!r} has the type {kind}; expected numbers, or rows of as many numbers each. "
+                "Remove the column."
+            )
+        fixed += about.num_rows * (kind.list_size if kinds.is_fixed_size_list(kind) else 1) * WIDEST
+    for group in range(about.num_row_groups):
+        held = about.row_group(group)
+        claimed += sum(held.column(column).num_values for column in range(held.num_columns)) * WIDEST
+    require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
+    require_memory(path, max(claimed, fixed))
+    return None if len(wanted) == len(schema.names) else wanted
+
+
+def _is_list(kinds: Any, kind: Any) -> bool:
+    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
 
 
 def _to_arrow(pyarrow: Any, values: np.ndarray) -> Any:
@@ -44,7 +78,7 @@ def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> np.ndarray:
     kinds = pyarrow.types
     column = column.combine_chunks()
     rows = len(column)
-    if not (kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type)):
+    if not _is_list(kinds, column.type):
         return column.to_numpy(zero_copy_only=False)
     lengths = pyarrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
     if (lengths != lengths[:1]).any():

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from etude.data import MEMORY, Batch
+from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import Advantages
 
 
-class AdvantageSequences:
+class AdvantageSequences(Stateless):
     """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
     for two extras, float32, that say what is remembered:
 
@@ -47,8 +47,3 @@ class AdvantageSequences:
         first[..., 1:] = ring.kind.take(path[..., :-1]) != 0
         memory = batch.extras[MEMORY][..., 0, :]
         return dataclasses.replace(batch, extras=batch.extras | {MEMORY: memory, "first": first})
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 
 from etude import trees
+from etude.checks import Stored
 from etude.replay.storage import Folder, Memory
 from etude.trees import Tree
 
@@ -67,6 +69,21 @@ class Aside:
     def state(self) -> dict:
         rows = {path: leaf[: self.used] for path, leaf in trees.items(self.rows, "rows")}
         return {"used": self.used, "free": np.array(self.free, np.int64), **rows}
+
+    def check_state(self, saved: Stored, limits: list[tuple[Any, Any]]) -> tuple[int, np.ndarray]:
+        """Raise CheckpointError where `restore` cannot continue from this. limits: of the values of each leaf.
+
+        Returns (numbers given out, those of them that are free).
+        """
+        places = dict(trees.items(self.rows, "rows"))
+        held = saved.fields(("used", "free", *places))
+        used = held["used"].whole(0, self.limit)
+        free = held["free"].array(np.int64, (None,), 0, used - 1)
+        if len(np.unique(free)) != len(free):
+            held["free"].refuse("each number once")
+        for (place, leaf), ends in zip(places.items(), limits, strict=True):
+            held[place].array(leaf.dtype, (used, *leaf.shape[1:]), *ends)
+        return used, free
 
     def restore(self, state: dict) -> None:
         self.clear()

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Batch, Steps
 from etude.errors import ConfigError
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection
-from etude.seeding import generator_state, restore_generator
+from etude.seeding import check_generator, generator_state, restore_generator
 
 
 class View(Protocol):
@@ -25,6 +26,8 @@ class View(Protocol):
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
 
     def state(self) -> dict[str, Any]: ...
+
+    def check_state(self, saved: Stored) -> None: ...
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
@@ -43,6 +46,9 @@ class Selector(Protocol):
     def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def state(self) -> dict[str, Any]: ...
+
+    def check_state(self, saved: Stored, stored: int) -> None:
+        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
@@ -119,8 +125,16 @@ class Buffer:
             "generator": generator_state(self.rng),
         }
 
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        held = saved.fields(("ring", "selector", "view", "generator"))
+        stored = self.ring.check_state(held["ring"])
+        self.selector.check_state(held["selector"], stored)
+        self.view.check_state(held["view"])
+        check_generator(held["generator"])
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`; CheckpointError where it is that of a ring that was built otherwise."""
+        """Continue from `state`, which `check_state` has passed."""
         self.ring.restore(state["ring"])
         self.selector.restore(state["selector"])
         self.view.restore(state["view"])

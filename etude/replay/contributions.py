@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.data import Contribution
+from etude.replay.reading import Stateless
 
 
-class Contributions:
+class Contributions(Stateless):
     """A `protocols.Replay` that hands on the gradients that came last."""
 
     def __init__(self) -> None:
@@ -41,9 +42,6 @@ class Contributions:
     def clear(self) -> None:
         self._waiting.clear()
 
-    def state(self) -> dict[str, Any]:
-        """Nothing: between two learning phases there is nothing in it."""
-        return {}
-
     def restore(self, state: dict[str, Any]) -> None:
+        """Start empty: between two learning phases there is nothing in it."""
         self.clear()

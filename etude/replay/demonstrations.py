@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Batch
 from etude.replay.buffer import Buffer
 from etude.replay.ring import Ring
@@ -67,6 +68,10 @@ class Demonstrations:
     def state(self) -> dict[str, Any]:
         """The expert's steps, and the generator that they are drawn with."""
         return {"expert": self._expert.state()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        self._expert.check_state(saved.fields(("expert",))["expert"])
 
     def restore(self, state: dict[str, Any]) -> None:
         self._expert.restore(state["expert"])

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from etude import trees
+from etude.checks import Stored
 from etude.data import Steps
 from etude.errors import ConfigError
 from etude.replay.aside import Aside
-from etude.replay.observations import Where, Whole, flat, numbers, require_shape
+from etude.replay.observations import Where, Whole, check_numbers, flat, numbers, require_shape
 from etude.replay.storage import Folder, Memory
 from etude.trees import Tree
 
@@ -130,6 +131,13 @@ class FrameStacks:
 
     def state(self, rows: int) -> dict:
         return {"inner": self.inner.state(rows), "start": self.start[:rows], "starts": self.starts.state()}
+
+    def check_state(self, saved: Stored, rows: int, ended: np.ndarray, limits: list[tuple[Any, Any]]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; see `Whole`."""
+        held = saved.fields(("inner", "start", "starts"))
+        self.inner.check_state(held["inner"], rows, ended, limits)
+        start = held["start"].array(np.int32, (rows,), -1)
+        check_numbers(held["start"], start[start >= 0], *self.starts.check_state(held["starts"], limits))
 
     def restore(self, state: dict, rows: int) -> None:
         self.inner.restore(state["inner"], rows)

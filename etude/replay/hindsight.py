@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Batch
 from etude.errors import ConfigError
 from etude.replay.episodes import Episodes
 from etude.replay.goals import GoalRewards, Relabelled, RewardDone
 from etude.replay.reading import Reading, TransitionView
 from etude.replay.views import Advantages
-from etude.seeding import generator_state, restore_generator
+from etude.seeding import check_generator, generator_state, restore_generator
 from etude.spaces import Dict, Space, describe
 
 GOALS = ("observation", "achieved_goal", "desired_goal")
@@ -110,6 +111,13 @@ class Hindsight:
 
     def state(self) -> dict[str, Any]:
         return {"generator": generator_state(self.rng), "whole": self.rewards.whole, "view": self.view.state()}
+
+    def check_state(self, saved: Stored) -> None:
+        held = saved.fields(("generator", "whole", "view"))
+        check_generator(held["generator"])
+        if held["whole"].value is not None:
+            held["whole"].flag()
+        self.view.check_state(held["view"])
 
     def restore(self, state: dict[str, Any]) -> None:
         restore_generator(self.rng, state["generator"])

@@ -7,10 +7,12 @@ The observation after a row is in the next slot, unless the row ended its episod
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 
 from etude import trees
+from etude.checks import Stored
 from etude.data import Steps
 from etude.errors import SpaceError
 from etude.replay.aside import Aside
@@ -98,11 +100,31 @@ class Whole:
         kept = {path: leaf[:rows] for path, leaf in trees.items(self.kept, "kept")}
         return {"final": self.final[:rows], "finals": self.finals.state(), **kept}
 
+    def check_state(self, saved: Stored, rows: int, ended: np.ndarray, limits: list[tuple[Any, Any]]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this, for so many rows. ended: [E] the rows that
+        end episodes. limits: of the values of each leaf."""
+        places = dict(trees.items(self.kept, "kept"))
+        held = saved.fields(("final", "finals", *places))
+        for (place, leaf), ends in zip(places.items(), limits, strict=True):
+            held[place].array(leaf.dtype, (rows, *leaf.shape[1:]), *ends)
+        final = held["final"].array(np.int32, (rows,))
+        check_numbers(held["final"], final[ended], *self.finals.check_state(held["finals"], limits))
+
     def restore(self, state: dict, rows: int) -> None:
         for path, leaf in trees.items(self.kept, "kept"):
             leaf[:rows] = state[path]
         self.final[:rows] = state["final"]
         self.finals.restore(state["finals"])
+
+
+def check_numbers(saved: Stored, numbers: np.ndarray, used: int, free: np.ndarray) -> None:
+    """Raise CheckpointError unless these are the numbers, each once, that an `Aside` has given out and not freed."""
+    taken = np.zeros(used, np.int64)
+    inside = numbers[(numbers >= 0) & (numbers < used)]
+    np.add.at(taken, inside, 1)
+    np.add.at(taken, free, 1)
+    if len(inside) < len(numbers) or (taken != 1).any():
+        saved.refuse("the number of one observation beside the rows for each that needs it", "other numbers")
 
 
 def take(tree: Tree, rows: np.ndarray) -> Tree:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import CheckpointError, ConfigError, NumericalError
+from etude.checks import Stored
+from etude.errors import ConfigError, NumericalError
 from etude.replay import memory
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
@@ -164,20 +165,26 @@ class Prioritised:
             "deviation": None if self.deviation is None else self.deviation[:used].copy(),
         }
 
+    def check_state(self, saved: Stored, stored: int) -> None:
+        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
+        held = saved.fields(("alpha", "beta", "largest", "reported", "error", "deviation"))
+        held["alpha"].number(0)
+        if held["beta"].value is not None:
+            held["beta"].number(0)
+        held["largest"].array(np.float32, (2,), 0)
+        held["reported"].flag()
+        error = held["error"].array(np.float32, (None,), NOT_STORED)
+        known, unknown = np.count_nonzero(error >= 0), np.count_nonzero(error == NOT_STORED)
+        if len(error) > len(self.error) or known != stored or known + unknown != len(error):
+            held["error"].refuse(f"one of each of {stored} stored rows, among {len(self.error)}")
+        if self.deviation is None:
+            held["deviation"].like(None)
+        else:
+            held["deviation"].array(np.float32, error.shape, 0)
+
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`; CheckpointError where it is that of a selector that was built otherwise."""
-        saved = _basis(state["deviation"]) if "error" in state else "no priorities"
-        if saved != _basis(self.deviation):
-            raise CheckpointError(
-                f"The saved replay has {saved}, but this selector has {_basis(self.deviation)}. Build it as it was "
-                "when saved."
-            )
+        """Continue from `state`, which `check_state` has passed."""
         used = len(state["error"])
-        if used > len(self.error):
-            raise CheckpointError(
-                f"The saved replay has priorities of {used} rows; expected at most {len(self.error)}. Build the replay "
-                "as it was when saved."
-            )
         self.alpha, self.beta, self.reported = state["alpha"], state["beta"], bool(state["reported"])
         self.largest = np.array(state["largest"], np.float32)
         self.error[:used], self.error[used:] = state["error"], NOT_STORED
@@ -229,7 +236,3 @@ def _require_settings(alpha: float, beta: float | None, mix: float, small: float
             f"Prioritised: alpha = {alpha}, beta = {beta}, mix = {mix}, small = {small}; expected alpha and beta of at "
             "least 0 (or beta None), mix from 0 to 1, and small above 0."
         )
-
-
-def _basis(deviation: np.ndarray | None) -> str:
-    return "priorities by error" if deviation is None else "priorities by error and ratio"

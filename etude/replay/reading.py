@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Batch
 from etude.replay.episodes import Episodes
 from etude.spaces import Spaces
@@ -54,5 +55,19 @@ class TransitionView(Protocol):
     def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
 
     def state(self) -> dict[str, Any]: ...
+
+    def check_state(self, saved: Stored) -> None: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Stateless:
+    """What the parts of a replay have in common that have nothing to save."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def check_state(self, saved: Stored) -> None:
+        saved.fields(())
 
     def restore(self, state: dict[str, Any]) -> None: ...

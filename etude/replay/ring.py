@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from etude import spaces as spaces_
+from etude.checks import Stored
 from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError
 from etude.replay.episodes import Episodes
@@ -265,15 +266,40 @@ class Ring:
             "observations": self.observations.state(rows),
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`; CheckpointError where it is that of a ring that was built otherwise."""
-        built = self._built()
-        differ = [f"{name} was {state['built'].get(name)!r}, is {now!r}" for name, now in built.items()
-                  if state["built"].get(name) != now]  # fmt: skip
+    def check_state(self, saved: Stored) -> int:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. Returns how many rows
+        are stored in it."""
+        parts = ("built", "slots", "head", "filled", "kind", "action", "reward", "extras", "observations")
+        held = saved.fields(parts)
+        self._check_built(held["built"])
+        slots = held["slots"].whole(1, self.slots)
+        rows, part = slots * self.environments, slots < self.slots
+        head = held["head"].array(np.int64, self.head.shape, 0, slots - 1)
+        filled = held["filled"].array(np.int64, self.filled.shape, 0, head if part else self.limit)
+        kind = held["kind"].array(np.uint8, (rows,), 0, EDGE)
+        if kind[head * self.environments + np.arange(self.environments)].any():
+            held["kind"].refuse("0 at the heads", "the end of an episode where none is stored")
+        limits = spaces_.limits(self.spaces.observation)
+        ended = np.flatnonzero(kind & (TERMINATED | TRUNCATED))
+        self.observations.check_state(held["observations"], rows, ended, limits)
+        held["action"].array(self.action.dtype, (rows, *self.action.shape[1:]), *spaces_.limits(self.spaces.action)[0])
+        held["reward"].array(np.float32, (rows, *self.reward.shape[1:]))
+        extras = held["extras"].fields(self.extras)
+        for name, array in self.extras.items():
+            extras[name].array(array.dtype, (rows, *array.shape[1:]))
+        return int(filled.sum())
+
+    def _check_built(self, saved: Stored) -> None:
+        was, now = saved.table(), self._built()
+        differ = [f"{name} was {was[name].value if name in was else None!r}, is {own!r}" for name, own in now.items()
+                  if name not in was or was[name].value != own]  # fmt: skip
         if differ:
             raise CheckpointError(
                 f"The saved replay does not fit this ring: {'; '.join(differ)}. Build the ring as it was when saved."
             )
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
         self.clear()
         rows = int(state["slots"]) * self.environments
         for name in ("kind", "action", "reward"):

@@ -10,6 +10,7 @@ import numpy as np
 from etude import trees
 from etude.data import Batch, Steps
 from etude.errors import ConfigError
+from etude.replay.reading import Stateless
 from etude.replay.views import reverse_sums, scaled
 from etude.trees import Tree
 
@@ -76,7 +77,7 @@ class Returns:
         return np.split(np.asarray(values, np.float64), np.cumsum(counts)[:-1])
 
 
-class Rounds:
+class Rounds(Stateless):
     """A `protocols.Replay` that holds what was collected since it was last cleared, as it came, and samples all of it
     at once. Memory grows with the length of the episodes."""
 
@@ -111,11 +112,8 @@ class Rounds:
     def clear(self) -> None:
         self._parts = []
 
-    def state(self) -> dict[str, Any]:
-        """Nothing: between two rounds there is nothing in it."""
-        return {}
-
     def restore(self, state: dict[str, Any]) -> None:
+        """Start empty: between two rounds there is nothing in it."""
         self.clear()
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from etude.data import Batch, Steps
+from etude.replay.reading import Stateless
 
 
-class Scores:
+class Scores(Stateless):
     """A `protocols.Replay` that holds the return of one episode of each of N environments, in the environments' own
     rewards, undiscounted."""
 
@@ -46,9 +47,6 @@ class Scores:
     def clear(self) -> None:
         self._returns[:] = np.nan
 
-    def state(self) -> dict[str, Any]:
-        """Nothing: between two rounds there is nothing in it."""
-        return {}
-
     def restore(self, state: dict[str, Any]) -> None:
+        """Start empty: between two rounds there is nothing in it."""
         self.clear()

@@ -10,18 +10,19 @@ The selectors here need none of that: see `prioritised` for one that does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.errors import ConfigError
 from etude.replay.observations import Where
+from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
 
 Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] float32
 
 
-class Unprioritised:
+class Unprioritised(Stateless):
     """What selectors have in common that need not know which rows came, went or surprised."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
@@ -32,10 +33,8 @@ class Unprioritised:
 
     def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def check_state(self, saved: Stored, stored: int = 0) -> None:
+        saved.fields(())
 
 
 class Uniform(Unprioritised):

@@ -10,11 +10,11 @@ import numpy as np
 from etude import trees
 from etude.data import MEMORY, Batch
 from etude.errors import ConfigError
-from etude.replay.reading import Reading
+from etude.replay.reading import Reading, Stateless
 from etude.replay.views import discounts, scaled
 
 
-class Sequences:
+class Sequences(Stateless):
     """Runs of L = `length` consecutive rows of one episode, every array [k, n, L, ...] but `weight` and `index` [k, n].
     Kapturowski et al. 2019 (R2D2), section 3.
 
@@ -84,8 +84,3 @@ class Sequences:
             index=rows,
             extras={name: times_last(array) for name, array in extras.items()} | memory,
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...

@@ -8,7 +8,7 @@ not to be learned from. An agent's reward is the sum of what it earned up to its
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from etude import trees
 from etude.data import Batch
 from etude.errors import ConfigError
 from etude.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
-from etude.replay.reading import Reading
+from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import scaled
 from etude.trees import Tree
 
 
-class AgentSteps:
+class AgentSteps(Stateless):
     """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
     rewards."""
 
@@ -52,11 +52,6 @@ class AgentSteps:
             index=rows,
             extras=ring.stored(rows) | {ACTIVE: found.active.astype(np.float32)},
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
     def _walk(self, ring: Ring, rows: np.ndarray, acting: np.ndarray) -> _Found:
         """On from `rows` [k, n] until every agent that acts there [k, n, agents] has had its turns."""
@@ -105,7 +100,7 @@ def _following(ring: Ring, rows: np.ndarray, last: np.ndarray) -> Tree:
     return {AGENTS: seen, STATUS: status}
 
 
-class AgentAdvantages:
+class AgentAdvantages(Stateless):
     """Rows with the extras `advantage`, `value` and `return` [.., agents], by generalised advantage estimation over the
     turns of each agent. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
@@ -140,11 +135,6 @@ class AgentAdvantages:
             | {name: array[rows] for name, array in self._estimates.items()}
             | {ACTIVE: (observation[STATUS] == ACTING).astype(np.float32)},
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
     def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
         """Estimates for every flat row of a ring whose columns hold equally many rows."""

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from etude import trees
+from etude.checks import Stored
 from etude.data import Batch
 from etude.errors import ConfigError
 from etude.replay.reading import Reading
 from etude.replay.views import discounts, scaled
-from etude.seeding import generator_state, restore_generator
+from etude.seeding import check_generator, generator_state, restore_generator
 
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through
 
@@ -76,6 +77,9 @@ class Triplets:
 
     def state(self) -> dict[str, Any]:
         return {"generator": generator_state(self.rng)}
+
+    def check_state(self, saved: Stored) -> None:
+        check_generator(saved.fields(("generator",))["generator"])
 
     def restore(self, state: dict[str, Any]) -> None:
         restore_generator(self.rng, state["generator"])

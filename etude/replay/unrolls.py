@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from etude.data import Batch
 from etude.errors import ConfigError
+from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import discounts, scaled
 
 
-class Unrolls:
+class Unrolls(Stateless):
     """Whole columns of the ring: every array of a batch is [k, B, T, ...], T the rows of a column, all of which hold as
     many. Rows [k, B] are the oldest of their columns, as `Columns` selects them.
 
@@ -48,8 +48,3 @@ class Unrolls:
             index=path,
             extras=ring.stored(path) | {"goes_on": (kind == 0).astype(np.float32)},
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...

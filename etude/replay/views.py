@@ -15,11 +15,11 @@ import numpy as np
 from etude import trees
 from etude.data import MEMORY, Batch
 from etude.errors import ConfigError
-from etude.replay.reading import Reading
+from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
 
 
-class OneStep:
+class OneStep(Stateless):
     """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
@@ -47,13 +47,8 @@ class OneStep:
             extras=ring.stored(rows),
         )
 
-    def state(self) -> dict[str, Any]:
-        return {}
 
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
-class NStep:
+class NStep(Stateless):
     """Transitions over up to n steps: the discounted sum of m rewards, the observation m steps later, and gamma**m.
 
     m is n, or less where the episode ends or the stored steps do (the head acts as a truncation).
@@ -93,13 +88,8 @@ class NStep:
             extras=ring.stored(rows),
         )
 
-    def state(self) -> dict[str, Any]:
-        return {}
 
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
-class Advantages:
+class Advantages(Stateless):
     """Rows with the extras `advantage`, `value` and `return` (advantage + value), by generalised advantage estimation
     over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
@@ -142,11 +132,6 @@ class Advantages:
             index=rows,
             extras=ring.stored(rows) | {name: array.take(rows) for name, array in self._estimates.items()},
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
     def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
         """Estimates for every flat row of the ring; those of rows that are not stored mean nothing."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from etude.data import Batch
-from etude.replay.reading import Reading
+from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import TERMINATED, Ring
 from etude.replay.views import reverse_sums, scaled
 
 
-class WholeReturns:
+class WholeReturns(Stateless):
     """Transitions to the end of the episode, m steps on: the discounted sum of the m rewards, the final observation,
     and gamma**m, or 0 where the episode terminated. `NStep` without a limit, at the price of one pass over the ring.
 
@@ -51,11 +50,6 @@ class WholeReturns:
             index=rows,
             extras=ring.stored(rows),
         )
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
 
     def _sum(self, ring: Ring) -> np.ndarray:
         sums = np.zeros(ring.rows, np.float32)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from etude import trees
-from etude.data import EpisodeEnd, Steps
+from etude.checks import Stored
+from etude.data import Contribution, EpisodeEnd, Steps
 from etude.errors import CheckpointError
-from etude.seeding import generator, generator_state
-from etude.spaces import Spaces, zeros
+from etude.seeding import check_generator, generator, generator_state
+from etude.spaces import Spaces, limits, zeros
 from etude.trees import Tree
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
@@ -55,6 +57,106 @@ def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> 
         counted = {"episode": episode, "length": 0, "total": 0.0, "restarted": True, "generator": noise}
         columns.append({"open": opened, **counted})
     return pack(columns)
+
+
+def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
+    """Raise CheckpointError where this is not the state of a rollout of so many environments; gradients: such as its
+    contributions hold, by name."""
+    held = saved.fields(("environments", "ahead"), ("contributions",))
+    columns = held["environments"].table()
+    if len(columns) != environments:
+        raise CheckpointError(
+            f"The saved rollout has {len(columns)} environments, this one {environments}. Resume with the same number."
+        )
+    for column in held["environments"].fields(str(i) for i in range(environments)).values():
+        _check_column(column, spaces)
+    ahead = held["ahead"]
+    for part in ahead.items() if isinstance(ahead.value, list) else [ahead] if ahead.value is not None else []:
+        _check_steps(part, environments, spaces)
+    if "contributions" in held:
+        for column, found in held["contributions"].table().items():
+            if column not in columns:
+                found.refuse(f"one of environment 0 to {environments - 1}", f"a contribution of {column!r}")
+            _check_contribution(found, environments, gradients)
+
+
+def _check_column(saved: Stored, spaces: Spaces) -> None:
+    """One environment. What explorer and agent remember may be missing, or be that of others: see `Collector`."""
+    counted = ("open", "episode", "length", "total", "restarted", "generator")
+    held = saved.fields(counted, ("memory", "recalled"))
+    _check_open(held["open"], spaces)
+    held["episode"].whole(-1)
+    held["length"].whole()
+    held["total"].number()
+    held["restarted"].flag()
+    check_generator(held["generator"])
+    if "memory" in held:
+        held["memory"].array(np.float64, (None,), nan=True)
+    if "recalled" in held:
+        held["recalled"].array(np.float32, (None,), any_width=True)
+
+
+def _check_open(saved: Stored, spaces: Spaces) -> None:
+    """An open episode; of one that no replay leads to, its number alone."""
+    held = saved.fields(("episode",), ("seed", "actions", "observation"))
+    begun = held["episode"].whole(-1) >= 0
+    if len(held) == 1:
+        return
+    held = saved.fields(("episode", "seed", "actions", "observation"))
+    held["seed"].whole(0, 2**31 - 1)
+    action, leaves = zeros(spaces.action), trees.leaves(zeros(spaces.observation))
+    held["actions"].array(action.dtype, (None, *action.shape), *limits(spaces.action)[0], any_width=True)
+    for leaf in held["observation"].items(len(leaves)) if begun else []:
+        if not isinstance(leaf.value, np.ndarray | np.generic):
+            leaf.refuse("an array")
+
+
+def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
+    """Steps that were collected ahead."""
+    held = saved.fields(field.name for field in fields(Steps))
+    t, n = held["terminated"].array(np.bool_, (None, None)).shape
+    held["truncated"].array(np.bool_, (t, n))
+    ended = np.argwhere(held["terminated"].value | held["truncated"].value)
+    for name, shape in zip(_TREES, ((t, n), (n,), (len(ended),)), strict=True):
+        own = zeros(spaces.observation, *shape)
+        leaves = held[name].fields(path for path, _ in trees.items(own))
+        for (path, leaf), ends in zip(trees.items(own), limits(spaces.observation), strict=True):
+            leaves[path].array(leaf.dtype, leaf.shape, *ends)
+    action, each = zeros(spaces.action, t, n), () if spaces.agents is None else (len(spaces.agents),)
+    held["action"].array(action.dtype, action.shape, *limits(spaces.action)[0], any_width=True)
+    held["reward"].array(np.float32, (t, n, *each) if np.ndim(held["reward"].value) > 2 else (t, n))
+    if not np.array_equal(held["final_index"].array(np.int64, ended.shape), ended):
+        held["final_index"].refuse("the rows that ended an episode, in order", "other rows")
+    columns = held["columns"].array(np.int64, (n,), 0, environments - 1)
+    if len(np.unique(columns)) != n:
+        held["columns"].refuse("each environment once")
+    held["restarted"].array(np.bool_, (n,))
+    for name, extra in held["extras"].table().items():
+        extra.array(np.float32, (t, n, *np.shape(extra.value)[2:]), nan=name == "priority")
+    _check_ends(held["episodes"], environments)
+
+
+def _check_contribution(saved: Stored, environments: int, gradients: Mapping[str, np.ndarray]) -> None:
+    held = saved.fields(field.name for field in fields(Contribution))
+    held["steps"].whole()
+    held["updates"].whole()
+    _check_ends(held["episodes"], environments)
+    if held["gradients"].value != {}:
+        for name, gradient in held["gradients"].fields(gradients).items():
+            gradient.array(gradients[name].dtype, gradients[name].shape)
+    for name in ("losses", "metrics"):
+        for number in held[name].table().values():
+            number.number(-np.inf, np.inf, nan=True)
+
+
+def _check_ends(saved: Stored, environments: int) -> None:
+    for end in saved.items():
+        environment, episode, length, total, truncated = end.items(len(EpisodeEnd._fields))
+        environment.whole(0, environments - 1)
+        episode.whole()
+        length.whole()
+        total.number()
+        truncated.flag()
 
 
 def notes(lost: list[int]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etude import checkpoint
+from etude.checks import Stored
 from etude.engines.solo import load_parameters, load_weights, parameters, weights
 from etude.errors import CheckpointError
 from etude.solo.training import Record
@@ -26,10 +27,26 @@ def save(agent: Any, path: str | Path) -> None:
 def restore(agent: Any, path: str | Path) -> None:
     """Take over the networks at once; what an engine and a pool need waits until there are some."""
     held = checkpoint.read(Path(path), expect={"agent", "training"})
+    _check(held, agent)
     load_weights(agent, held["agent"]["weights"])
     book = agent._book
     book.record = Record(**held["agent"]["record"])
     book.session, book.demand, book.waiting = None, None, held["training"]
+
+
+def _check(state: dict[str, Any], agent: Any) -> None:
+    """Raise CheckpointError where this is not what `save` wrote of such an agent. A session checks the rest: see
+    `Session.restore`."""
+    held = Stored(state, "").fields(("agent", "training"))
+    saved = held["agent"].fields(("kind", "class", "weights", "record"))
+    saved["weights"].like(weights(agent))
+    record = saved["record"].fields(("losses", "rewards", "seconds"))
+    for name in ("losses", "rewards"):
+        for number in record[name].items():
+            number.number()
+    record["seconds"].number(0)
+    if held["training"].value is not None:
+        held["training"].table()
 
 
 def save_param(agent: Any, path: str | Path) -> None:

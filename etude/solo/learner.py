@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from etude.checks import Stored
 from etude.data import Chunk, Steps
 from etude.events import Learned
-from etude.learner import Progress
+from etude.progress import Progress, check_progress
 from etude.protocols import Weights
 from etude.replay import Buffer
-from etude.seeding import generator_state, restore_generator
+from etude.seeding import check_generator, generator_state, restore_generator
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.regimes import Regime
@@ -155,6 +156,21 @@ class EpisodeLearner:
         counted |= {"received": self._received.tolist(), "generator": generator_state(self._rng)}
         kept = {"replay": self.buffer.state()} if replay else {}
         return {"engine": self.engine.state(), "progress": {**dataclasses.asdict(self.progress), **counted}, **kept}
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
+        self.engine.check_state(held["engine"])
+        counted = ("batches", "targets", "rounds", "loss", "received", "generator")
+        progress = check_progress(held["progress"], counted)
+        for name in ("batches", "targets", "rounds"):
+            progress[name].whole()
+        if progress["loss"].value is not None:
+            progress["loss"].number()
+        for number in progress["received"].items(self.count):
+            number.whole()
+        check_generator(progress["generator"])
+        if "replay" in held:
+            self.buffer.check_state(held["replay"])
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; without its replay, with an empty pool."""

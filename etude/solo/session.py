@@ -6,10 +6,12 @@ import copy
 import functools
 from typing import Any
 
+from etude.checks import Stored
 from etude.collection import Collection
 from etude.cores import Busy
 from etude.protocols import Explorer, Rollout
 from etude.rollout import InProcess, Pool, PoolOptions, acting_here
+from etude.rollout.saved import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 
@@ -75,6 +77,10 @@ class Session:
         return {**self.learner.state(replay), "rollout": rollout}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
+        """Continue from `state`; CheckpointError, and nothing changed, where it does not fit."""
+        held = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay",))
+        self.learner.check_state(held)
+        if state["rollout"] is not None:
+            check_rollout(held["rollout"], self.learner.count, self.learner.engine.spaces, {})
         self.learner.restore(state)
         self._rollout_state = state["rollout"]

@@ -30,6 +30,7 @@ ON_ONE_FLOOR = {  # what may import what beside it
     ("algorithms", "agent"),
     ("algorithms", "config"),
     ("several", "agent"),
+    ("offline", "replay"),
     ("algorithms", "several"),
     ("independent", "agent"),
     ("independent", "several"),

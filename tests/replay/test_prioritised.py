@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_world import STACKS, VECTOR, World
 
+from etude.checks import Stored
 from etude.errors import CheckpointError, ConfigError, NumericalError
 from etude.replay import Buffer, NStep, OneStep, Prioritised, Ring, Uniform
 
@@ -230,6 +231,7 @@ def test_a_restored_selector_continues_bit_for_bit(initial_ratio, steps):
         buffer.update(batch, rng.normal(size=(2, 20)), rng.exponential(size=(2, 20)))
     buffer.selector.alpha = 0.7
     twin.add(World(VECTOR, 3, rng).step(120))  # what was there before is forgotten
+    twin.check_state(Stored(buffer.state(), "replay"))
     twin.restore(deepcopy(buffer.state()))
     for _ in range(4):
         one, other = buffer.sample(3, 20), twin.sample(3, 20)
@@ -243,10 +245,11 @@ def test_a_restored_selector_continues_bit_for_bit(initial_ratio, steps):
 
 
 def test_a_selector_refuses_the_state_of_another_kind():
-    with pytest.raises(CheckpointError, match="has no priorities, but this selector has priorities by error\\."):
-        buffer_of(alpha=1.0).selector.restore(Uniform().state())
-    with pytest.raises(CheckpointError, match="by error and ratio, but"):
-        buffer_of(alpha=1.0).selector.restore(buffer_of(alpha=1.0, initial_ratio=1.0).selector.state())
+    selector = buffer_of(alpha=1.0).selector
+    with pytest.raises(CheckpointError, match="a table without 'alpha' at selector"):
+        selector.check_state(Stored(Uniform().state(), "selector"), 0)
+    with pytest.raises(CheckpointError, match="at selector/deviation; expected nothing"):
+        selector.check_state(Stored(buffer_of(alpha=1.0, initial_ratio=1.0).selector.state(), "selector"), 0)
 
 
 def test_priorities_of_a_column_come_in_order_of_age():

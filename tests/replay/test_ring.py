@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from recorded_world import NESTED, STACKS, VECTOR, World, code_of
 
 from etude import trees
+from etude.checks import Stored
 from etude.data import Steps
 from etude.errors import CheckpointError, ConfigError, EtudeError, SpaceError
 from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, memory
@@ -99,6 +100,7 @@ def test_every_transition_is_true_after_random_additions_trims_and_restarts(spac
         ring.check()
         assert_all_transitions_are_true(ring, world)
         twin = Ring(spaces, ring.capacity, 3, LOG_PROB, stack)
+        assert twin.check_state(Stored(ring.state(), "ring")) == len(ring)
         twin.restore(deepcopy(ring.state()))
         twin.check()
         assert_all_transitions_are_true(twin, world)
@@ -215,6 +217,7 @@ def test_a_restored_ring_continues_bit_for_bit(spaces, stack):
             Ring(spaces, ring.capacity, 3, LOG_PROB, stack), Uniform(), OneStep(0.9), np.random.default_rng(2)
         )
         twin.add(World(spaces, 3, np.random.default_rng(9)).step(4))  # what was there before is forgotten
+        twin.check_state(Stored(state, "replay"))
         twin.restore(state)
         assert_same(twin.state(), buffer.state())
         for _ in range(6):
@@ -249,7 +252,7 @@ def test_a_partly_filled_ring_saves_only_what_it_holds():
 )
 def test_a_ring_refuses_the_state_of_another(other, word):
     with pytest.raises(CheckpointError, match=word):
-        other.restore(Ring(VECTOR, 30, 3, LOG_PROB).state())
+        other.check_state(Stored(Ring(VECTOR, 30, 3, LOG_PROB).state(), "replay/ring"))
 
 
 def test_wrong_steps_are_refused_with_a_reason():

@@ -7,7 +7,7 @@ from solo_agents_worlds import Walk
 
 import etude.solo
 from etude.engines.solo import parameters, weights
-from etude.errors import CheckpointError, NetworkError
+from etude.errors import CheckpointError
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 KINDS = {
@@ -170,7 +170,7 @@ def test_a_file_of_something_else_is_refused(engine_name, tmp_path):
 
 def test_the_file_of_another_agent_is_refused_by_name(engine_name, tmp_path):
     new(engine_name, "DDPG").save(tmp_path / "model.dat")
-    with pytest.raises(NetworkError, match="no weight named"):
+    with pytest.raises(CheckpointError, match="at agent/weights; expected"):
         new(engine_name).restore(tmp_path / "model.dat")
 
 

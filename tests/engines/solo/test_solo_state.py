@@ -8,6 +8,7 @@ from run_cases import differences
 from solo_cases import agents_of, batches, engine_for
 
 from etude import checkpoint
+from etude.checks import Stored
 from etude.engines import solo
 from etude.errors import CheckpointError, ConfigError, NetworkError
 
@@ -131,7 +132,7 @@ def test_a_state_of_torch_is_no_state_of_keras(engine_name):
     engine = used("DQN", engine_name, 0)
     other = "jax" if engine_name == "torch" else "torch"
     with pytest.raises(CheckpointError, match=f"was saved on {other}; its optimizer cannot go on on {engine_name}"):
-        engine.restore({**engine.state(), "framework": other})
+        engine.check_state(Stored({**engine.state(), "framework": other}, "engine"))
 
 
 def test_networks_that_are_built_when_they_are_called_are_found(engine_name):

@@ -1,0 +1,129 @@
+"""A checkpoint with one changed value is refused by its place, or is of a run that goes on: never anything else."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from benchmarks.reliability.changes import change
+from benchmarks.reliability.runs import RUNS
+from etude import DQNConfig, Mlp, Run, checkpoint
+from etude.errors import CheckpointError
+from etude.run import from_state
+
+STEPS = 48
+
+
+@functools.cache
+def state_of(name: str) -> dict:
+    with RUNS[name]() as run:
+        run.train(STEPS)
+        return copy.deepcopy(run.state())
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("name", RUNS)
+def test_a_state_with_one_changed_value_is_refused_or_goes_on(name, seed):
+    changed, what = change(state_of(name), np.random.default_rng([seed, list(RUNS).index(name)]))
+    try:
+        run = from_state(changed)
+    except CheckpointError:
+        return
+    with run:
+        if "replay" in changed:
+            run.train(8)
+        assert all(np.isfinite(value).all() for value in run.engine.weights().values()), what
+
+
+def at(state: dict, place: str, value: object) -> dict:
+    """A copy of a state with this value at a place."""
+    changed = copy.deepcopy(state)
+    *path, last = place.split("/")
+    holder = functools.reduce(lambda part, key: part[int(key) if isinstance(part, list) else key], path, changed)
+    holder[last] = value(holder[last]) if callable(value) else value
+    return changed
+
+
+def with_number(number):
+    def put(array):
+        array = array.copy()
+        array.reshape(-1)[-1] = number
+        return array
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("dqn", "engine/first/q.dense0.weight", lambda x: x[:-1]),
+        ("dqn", "engine/second/q.dense0.weight", with_number(-1)),
+        ("dqn", "engine/values/q_lagged.dense0.bias", with_number(np.nan)),
+        ("dqn", "engine/step", 2**70),
+        ("dqn", "engine/noise/state", "many"),
+        ("dqn", "replay/ring/head", with_number(10**6)),
+        ("dqn", "replay/ring/filled", with_number(-1)),
+        ("dqn", "replay/ring/kind", with_number(1)),
+        ("dqn", "replay/ring/action", with_number(7)),
+        ("dqn", "replay/ring/observations/finals/used", 2**70),
+        ("dqn", "replay/ring/observations/finals/free", np.zeros(3, np.int64)),
+        ("dqn", "replay/selector/error", lambda x: np.append(x, x[:1])),
+        ("dqn", "replay/selector/alpha", -1.0),
+        ("dqn", "progress/step", -1),
+        ("dqn", "progress/phases", 10**6),
+        ("dqn", "rollout/environments/1/open/actions", with_number(2)),
+        ("dqn", "rollout/environments/1/open/observation", []),
+        ("dqn", "description/setup/environments", 10**9),
+        ("dqn", "description/config/optimizer/beta1", 1.0),
+        ("ppo", "moments/all/variance", with_number(-1)),
+        ("ppo", "scale/returns", np.zeros(3)),
+        ("sac", "perturbation/noise", []),
+        ("recurrent_ppo", "rollout/environments/0/recalled", with_number(np.inf)),
+        ("a3c", "rollout/contributions/0/gradients/model.critic.dense0.weight", with_number(np.nan)),
+        ("bc", "description/data/transitions", 10**15),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_place(name, place, value):
+    with pytest.raises(CheckpointError, match=place.split("/")[0]):
+        from_state(at(state_of(name), place, value))
+
+
+def test_nothing_of_a_state_is_taken_where_a_part_of_it_is_wrong():
+    with RUNS["dqn"]() as run:
+        run.train(24)
+        before = copy.deepcopy(run.state())
+        with pytest.raises(CheckpointError, match="rollout/environments/1/total"):
+            run.restore(at(state_of("dqn"), "rollout/environments/1/total", "much"))
+        after = run.state()
+    for part in ("values", "first", "second"):
+        for name, array in before["engine"][part].items():
+            np.testing.assert_array_equal(array, after["engine"][part][name])
+    assert len(before["replay"]["ring"]["reward"]) == len(after["replay"]["ring"]["reward"])
+
+
+def test_another_network_is_told_with_both_shapes(tmp_path):
+    checkpoint.write(tmp_path / "run.etude", state_of("dqn"))
+    other = DQNConfig(network=Mlp((6,)), replay_size=200, priority_exponent=0.6)
+    with pytest.raises(CheckpointError, match=r"\(4, 4\) at engine/values/q.dense0.weight; expected .*\(4, 6\)"):
+        from_state(checkpoint.read(tmp_path / "run.etude"), config=other)
+
+
+def test_a_state_of_a_run_with_other_workers_is_taken():
+    with Run("dqn", "CartPole-v1", engine="torch", environments=2, workers=2) as run:
+        run.train(48)
+        state = copy.deepcopy(run.state())
+    with from_state(state, workers=0) as again:
+        again.train(8)
+        assert again.step == 56
+
+
+def test_a_run_that_is_to_learn_less_often_goes_on():
+    config = RUNS["dqn"]().agent.config
+    with from_state(state_of("dqn"), config=dataclasses.replace(config, learn_every=16)) as run:
+        assert run.learner.progress.phases == 6
+        run.train(16)
+        assert run.learner.progress.phases == 4
