@@ -81,6 +81,9 @@ class Labelled:
             self.begin(i)
         return self.observe(range(len(self.columns))), self.forgets
 
+    def warnings(self):
+        return []
+
     def close(self) -> None:
         self.closed = True
 

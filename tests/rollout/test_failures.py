@@ -86,7 +86,7 @@ def test_an_exception_in_an_environment_may_restart_it_instead(tmp_path):
     make = partial(Faulty, fault=labelled.raise_an_error, flag=str(tmp_path / "done"))
     witness, warnings = collect_all(acting(make, on_error="restart"))
     assert witness.restarts == 3
-    assert "raised ValueError: the door is stuck; replaced" in warnings[0]
+    assert "raised ValueError: the door is stuck (" in warnings[0]
     assert "in raise_an_error" in warnings[0]
 
 
