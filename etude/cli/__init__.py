@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import textwrap
+import threading
+import time
 import traceback
 
 from etude import __version__
@@ -37,11 +40,21 @@ commands:
 """
 USAGE_ERROR = 2
 INTERRUPTED = 130
+PATIENCE = 2.0  # seconds that threads may take to end with the program
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted.
+
+    arguments: those of the command line where None; the program then ends here if threads would keep it.
+    """
+    code = _run(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None:
+        _end_threads(code)
+    return code
+
+
+def _run(given: list[str]) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("--help", "-h", "help"):
@@ -63,3 +76,20 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("etude: interrupted.\n")
         return INTERRUPTED
+
+
+def _end_threads(code: int) -> None:
+    """End the program where threads that an environment started would keep it from ending."""
+    until = time.monotonic() + PATIENCE
+    others = [each for each in threading.enumerate() if not each.daemon and each is not threading.current_thread()]
+    for thread in others:
+        thread.join(max(0.0, until - time.monotonic()))
+    left = [thread.name for thread in others if thread.is_alive()]
+    if left:
+        sys.stderr.write(
+            f"etude: ended with threads still running: {', '.join(left)}. An environment has to stop its threads in "
+            "close(), or start them with daemon=True.\n"
+        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
