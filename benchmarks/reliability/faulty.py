@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -51,10 +52,11 @@ def hangs() -> None:
 
 
 def writes_garbage() -> None:
-    """Into all pipes and sockets of the process."""
+    """Into every socket of the process, of which its pipe to the parent is one."""
     for descriptor in range(3, 64):
         try:
-            os.write(descriptor, bytes(range(7)))
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, bytes(range(7)))
         except OSError:
             continue
 

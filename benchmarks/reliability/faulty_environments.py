@@ -171,40 +171,42 @@ def _shorten_deadlines() -> None:
     import functools
 
     from etude.assembly import rollouts
-    from etude.envs import closing
     from etude.rollout import crew
 
     rollouts.PoolOptions = functools.partial(crew.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
     crew._STARTING = 20.0
-    closing.SECONDS = 2.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="those whose name holds this")
-    only = parser.parse_args().only
+    parser.add_argument("--again", action="store_true", help="also those that the file holds already")
+    options = parser.parse_args()
+    only, again = options.only, options.again
     import torch  # noqa: F401  (once, for all forks)
 
     import etude.run  # noqa: F401
 
     _shorten_deadlines()
-    results = {}
+    results = {} if again else measure.read(__file__).get("cases", {})
     for case in cases():
         name = " | ".join(case)
-        if only not in name:
+        if only not in name or name in results:
             continue
         with tempfile.TemporaryDirectory() as folder:
             results[name] = carry_out(case, Path(folder))
         print(f"{name}: {'; '.join(results[name]['problems']) or 'passed'} ({results[name]['seconds']} s)", flush=True)
-    passed = sum(not result["problems"] for result in results.values())
-    print(f"{passed} of {len(results)} passed")
-    if not only:
-        by_place = {place: [r for name, r in results.items() if name.endswith(place)] for place in PLACES}
-        counts = {
-            place: {"cases": len(found), "passed": sum(not each["problems"] for each in found)}
-            for place, found in by_place.items()
-        }
-        measure.write(__file__, {"counts": counts, "cases": results})
+        measure.write(__file__, {"counts": _counts(results), "cases": results})
+    print(_counts(results))
+
+
+def _counts(results: dict[str, dict]) -> dict[str, dict[str, int]]:
+    """How many cases there are in each place, and how many of them passed."""
+    by_place = {place: [found for name, found in results.items() if name.endswith(place)] for place in PLACES}
+    return {
+        place: {"cases": len(found), "passed": sum(not each["problems"] for each in found)}
+        for place, found in by_place.items()
+    }
 
 
 if __name__ == "__main__":

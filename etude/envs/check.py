@@ -209,7 +209,9 @@ def _check_history(env: gym.Env, first: list[np.ndarray], generators: Generators
         return
     if not _same(first, _trace(env, findings)):
         text = "After other episodes, one with the same seed and actions gave different observations: something is "
-        fix = "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
+        fix = (
+            "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
+        )
         findings.add(Found("history", text + fix), "note")
     findings.add(None if (text := generators.note()) is None else Found("global generator", text), "note")
 

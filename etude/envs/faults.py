@@ -1,5 +1,4 @@
-"""What went wrong in an environment, in words: where, what it said (of any length, or unprintable), and the user's line.
-"""
+"""What went wrong in an environment, in words: where, what it said (of any length, or unprintable), and at which line."""
 
 from __future__ import annotations
 

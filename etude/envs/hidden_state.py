@@ -27,7 +27,7 @@ def statistics_in(env: Any) -> list[str]:
     found = []
     while isinstance(env, gym.Wrapper):
         for kind, setting in _IN_PLACE_OF.items():
-            if isinstance(env, kind) and env.update_running_mean:
+            if isinstance(env, kind) and env.update_running_mean:  # type: ignore[attr-defined]
                 found.append(
                     f"The wrapper {kind.__name__} keeps running statistics from episode to episode, which are in no "
                     f"checkpoint. {_CONSEQUENCE}. Leave it out and set {setting} in the algorithm's config."

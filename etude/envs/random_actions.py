@@ -38,7 +38,9 @@ class RandomActions:
         flat = flat_mask(mask)
         legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(choices)[:-1])]
         if flat.shape != (sum(choices),):
-            self.found = Found("mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(choices)},).")
+            self.found = Found(
+                "mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(choices)},)."
+            )
             return self._space.sample()
         if not all(map(len, legal)):
             text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
@@ -59,7 +61,9 @@ class RandomActionsOfSeveral:
     def __init__(self, env: SeveralEnvironment, seed: int):
         assert env.spaces.agents is not None
         self._spaces = [own.action for own in env.spaces.agents.values()]
-        self._each = {name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(env.spaces.agents.items())}
+        self._each = {
+            name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(env.spaces.agents.items())
+        }
         self.found: Found | None = None
 
     def __call__(self, observation: Any, info: Any) -> np.ndarray:

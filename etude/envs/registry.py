@@ -193,5 +193,5 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
 
 
 def _missing(problem: TypeError, make: Callable[..., Any]) -> str:
-    fix = f"env_args={{...}} (--env-arg NAME=VALUE), or a callable such as lambda: {getattr(make, '__name__', 'make')}(...)"
-    return f"{text_of(problem)}. Give them: {fix}."
+    example = f"lambda: {getattr(make, '__name__', 'make')}(...)"
+    return f"{text_of(problem)}. Give them: env_args={{...}} (--env-arg NAME=VALUE), or a callable such as {example}."

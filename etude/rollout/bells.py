@@ -11,7 +11,6 @@ import select
 import sys
 from multiprocessing.connection import Connection, wait
 
-
 _BELL = b"\xa7"
 
 

@@ -140,7 +140,7 @@ class Crew:
         Exception.__init__(error, text)
         raise error from TracebackText(message.traceback)
 
-    def replace(self, worker: Worker, failure: Failure) -> None:
+    def replace(self, worker: Worker, failure: Failure) -> Ready:
         """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
         while True:
             worker.end(0.0)
@@ -155,7 +155,7 @@ class Crew:
             worker.launch(self._pickled(worker))
             answer = self._first_answer(worker)
             if isinstance(answer, Ready):
-                return
+                return answer
             failure = answer
 
     def close(self) -> None:
@@ -176,10 +176,7 @@ class Crew:
 
     def _await_ready(self, worker: Worker) -> Ready:
         answer = self._first_answer(worker)
-        if isinstance(answer, Failure):
-            self.replace(worker, answer)
-            return self.ready
-        return answer
+        return self.replace(worker, answer) if isinstance(answer, Failure) else answer
 
     def _give_up(self, worker: Worker, failure: Failure) -> None:
         self.close()

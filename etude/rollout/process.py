@@ -173,7 +173,6 @@ class Worker:
         for end in (self.connection, self._stacks, self._bell, self._my_bell):
             end.close()
 
-
     def _closes(self) -> bool:
         """Whether it has said that it is closing its environments."""
         while self.connection.poll():

@@ -93,7 +93,9 @@ class SeveralWithMasks(Relay):
 
     def _observe(self, names):
         masks = {name: np.int8(np.arange(self.action_space(name).n) == self.t % 3) for name in names}
-        return {name: {"observation": seen, "action_mask": masks[name]} for name, seen in super()._observe(names).items()}
+        return {
+            name: {"observation": seen, "action_mask": masks[name]} for name, seen in super()._observe(names).items()
+        }
 
 
 def wrapped(wrap):
