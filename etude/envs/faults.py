@@ -1,4 +1,4 @@
-"""What went wrong in an environment, in words: where, what it said (of any length, or unprintable), and at which line."""
+"""What went wrong in an environment, in words: where, at which line, and what it said, of any length or unprintable."""
 
 from __future__ import annotations
 
