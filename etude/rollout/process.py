@@ -23,7 +23,7 @@ from etude.rollout.worker import STEP, Closing, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
 _SLOW_TO_DIE = 2.0  # seconds between the end of a process's pipe and its own
-_CUT_OFF = 5  # seconds without a byte, in the middle of a message, after which the rest of it will not come
+_CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come
 _GARBAGE = "wrote into the pipe to this process, which is etude's"
 
 # The number of threads has to be set before NumPy is imported, which importing anything of etude does.
