@@ -106,7 +106,8 @@ class Faulty(gymnasium.Env):
         super().reset(seed=seed)
         self.resets += 1
         self.time = 0
-        moment = {1: "first reset", LATER_RESET: "later reset"}.get(self.resets)
+        # The first is only looked at for a mask.
+        moment = {1: "first reset", 2: "first reset", LATER_RESET: "later reset"}.get(self.resets)
         return self.fail(moment), {}
 
     def step(self, action):
