@@ -116,6 +116,9 @@ class Environments(Protocol):
         """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that
         cannot be replayed, which were reset to a new episode instead."""
 
+    def warnings(self) -> list[str]:
+        """What was seen of these environments since the last call that a user should know."""
+
     def close(self) -> None: ...
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import os
 import shlex
 import sys
 import textwrap
+import threading
+import time
 import traceback
 
 from etude import __version__
@@ -41,18 +44,24 @@ commands:
 """
 USAGE_ERROR = 2
 INTERRUPTED = 130
+PATIENCE = 2.0  # seconds that threads may take to end with the program
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted."""
+    """Run one command. Returns the exit code: 0 done, 1 found wanting, 2 an error explained, 130 interrupted.
+
+    arguments: those of the command line where None; the program then ends here if threads would keep it.
+    """
     try:
-        return _run(arguments)
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        if arguments is None:
+            _end_threads(code)
+        return code
     finally:
         leave_what_is_gone()
 
 
-def _run(arguments: list[str] | None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
+def _run(given: list[str]) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     if not given or given[0] in ("--help", "-h", "help"):
@@ -100,3 +109,19 @@ def _too_few_descriptors() -> str:
         f"for each worker). Allow them: ulimit -n {max(1024, allowed)}"
         + (f" (the hard limit here is {most})" if most < 1024 else "")
     )
+
+
+def _end_threads(code: int) -> None:
+    """End the program where threads that an environment started would keep it from ending."""
+    until = time.monotonic() + PATIENCE
+    others = [each for each in threading.enumerate() if not each.daemon and each is not threading.current_thread()]
+    for thread in others:
+        thread.join(max(0.0, until - time.monotonic()))
+    left = [thread.name for thread in others if thread.is_alive()]
+    if left:
+        complain(
+            f"etude: ended with threads still running: {', '.join(left)}. An environment has to stop its threads in "
+            "close(), or start them with daemon=True."
+        )
+        leave_what_is_gone()
+        os._exit(code)

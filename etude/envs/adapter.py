@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -10,9 +10,10 @@ import numpy as np
 
 from etude import trees
 from etude.envs.actions import Actions, Canonical, Units
+from etude.envs.closing import close_all
+from etude.envs.faults import RAISED, Where, cause_of
 from etude.envs.observations import Mismatch, Observations
 from etude.envs.rewards import OneReward, Rewards, WrongReward
-from etude.errors import EnvironmentFault
 from etude.spaces import Space, Spaces
 from etude.trees import Tree
 
@@ -32,24 +33,6 @@ class Layout:
     @property
     def spaces(self) -> Spaces:
         return Spaces(self.observations.space, self.actions.space)
-
-
-@dataclass(frozen=True)
-class Where:
-    """The place of a fault. Step 0 is the reset; episodes count from 0."""
-
-    name: str
-    environment: int | str
-    episode: int
-    step: int
-
-    def fault(self, what: str) -> EnvironmentFault:
-        at = f"step {self.step}" if self.step else "reset"
-        return EnvironmentFault(f"{self.name}, environment {self.environment}, episode {self.episode}, {at}: {what}.")
-
-    def mismatch(self, problem: Mismatch) -> EnvironmentFault:
-        key = f" {problem.key!r}" if problem.key else ""
-        return self.fault(f"the observation{key} {problem.message}")
 
 
 def check_reset(result: Any, where: Where) -> tuple[Any, dict[str, Any]]:
@@ -96,10 +79,6 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def explain_error(problem: BaseException) -> str:
-    return f"the environment raised {type(problem).__name__}: {problem}"
-
-
 class AdaptedEnvironment:
     """One environment that does not reset itself, for evaluation by eye and rendering.
 
@@ -122,17 +101,17 @@ class AdaptedEnvironment:
 
     def reset(self, seed: int | None = None) -> Tree:
         """Start an episode; returns its first observation, without a batch axis."""
-        self._where = Where(self.name, 0, self._where.episode + 1, 0)
+        self._where = Where(self.name, 0, self._where.episode + 1, 0, seed)
         return self._observe(*self._raw_reset(seed))
 
     def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """One step with an action of `spaces.action`, without a batch axis. The reward is what the episode is scored
         by."""
-        where = self._where = Where(self.name, 0, self._where.episode, self._where.step + 1)
+        where = self._where = replace(self._where, step=self._where.step + 1)
         try:
             result = self.env.step(self._layout.actions.convert(np.asarray(action)[None])[0])
-        except Exception as problem:
-            raise where.fault(explain_error(problem)) from problem
+        except RAISED as problem:
+            raise where.raised(problem) from cause_of(problem)
         if not isinstance(result, tuple) or len(result) != 5:
             raise where.fault(explain_step(result))
         observation, reward, terminated, truncated, info = result
@@ -148,13 +127,14 @@ class AdaptedEnvironment:
         return self.env.render()
 
     def close(self) -> None:
-        self.env.close()
+        """Close it, with a warning where that fails."""
+        close_all([self.env], self.name)
 
     def _raw_reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
             result = self.env.reset(seed=seed)
-        except Exception as problem:
-            raise self._where.fault(explain_error(problem)) from problem
+        except RAISED as problem:
+            raise self._where.raised(problem) from cause_of(problem)
         return check_reset(result, self._where)
 
     def _score(self, reward: Any) -> float:

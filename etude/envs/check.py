@@ -13,14 +13,18 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from etude import trees
 from etude.envs.actions import Actions
 from etude.envs.adapter import explain_reset, explain_step
+from etude.envs.closing import close_all, explain_closing
+from etude.envs.faults import RAISED, explain_error
+from etude.envs.hidden_state import Generators, statistics_in
 from etude.envs.make import make_simulator, make_single
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations
+from etude.envs.random_actions import random_actions
 from etude.envs.registry import EnvironmentSpec, Source, resolve
 from etude.envs.rewards import TeamReward
 from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
-from etude.errors import EtudeError
+from etude.errors import EnvironmentFault, EtudeError
 from etude.spaces import parts
 
 STEPS = 10_000  # after which an episode counts as one that does not end
@@ -63,17 +67,9 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
             _check_single(source, findings)
     except EtudeError as problem:
         findings.add(Found("making", str(problem)))
-    except Exception as problem:  # the environment's own, from wherever it was called
-        findings.add(_raised(problem))
+    except RAISED as problem:  # the environment's own, from wherever it was called
+        findings.add(Found("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
     return list(findings.by_name.values())
-
-
-def _raised(problem: Exception) -> Found:
-    frame = problem.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    at = f" ({frame.tb_frame.f_code.co_filename}:{frame.tb_lineno})" if frame is not None else ""
-    return Found("exception", f"The environment raised {type(problem).__name__}: {problem}{at}. Mend it there.")
 
 
 def _check_simulator(source: Source, findings: _Findings) -> None:
@@ -85,7 +81,7 @@ def _check_simulator(source: Source, findings: _Findings) -> None:
     except EtudeError as problem:
         findings.add(Found("autoreset", str(problem)))
     finally:
-        simulator.close()
+        close_all([simulator], source.name)
 
 
 def _check_single(source: Source, findings: _Findings) -> None:
@@ -99,10 +95,18 @@ def _check_single(source: Source, findings: _Findings) -> None:
         _check_spaces(env, findings)
         _check_rendering(source, env, findings)
         _check_wrappers(env, findings)
-        if _check_resets(env, findings):
+        generators = Generators()
+        first = _check_resets(env, findings)
+        if first is not None:
             _check_episodes(env, findings)
+            _check_history(env, first, generators, findings)
     finally:
-        env.close()
+        findings.add(_close(env))
+
+
+def _close(env: gym.Env) -> Found | None:
+    wrong = explain_closing(env)
+    return None if wrong is None else Found("close", wrong)
 
 
 def _check_spaces(env: gym.Env, findings: _Findings) -> None:
@@ -153,15 +157,15 @@ def _check_rendering(source: Source, env: gym.Env, findings: _Findings) -> None:
     fix = "def __init__(self, render_mode=None): self.render_mode = render_mode"
     try:
         seen = make_single(source, {"render_mode": offscreen[0]})
-    except TypeError as problem:
-        if "render_mode" not in str(problem):
+    except EnvironmentFault as problem:
+        if not isinstance(problem.__cause__, TypeError) or "render_mode" not in str(problem):
             raise
         findings.add(Found("render_mode", f"It declares the render modes {modes} and takes no render_mode: {fix}."))
         return
     if seen.render_mode != offscreen[0]:
         text = f"Made with render_mode={offscreen[0]!r}, its render_mode is {seen.render_mode!r}: {fix}."
         findings.add(Found("render_mode", text))
-    seen.close()
+    findings.add(_close(seen))
 
 
 def _check_wrappers(env: gym.Env, findings: _Findings) -> None:
@@ -172,42 +176,63 @@ def _check_wrappers(env: gym.Env, findings: _Findings) -> None:
         env = env.env
 
 
-def _reset(env: gym.Env, seed: int, findings: _Findings) -> Any:
-    """The observation of a reset."""
+def _reset(env: gym.Env, seed: int, findings: _Findings) -> tuple[Any, Any]:
+    """The observation and the info of a reset."""
     result = env.reset(seed=seed)
     wrong = explain_reset(result)
     if wrong is None:
-        return result[0]
+        return result
     findings.add(Found("reset", f"{wrong}."))
-    return result[0] if isinstance(result, tuple) and result else result
+    return (result[0] if isinstance(result, tuple) and result else result), {}
 
 
-def _check_resets(env: gym.Env, findings: _Findings) -> bool:
-    """Whether it can be reset with a seed, which should repeat an episode."""
+def _check_resets(env: gym.Env, findings: _Findings) -> list[np.ndarray] | None:
+    """An episode with a seed, which should repeat itself; None where there can be none."""
     try:
         first, again = _trace(env, findings), _trace(env, findings)
     except TypeError as problem:
         if "unexpected keyword" not in str(problem):
             raise
         findings.add(Found("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None)."))
-        return False
-    same = len(first) == len(again) and all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
-    finite = all(leaf.dtype.kind != "f" or np.isfinite(leaf).all() for leaf in first)  # NaN differs from itself
-    if finite and not same:
+        return None
+    if not statistics_in(env) and not _same(first, again):
         text = "Two resets with one seed and the same actions gave different observations. Begin reset with "
         findings.add(Found("seed", text + "super().reset(seed=seed) and draw from self.np_random only."))
-    return True
+    return first
+
+
+def _check_history(env: gym.Env, first: list[np.ndarray], generators: Generators, findings: _Findings) -> None:
+    """Whether the episode repeats itself after others, and draws from nothing but its own generator."""
+    for text in statistics_in(env):
+        findings.add(Found("history", text), "note")
+    if "seed" in findings.by_name:
+        return
+    if not _same(first, _trace(env, findings)):
+        text = "After other episodes, one with the same seed and actions gave different observations: something is "
+        fix = (
+            "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
+        )
+        findings.add(Found("history", text + fix), "note")
+    findings.add(None if (text := generators.note()) is None else Found("global generator", text), "note")
+
+
+def _same(first: list[np.ndarray], again: list[np.ndarray]) -> bool:
+    """Whether two traces are equal. NaN, which differs from itself, is found elsewhere."""
+    finite = all(leaf.dtype.kind != "f" or np.isfinite(leaf).all() for leaf in first)
+    return not finite or len(first) == len(again) and all(map(np.array_equal, first, again))
 
 
 def _trace(env: gym.Env, findings: _Findings, steps: int = 20) -> list[np.ndarray]:
     """The leaves of the observations after a reset with one seed and a few actions, as copies."""
-    env.action_space.seed(1)
-    seen = _copies(_reset(env, 1, findings))
+    choose = random_actions(env, 1)
+    observation, info = _reset(env, 1, findings)
+    seen = _copies(observation)
     for _ in range(steps):
-        result = env.step(env.action_space.sample())
+        result = env.step(choose(observation, info))
         if not isinstance(result, tuple) or len(result) != 5:
             break
-        seen += _copies(result[0])
+        observation, info = result[0], result[4]
+        seen += _copies(observation)
         if np.any(result[2]) or np.any(result[3]):
             break
     return seen
@@ -219,24 +244,25 @@ def _copies(observation: Any) -> list[np.ndarray]:
 
 def _check_episodes(env: gym.Env, findings: _Findings) -> None:
     """Random steps, each checked, over a few episodes."""
-    until, ended = time.monotonic() + SECONDS, 0
-    kept = _reset(env, 2, findings)
+    until, ended, choose = time.monotonic() + SECONDS, 0, random_actions(env, 2)
+    kept, info = _reset(env, 2, findings)
     findings.add(check_observation(kept, env.observation_space))
     for _ in range(STEPS):
-        copied = _copies(kept)
-        result = env.step(env.action_space.sample())
+        copied, action = _copies(kept), choose(kept, info)
+        findings.add(choose.found)
+        result = env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
             findings.add(Found("step", f"{explain_step(result)}."))
             return
         for leaf, copy in zip(trees.leaves(kept), copied, strict=False):
             findings.add(check_copied(leaf, copy))
-        kept = result[0]
+        kept, info = result[0], result[4]
         _check_step(result, env, findings)
         if np.any(result[2]) or np.any(result[3]):
             ended += 1
             if ended == EPISODES:
                 return
-            kept = _reset(env, 2 + ended, findings)
+            kept, info = _reset(env, 2 + ended, findings)
             findings.add(check_observation(kept, env.observation_space))
         if time.monotonic() > until:
             break

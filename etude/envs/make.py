@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from etude.envs.adapter import AdaptedEnvironment
+from etude.envs.closing import close_all
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
 from etude.envs.rewards import TeamRewards
@@ -105,7 +106,7 @@ def _fits(source: Source) -> bool:
         try:
             restart_of(simulator, source.name)
         finally:
-            simulator.close()
+            close_all([simulator], source.name)
     except (ConfigError, ImportError):  # it resets in its own way, or needs what is not installed
         return False
     return True
@@ -191,9 +192,9 @@ def action_space_of(env: EnvironmentSpec) -> Space:
         try:
             return simulator.single_action_space
         finally:
-            simulator.close()
+            close_all([simulator], source.name)
     made = make_single(source, {})
     try:
         return made.action_space
     finally:
-        made.close()
+        close_all([made], source.name)

@@ -23,7 +23,9 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from etude import trees
-from etude.envs.adapter import Layout, Where, check_reset, explain_error, explain_flag, explain_step
+from etude.envs.adapter import Layout, check_reset, explain_flag, explain_step
+from etude.envs.closing import close_all
+from etude.envs.faults import RAISED, Where, cause_of
 from etude.envs.observations import Mismatch
 from etude.envs.translation import AgentTranslation, Translation
 from etude.errors import ConfigError, SpaceError
@@ -90,8 +92,8 @@ class NativeEnvironments:
         self._length += 1
         try:
             result = self._simulator.step(legal)
-        except Exception as problem:
-            raise self._somewhere().fault(explain_error(problem)) from problem
+        except RAISED as problem:
+            raise self._somewhere().raised(problem) from cause_of(problem)
         if not isinstance(result, tuple) or len(result) != 5:
             raise self._somewhere().fault(explain_step(result))
         observation, reward, terminated, truncated, infos = result
@@ -115,9 +117,13 @@ class NativeEnvironments:
         self._resets = int(self._episode.max()) + 1  # no seed that a reset has had before
         return self.reset(), list(range(len(state)))
 
+    def warnings(self) -> list[str]:
+        """Nothing: no episode of a simulator is expected to repeat itself."""
+        return []
+
     def close(self) -> None:
-        """Close the simulator. May be called twice."""
-        self._simulator.close()
+        """Close the simulator, with a warning where that fails. May be called twice."""
+        close_all([self._simulator], self.name)
 
     def _end(self, ended: np.ndarray, observation: Any, infos: dict) -> tuple[dict[int, Tree], Any, dict]:
         """The final observations by position, and the observations and infos of all with the next episodes begun."""
@@ -126,8 +132,8 @@ class NativeEnvironments:
         if not self._same_step:
             try:
                 observation, fresh = self._restart(self._simulator, ended)
-            except Exception as problem:
-                raise self._somewhere().fault(explain_error(problem)) from problem
+            except RAISED as problem:
+                raise self._somewhere().raised(problem) from cause_of(problem)
             infos = _joined(ended, fresh, infos)
         self._episode[ended] += 1
         self._length[ended] = 0
@@ -180,8 +186,8 @@ class NativeEnvironments:
     def _raw_reset(self, seed: int) -> tuple[Any, dict]:
         try:
             result = self._simulator.reset(seed=seed)
-        except Exception as problem:
-            raise self._somewhere().fault(explain_error(problem)) from problem
+        except RAISED as problem:
+            raise self._somewhere().raised(problem) from cause_of(problem)
         return check_reset(result, self._somewhere())
 
     def _where(self, i: int) -> Where:

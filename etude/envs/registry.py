@@ -20,9 +20,10 @@ from gymnasium import error
 from gymnasium.vector import VectorEnv
 
 from etude.envs.configured import ConfiguredEnvironment, Wrapper
+from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.imports import found_elsewhere
 from etude.envs.wrapping import make_wrapped
-from etude.errors import ConfigError, MissingExtra
+from etude.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 
 EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
@@ -214,15 +215,27 @@ _EXTRAS = {  # module -> the extra that installs it
 
 
 def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> Any:
-    """Call what makes an environment; an optional dependency that is missing becomes MissingExtra."""
+    """Call what makes an environment. An optional dependency that is missing becomes MissingExtra, arguments that are
+    missing ConfigError, and whatever else it raises EnvironmentFault."""
     try:
         return make(**kwargs)
+    except EtudeError:
+        raise
     except error.DependencyNotInstalled as problem:
         raise MissingExtra(f"The environment {name!r}", "envs") from problem
-    except ModuleNotFoundError as problem:
-        missing = (problem.name or "").split(".")[0]
-        if missing not in _EXTRAS:
-            raise
-        raise MissingExtra(f"The environment {name!r}", _EXTRAS[missing]) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem
+    except RAISED as problem:
+        missing = (problem.name or "").split(".")[0] if isinstance(problem, ModuleNotFoundError) else ""
+        if missing in _EXTRAS:
+            raise MissingExtra(f"The environment {name!r}", _EXTRAS[missing]) from problem
+        if isinstance(problem, TypeError) and line_of(problem) is None and "required" in text_of(problem):
+            raise ConfigError(f"The environment {name!r} needs arguments: {_missing(problem, make)}") from problem
+        raise EnvironmentFault(
+            f"The environment {name!r} could not be made: it raised {explain_error(problem)}."
+        ) from cause_of(problem)
+
+
+def _missing(problem: TypeError, make: Callable[..., Any]) -> str:
+    example = f"lambda: {getattr(make, '__name__', 'make')}(...)"
+    return f"{text_of(problem)}. Give them: env_args={{...}} (--env-arg NAME=VALUE), or a callable such as {example}."

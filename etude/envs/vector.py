@@ -14,7 +14,10 @@ import numpy as np
 
 from etude import trees
 from etude.envs.actions import Canonical, Units
-from etude.envs.adapter import Layout, Where, explain_error, explain_flag, explain_reset, explain_step
+from etude.envs.adapter import Layout, explain_flag, explain_reset, explain_step
+from etude.envs.closing import close_all
+from etude.envs.faults import RAISED, Where, cause_of, text_of
+from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.envs.translation import Translation, translation_of
@@ -58,7 +61,13 @@ class LoopEnvironments:
         count = len(self.columns)
         self._envs = [factory() for _ in range(count)]
         self._numbers_in_run = self.columns.tolist()
-        self._step_functions = [env.step for env in self._envs]
+        self._step_functions: list[Callable[..., Any]] = [env.step for env in self._envs]
+        self._reset_functions: list[Callable[..., Any]] = [env.reset for env in self._envs]
+        self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
+        for functions in (self._step_functions, self._reset_functions):
+            FirstCalls(functions, 0, self._note)
+        for text in statistics_in(self._envs[0]):
+            self._note(text)
         self._episode = [-1] * count
         # The actions of every step, and the positions they were for; those of ended episodes are trimmed now and then.
         self._replayable = replayable
@@ -119,8 +128,8 @@ class LoopEnvironments:
                     raws[i], infos[i] = self._begin(places[i])
         except EnvironmentFault:
             raise
-        except Exception as problem:
-            raise self._explain(places[i], result, problem) from problem
+        except RAISED as problem:
+            raise self._explain(places[i], result, problem) from cause_of(problem)
         observation = self._gather(raws, infos, places)
         numbers, self.scores = self._numbers(rewards, places)
         self._observation = observation if n == len(self._envs) else self._joined(observation, places)
@@ -160,10 +169,15 @@ class LoopEnvironments:
         self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
         return self._observation, differs
 
+    def warnings(self) -> list[str]:
+        """First signs that episodes do not follow from their seeds; see `hidden_state`."""
+        new = [text for text, told in self._notes.items() if not told]
+        self._notes.update(dict.fromkeys(new, True))
+        return new
+
     def close(self) -> None:
-        """Close every environment. May be called twice."""
-        while self._envs:
-            self._envs.pop().close()
+        """Close every environment, with a warning where that fails. May be called twice."""
+        close_all(self._envs, self.name)
 
     def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
         self._episode[i] += 1
@@ -173,9 +187,9 @@ class LoopEnvironments:
 
     def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
-            result = self._envs[i].reset(seed=seed)
-        except Exception as problem:
-            raise self._where(i).fault(explain_error(problem)) from problem
+            result = self._reset_functions[i](seed=seed)
+        except RAISED as problem:
+            raise self._where(i).raised(problem) from cause_of(problem)
         wrong = explain_reset(result)
         if wrong is not None:
             raise self._where(i).fault(wrong)
@@ -215,15 +229,20 @@ class LoopEnvironments:
         if wrong is not None:
             raise self._where(i).fault(wrong)
 
-    def _explain(self, i: int, result: Any, problem: Exception) -> EnvironmentFault:
+    def _explain(self, i: int, result: Any, problem: BaseException) -> EnvironmentFault:
         if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:
-            return self._where(i).fault(explain_error(problem))
+            return self._where(i).raised(problem)
         if isinstance(result, tuple) and len(result) == 5:
-            return self._where(i).fault(f"step returned an observation that cannot be used: {problem}")
+            return self._where(i).fault(f"step returned an observation that cannot be used: {text_of(problem)}")
         return self._where(i).fault(explain_step(result))
 
+    def _note(self, text: str) -> None:
+        self._notes.setdefault(f"{self.name}: {text}", False)
+
     def _where(self, i: int) -> Where:
-        return Where(self.name, self._numbers_in_run[i], self._episode[i], self._length(i))
+        number, episode = self._numbers_in_run[i], self._episode[i]
+        seed = None if episode < 0 else episode_seed(self._run_seed, number, episode)
+        return Where(self.name, number, episode, self._length(i), seed)
 
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
@@ -262,7 +281,7 @@ class LoopEnvironments:
                 if terminated or truncated:
                     return None
             leaves = trees.leaves(self._layout.observations.gather([raw], [info]))
-        except Exception:  # it differs, whatever it raised; a fault of the environment shows again in the next episode
+        except RAISED:  # it differs, whatever it raised; a fault of the environment shows again in the next episode
             return None
         same = all(np.array_equal(leaf[0], before) for leaf, before in zip(leaves, saved["observation"], strict=True))
         return (raw, info) if same else None

@@ -16,9 +16,10 @@ import gymnasium
 import numpy as np
 
 from etude import errors
+from etude.envs.faults import TracebackText
 from etude.errors import ConfigError, EnvironmentFault
 from etude.rollout.process import Failure, Worker
-from etude.rollout.worker import Job, Raised, Ready
+from etude.rollout.worker import Job, Noted, Raised, Ready
 
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
 _GRACE = 1.0  # seconds that a worker may take to close its environments
@@ -45,19 +46,13 @@ class PoolOptions:
             raise ConfigError(f"deadline and buffer must be positive and restarts not negative; given {self}.")
 
 
-class WorkerTraceback(Exception):
-    """The traceback of an exception in another process, as text."""
-
-    def __str__(self) -> str:
-        return f"\n\n{self.args[0]}"
-
-
 class Crew:
     """The workers of one pool. `make_job(worker)` says what a worker is to do, each time it is started."""
 
     def __init__(self, workers: list[Worker], make_job: Callable[[Worker], Job], options: PoolOptions):
         self.workers, self._make_job, self._options = workers, make_job, options
         self.warnings: list[str] = []
+        self._noted: set[str] = set()  # what workers told of their environments, each of which is told once
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
@@ -77,25 +72,27 @@ class Crew:
             raise ConfigError("This pool is closed; make a new one.")
         busy = list(busy)
         by_handle = {handle: worker for worker in busy for handle in (worker.connection, worker.process.sentinel)}
-        while True:
+        heard = False
+        while not heard:
             ready = {by_handle[handle].number: by_handle[handle] for handle in wait(list(by_handle), self._tick)}
-            if ready:
-                break
-            stuck = [worker for worker in busy if worker.waited(self._tick) > self._options.deadline]
+            for number in sorted(ready):
+                answer = self._judge(ready[number], ready[number].answer())
+                if answer is not None:
+                    heard = True
+                    yield ready[number], answer
+            stuck = [] if ready else [each for each in busy if each.waited(self._tick) > self._options.deadline]
             if stuck:
                 yield from ((worker, worker.hung()) for worker in stuck)
                 return
-        for number in sorted(ready):
-            yield ready[number], self._judge(ready[number], ready[number].answer())
 
     def hear(self, worker: Worker) -> Any:
         """The next answer of one worker, or the Failure of one that died or hung. Cheaper than `wait`."""
         if self._closed:
             raise ConfigError("This pool is closed; make a new one.")
-        while (answer := worker.hear(self._tick)) is None:
-            if worker.waited(self._tick) > self._options.deadline:
+        while (answer := self._judge(worker, heard := worker.hear(self._tick))) is None:
+            if heard is None and worker.waited(self._tick) > self._options.deadline:
                 return worker.hung()
-        return self._judge(worker, answer)
+        return answer
 
     def news(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
@@ -125,6 +122,12 @@ class Crew:
         return min(0.25, self._options.deadline / 20)
 
     def _judge(self, worker: Worker, message: Any) -> Any:
+        """An answer; None for what is none, but a note."""
+        if isinstance(message, Noted):
+            if message.text not in self._noted:
+                self._noted.add(message.text)
+                self.warnings.append(message.text)
+            return None
         if not isinstance(message, Raised):
             return message
         reason = f"raised {message.kind}: {message.message}"
@@ -135,9 +138,9 @@ class Crew:
         text = message.message if message.ours else f"{worker} {reason}"
         error = kind.__new__(kind)  # some of our errors make their own text
         Exception.__init__(error, text)
-        raise error from WorkerTraceback(message.traceback)
+        raise error from TracebackText(message.traceback)
 
-    def replace(self, worker: Worker, failure: Failure) -> None:
+    def replace(self, worker: Worker, failure: Failure) -> Ready:
         """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
         while True:
             worker.end(0.0)
@@ -152,7 +155,7 @@ class Crew:
             worker.launch(self._pickled(worker))
             answer = self._first_answer(worker)
             if isinstance(answer, Ready):
-                return
+                return answer
             failure = answer
 
     def close(self) -> None:
@@ -173,10 +176,7 @@ class Crew:
 
     def _await_ready(self, worker: Worker) -> Ready:
         answer = self._first_answer(worker)
-        if isinstance(answer, Failure):
-            self.replace(worker, answer)
-            return self.ready
-        return answer
+        return self.replace(worker, answer) if isinstance(answer, Failure) else answer
 
     def _give_up(self, worker: Worker, failure: Failure) -> None:
         self.close()
@@ -220,4 +220,4 @@ def _end_all(workers: list[Worker]) -> None:
         worker.dismiss()
     until = time.monotonic() + _GRACE
     for worker in workers:
-        worker.end(max(0.0, until - time.monotonic()))
+        worker.end(max(0.01, until - time.monotonic()))

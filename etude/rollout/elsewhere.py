@@ -95,6 +95,10 @@ class SteppedElsewhere:
         lost = [self._of(worker)[i] for worker, (_, lost) in zip(self._workers, answers, strict=True) for i in lost]
         return trees.concatenate([observation for observation, _ in answers]), lost
 
+    def warnings(self) -> list[str]:
+        """What the workers' environments, or the loss of workers, gave reason to tell."""
+        return self._crew.news()
+
     def close(self) -> None:
         """End the workers. May be called twice."""
         self._crew.close()

@@ -35,8 +35,8 @@ class Here:
         return self._done.pop(column)
 
     def warnings(self) -> list[str]:
-        """Nothing: there are no workers to lose."""
-        return []
+        """See `protocols.Environments`."""
+        return self._collector.environments.warnings()
 
     def state(self) -> list[dict[str, Any]]:
         """See `Hands`."""

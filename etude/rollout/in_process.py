@@ -52,8 +52,8 @@ class InProcess:
         self._collector.actor.load(weights)
 
     def warnings(self) -> list[str]:
-        """Nothing: there are no workers to lose."""
-        return []
+        """What was seen of the environments since the last call that a user should know."""
+        return self._stepped.warnings()
 
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment number."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import secrets
 import signal
+import socket
+import struct
 import sys
 import types
 from collections.abc import Iterator
@@ -12,14 +16,17 @@ from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from typing import Any
 
+from etude.envs import closing
 from etude.protocols import Weights
 from etude.rollout.acting import weights_size
-from etude.rollout.bells import Ear, ring
-from etude.rollout.worker import GROUP_SIGNALS, STEP, Memory, counters_of
+from etude.rollout.bells import Ear, Garbled, ring
+from etude.rollout.worker import GROUP_SIGNALS, STEP, Closing, Memory, counters_of
 
 _CONTEXT = get_context("spawn")
 _SAFE = "PYTHONSAFEPATH"
 _SLOW_TO_DIE = 2.0  # seconds between the end of a process's pipe and its own
+_CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come
+_GARBAGE = "wrote into the pipe to this process, which is etude's"
 
 # The number of threads has to be set before NumPy is imported, which importing anything of etude does.
 _BOOT = """
@@ -78,11 +85,13 @@ class Worker:
         """Start the process. The program's main module is not imported there, so that scripts need no guard and workers
         do not load what the script loads; what a job needs of it travels by value."""
         self.connection, theirs = _CONTEXT.Pipe()
+        self._stamp = secrets.token_bytes(16)  # what is read without it is no message of ours
+        _limit_reading(self.connection)
         self._stacks, write_stacks = _CONTEXT.Pipe(duplex=False)
         their_bell, self._bell = _CONTEXT.Pipe(duplex=False)
         self._my_bell, ring_mine = _CONTEXT.Pipe(duplex=False)
         self._ear = Ear(self.connection, self._my_bell)
-        arguments = (theirs, (their_bell, ring_mine), write_stacks, self.memory, job)
+        arguments = (theirs, (their_bell, ring_mine), self._stamp, write_stacks, self.memory, job)
         self.process = _CONTEXT.Process(
             target=exec,
             args=(_BOOT, {"arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}),
@@ -111,16 +120,29 @@ class Worker:
 
     def hear(self, seconds: float) -> Any:
         """STEP once it has been taken, or the next message or Failure; None if there is none of these so long."""
-        rung = self._ear.listen(seconds)
-        return None if rung is None else STEP if rung else self.answer()
+        try:
+            rung = self._ear.listen(seconds)
+        except Garbled:
+            return Failure(_GARBAGE)
+        if rung is None and self.process.exitcode is None:
+            return None
+        return STEP if rung else self.answer()
 
     def answer(self) -> Any:
-        """The next message, or the Failure of a process that has died. Only when there is something to read."""
+        """The next message, or the Failure of a process that has died, or of which something else came. Only when there
+        is something to read."""
         try:
-            return self.connection.recv()
-        except (EOFError, OSError):
+            if self.process.exitcode is not None and not self.connection.poll():
+                raise EOFError  # which does not show while a process that it forked has the other end, too
+            message = self.connection.recv_bytes()
+        except (EOFError, ConnectionError):
             self.process.join(_SLOW_TO_DIE)
             return Failure(_describe_exit(self.process.exitcode), self._read_stacks())
+        except (OSError, OverflowError, MemoryError):  # a length that is none, or the rest did not come
+            return Failure(_GARBAGE)
+        if not message.startswith(self._stamp):
+            return Failure(_GARBAGE)
+        return pickle.loads(message[len(self._stamp) :])
 
     def allow(self, seconds: float) -> None:
         """Start to wait, with so much time more than usual."""
@@ -155,17 +177,38 @@ class Worker:
             self.ask(None)
 
     def end(self, grace: float) -> None:
-        """Make sure that the process has ended, by force after `grace` seconds. May be called twice."""
+        """Make sure that the process has ended, and what its environments started: by force after `grace` seconds, or
+        more where it is closing its environments. May be called twice."""
         if self.process is None:
             return
         self.process.join(grace)
+        if self.process.exitcode is None and grace and self._closes():
+            self.process.join(closing.SECONDS + grace)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
         self.process.close()
         self.process = None
         for end in (self.connection, self._stacks, self._bell, self._my_bell):
             end.close()
+
+    def _closes(self) -> bool:
+        """Whether it has said that it is closing its environments."""
+        while self.connection.poll():
+            answer = self.answer()
+            if isinstance(answer, Closing | Failure):
+                return isinstance(answer, Closing)
+        return False
+
+
+def _limit_reading(connection: Any) -> None:
+    """Let a message that stops in the middle raise BlockingIOError instead of blocking for ever."""
+    if sys.platform != "win32":
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _CUT_OFF, 0))
 
 
 @contextlib.contextmanager
@@ -205,4 +248,4 @@ def _describe_exit(code: int | None) -> str:
         with contextlib.suppress(ValueError):
             hint = " (the system does this when memory runs out)" if -code == signal.SIGKILL else ""
             return f"was ended by {signal.Signals(-code).name}{hint}"
-    return f"exited with code {code}"
+    return "closed the pipe to this process" if code is None else f"exited with code {code}"

@@ -9,7 +9,6 @@ import pickle
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
+from etude.envs.faults import line_of, text_of, traceback_of
 from etude.errors import EtudeError
 from etude.protocols import Environments
 from etude.rollout.bells import Ear, ring
@@ -62,6 +62,16 @@ class Ready(NamedTuple):
     reward_shape: tuple[int, ...]
 
 
+class Noted(NamedTuple):
+    """What a user should know of the worker's environments."""
+
+    text: str
+
+
+class Closing(NamedTuple):
+    """The worker was asked to end, and closes its environments."""
+
+
 class Raised(NamedTuple):
     """Something in the worker raised."""
 
@@ -78,20 +88,30 @@ class ParentGone(BaseException):
 class Channel:
     """The worker's end of the pipe to its parent."""
 
-    def __init__(self, connection: Connection, bells: tuple[Connection, Connection]):
-        """bells: the one to listen to, and the one to ring."""
-        self._connection, self._bell = connection, bells[1]
+    def __init__(self, connection: Connection, bells: tuple[Connection, Connection], stamp: bytes):
+        """bells: the one to listen to, and the one to ring. stamp: what every message begins with."""
+        self._connection, self._bell, self._stamp = connection, bells[1], stamp
         self._ear = Ear(connection, bells[0])
+        self.notes: Callable[[], list[str]] = list  # what there is to tell before an answer
 
     def send(self, message: Any) -> None:
-        try:
-            self._connection.send(message)
-        except OSError:
-            raise ParentGone from None
+        self._send_notes()
+        self._write(message)
 
     def send_step(self) -> None:
         """Answer STEP."""
+        self._send_notes()
         ring(self._bell)
+
+    def _send_notes(self) -> None:
+        for text in self.notes():
+            self._write(Noted(text))
+
+    def _write(self, message: Any) -> None:
+        try:
+            self._connection.send_bytes(self._stamp + pickle.dumps(message))
+        except OSError:
+            raise ParentGone from None
 
     def receive(self) -> Any:
         """The next message, or STEP."""
@@ -104,21 +124,39 @@ class Channel:
 
 
 def main(
-    connection: Connection, bells: tuple[Connection, Connection], stacks: Connection, memory: Memory, job: bytes
+    connection: Connection,
+    bells: tuple[Connection, Connection],
+    stamp: bytes,
+    stacks: Connection,
+    memory: Memory,
+    job: bytes,
 ) -> None:
     """Make the environments and serve until the parent says None or is gone."""
     _leave_to_the_parent()
+    if sys.platform != "win32":
+        os.setsid()  # a group of its own: what environments start ends with it
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _write_stacks_to(stacks)
-    channel = Channel(connection, bells)
+    channel = Channel(connection, bells, stamp)
     try:
         _work(channel, memory, pickle.loads(job))
     except ParentGone:
-        pass
+        _end_group()
     except BaseException as error:
-        text = "".join(traceback.format_exception(error))
         with contextlib.suppress(ParentGone):
-            channel.send(Raised(type(error).__name__, str(error), text, isinstance(error, EtudeError)))
+            channel.send(_raised(error))
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # threads of an environment would keep the process
+
+
+def _raised(error: BaseException) -> Raised:
+    kind = type(error).__name__
+    if isinstance(error, EtudeError):
+        return Raised(kind, str(error), traceback_of(error), True)
+    line = line_of(error)
+    return Raised(kind, text_of(error) + (f" ({line})" if line else ""), traceback_of(error), False)
 
 
 def _work(channel: Channel, memory: Memory, job: Job) -> None:
@@ -129,9 +167,11 @@ def _work(channel: Channel, memory: Memory, job: Job) -> None:
         if not job.first_episodes:
             _skip_to(environments, counters_of(memory)[1:], job.run_seed)
         server = job.make_server(environments, memory)
+        channel.notes = environments.warnings
         channel.send(Ready(environments.spaces, environments.native, environments.reward_shape))
         while (request := channel.receive()) is not None:
             server.serve(request, channel)
+        channel.send(Closing())
     finally:
         environments.close()
 
@@ -153,7 +193,14 @@ def _die_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        os._exit(1)
+        _end_group()
+
+
+def _end_group() -> None:
+    """End this process at once, and what its environments started."""
+    if sys.platform != "win32":
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _leave_to_the_parent() -> None:

@@ -1,5 +1,10 @@
 """A fault of an environment names the environment, the episode, the step and the key, and what to do."""
 
+import sys
+import threading
+import traceback
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,8 +12,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter, Scripted, always
 
-from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments
+from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environments
 from etude.errors import EnvironmentFault, NumericalError, SpaceError
+from etude.seeding import episode_seed
 
 ZEROS = np.zeros(2, np.float32)
 DICT = gym.spaces.Dict({"camera": Box(0, 255, (2, 2), np.uint8), "speed": Box(-9, 9, (2,), np.float32)})
@@ -152,6 +158,99 @@ def test_an_exception_of_the_environment_is_chained_with_its_own_traceback():
         names.append(frame.tb_frame.f_code.co_name)
         frame = frame.tb_next
     assert names[-1] == "script"
+
+
+def this_file(words):
+    return rf"{words} \(.*test_environment_faults.py:\d+\)"
+
+
+def test_an_exception_names_the_user_s_line_and_the_seed_of_the_episode():
+    def script(t):
+        return np.reshape(np.zeros(2), 3) if t == 3 else (ZEROS, 0.0, False, False, {})  # raised within NumPy
+
+    env = gym.wrappers.TimeLimit(Scripted(step=script), 100)
+    seed = episode_seed(0, 4, 0)
+    words = this_file("environment 4, episode 0, step 3: the environment raised ValueError: cannot reshape.*")
+    with pytest.raises(EnvironmentFault, match=rf"{words}\. The episode began with reset\(seed={seed}\)\."):
+        run(env)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("this error cannot be printed")
+
+
+LOUD = [
+    (Unprintable(), r"Unprintable: \(no text: its __str__ raised RuntimeError\)"),
+    (
+        ValueError("the head" + 5_000_000 * "!" + "the tail"),
+        r"the head!+ \[... \d+ characters left out ...\] !+the tail",
+    ),
+    (SystemExit("that was all"), "SystemExit: that was all"),
+    (SystemExit(), "SystemExit: "),
+]
+
+
+@pytest.mark.parametrize(("error", "words"), LOUD)
+@pytest.mark.parametrize("moment", ["reset", "step"])
+def test_whatever_an_environment_raises_is_a_fault_in_bounded_words(moment, error, words):
+    def script(number):
+        raise error
+
+    env = Scripted(**{moment: script})
+    with pytest.raises(EnvironmentFault, match=this_file(f"environment 4, .*{words}")) as found:
+        if moment == "reset":
+            LoopEnvironments(lambda: env, np.array([4]), 0).reset()
+        run(env)
+    assert len(str(found.value)) < 2000
+    assert len("".join(traceback.format_exception(found.value))) < 50_000
+
+
+def test_what_a_constructor_raises_is_a_fault_with_the_user_s_line():
+    def make():
+        sys.exit("no licence")
+
+    with pytest.raises(EnvironmentFault, match=this_file("'make' could not be made: it raised SystemExit: no licence")):
+        make_environments(make, np.arange(1), 0)
+
+
+def closing(close):
+    env = Scripted()
+    env.close = close
+    return env
+
+
+def test_a_close_that_raises_costs_a_warning_and_closes_the_others():
+    closed = []
+    makes = iter([closing(lambda: closed.append(0)), closing(lambda: 1 / 0), closing(lambda: closed.append(2))])
+    environments = LoopEnvironments(lambda: next(makes), np.arange(3), 0, name="World")
+    with pytest.warns(RuntimeWarning, match=this_file(r"World: close\(\) raised ZeroDivisionError: .*")):
+        environments.close()
+    assert sorted(closed) == [0, 2]
+    environments.close()
+
+
+def test_a_close_that_hangs_is_given_up_and_where_it_hangs_is_told(monkeypatch):
+    monkeypatch.setattr("etude.envs.closing.SECONDS", 0.2)
+    go_on = threading.Event()
+    environments = LoopEnvironments(lambda: closing(lambda: go_on.wait(60)), np.arange(1), 0, name="World")
+    with pytest.warns(RuntimeWarning, match=this_file(r"World: close\(\) did not return within 0.2 s")):
+        environments.close()
+    go_on.set()
+
+
+def test_what_only_its_own_thread_may_close_is_closed_by_it():
+    own, closed = threading.current_thread(), []
+
+    def close():
+        if threading.current_thread() is not own:
+            raise RuntimeError("wrong thread")
+        closed.append(True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        LoopEnvironments(lambda: closing(close), np.arange(1), 0).close()
+    assert closed == [True]
 
 
 def test_an_exception_in_reset_is_chained():

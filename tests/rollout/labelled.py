@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
+import pickle
 import signal
+import sys
 import time
 
 import numpy as np
@@ -80,6 +83,9 @@ class Labelled:
         for i in self.forgets:
             self.begin(i)
         return self.observe(range(len(self.columns))), self.forgets
+
+    def warnings(self):
+        return []
 
     def close(self) -> None:
         self.closed = True
@@ -199,3 +205,40 @@ def raise_an_error() -> None:
 
 def raise_end_of_file() -> None:
     raise EOFError("the user's own pipe")
+
+
+def write_everywhere(data: bytes) -> None:
+    """Into every pipe and socket that this process can write to."""
+    for descriptor in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, data)
+
+
+def write_no_message() -> None:
+    write_everywhere(b"\0\0\0\5hello")
+
+
+def write_another_message() -> None:
+    data = pickle.dumps(3)
+    write_everywhere(len(data).to_bytes(4, "big") + data)
+
+
+def write_less_than_it_says() -> None:
+    write_everywhere(b"\0\1\0\0half")
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("this error cannot be printed")
+
+
+def raise_unprintable() -> None:
+    raise Unprintable
+
+
+def raise_megabytes() -> None:
+    raise ValueError("the door" + "!" * 5_000_000 + "is stuck")
+
+
+def exit_by_sys() -> None:
+    sys.exit("that was all")

@@ -98,7 +98,7 @@ def test_an_exception_is_raised_here_or_restarts_its_environments(tmp_path, kind
         collect_rounds(kind(partial(Faulty, fault=labelled.raise_an_error, flag=str(tmp_path / "one"))))
     make = partial(Faulty, fault=labelled.raise_an_error, flag=str(tmp_path / "two"))
     _, restarted, warnings = collect_rounds(kind(make, on_error="restart"))
-    assert "the door is stuck; replaced" in warnings[0]
+    assert "the door is stuck (" in warnings[0]
     assert sum(map(len, restarted)) == 3
 
 

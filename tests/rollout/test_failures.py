@@ -2,8 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import labelled
 import pytest
@@ -82,11 +86,124 @@ def test_an_exception_in_an_environment_is_raised_here_with_its_traceback(tmp_pa
         rollout.collect(1, 0)
 
 
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        (labelled.raise_unprintable, r"raised Unprintable: \(no text: its __str__ raised RuntimeError\)"),
+        (labelled.raise_megabytes, r"raised ValueError: the door!+ \[... \d+ characters left out ...\] !+is stuck"),
+        (labelled.exit_by_sys, "raised SystemExit: that was all"),
+    ],
+)
+def test_an_exception_that_is_no_common_one_is_raised_here_in_clear_and_bounded_words(tmp_path, fault, words):
+    with pytest.raises(EnvironmentFault, match=rf"{words} \(.*labelled.py:\d+\)$") as found:
+        collect_all(acting(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
+    assert f"in {fault.__name__}" in str(found.value.__cause__) or fault is labelled.raise_megabytes
+    assert len(str(found.value)) < 2000
+    assert len(str(found.value.__cause__)) < 30_000
+
+
+@pytest.mark.parametrize(
+    "kind, fault",
+    [
+        (acting, labelled.write_no_message),
+        (acting, labelled.write_another_message),
+        (acting, labelled.write_less_than_it_says),
+        (lockstep, labelled.write_no_message),
+    ],
+)
+def test_a_worker_that_writes_into_our_pipe_is_replaced(tmp_path, kind, fault, monkeypatch):
+    monkeypatch.setattr("etude.rollout.process._CUT_OFF", 1)
+    witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
+    assert len(warnings) == 1
+    assert "Worker 0 (environments 0 to 2) wrote into the pipe to this process" in warnings[0]
+    assert witness.restarts == (3 if kind is acting else 5)
+
+
+class WithChild(Labelled):
+    """Starts a process, which it forgets, and a thread that never ends."""
+
+    def __init__(self, columns, folder):
+        super().__init__(columns)
+        child = subprocess.Popen(["sleep", "1000"])
+        (folder / str(child.pid)).touch()
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+
+
+def wait_for_the_end_of(pids) -> None:
+    until = time.monotonic() + 20
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_an_environment_in_a_worker_started_ends_with_the_worker(tmp_path):
+    rollout = acting(partial(WithChild, folder=tmp_path))
+    rollout.collect(3, 0)
+    first = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(first) == 2
+    for worker in rollout._crew.workers:
+        os.kill(worker.process.pid, signal.SIGKILL)
+    rollout.collect(3, 15)
+    wait_for_the_end_of(first)
+    rollout.close()
+    everyone = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(everyone) == 4
+    wait_for_the_end_of(everyone)
+
+
+class Slow(Labelled):
+    """Takes a while to close, and says that it has closed."""
+
+    def __init__(self, columns, folder):
+        super().__init__(columns)
+        self.folder = folder
+
+    def close(self):
+        time.sleep(1.5)
+        (self.folder / f"{self.columns[0]}").touch()
+
+
+def test_a_worker_is_not_ended_while_it_closes_its_environments(tmp_path):
+    rollout = acting(partial(Slow, folder=tmp_path))
+    rollout.collect(3, 0)
+    rollout.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "3"]
+
+
+class Noting(Labelled):
+    """Has something to tell after its first step."""
+
+    def __init__(self, columns):
+        super().__init__(columns)
+        self.notes = []
+
+    def step(self, action, at=None):
+        self.notes = ["It draws."]
+        return super().step(action, at)
+
+    def warnings(self):
+        return self.notes
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+def test_what_workers_tell_of_their_environments_is_told_once(kind):
+    _, warnings = collect_all(kind(Noting))
+    assert warnings == ["It draws."]
+
+
 def test_an_exception_in_an_environment_may_restart_it_instead(tmp_path):
     make = partial(Faulty, fault=labelled.raise_an_error, flag=str(tmp_path / "done"))
     witness, warnings = collect_all(acting(make, on_error="restart"))
     assert witness.restarts == 3
-    assert "raised ValueError: the door is stuck; replaced" in warnings[0]
+    assert "raised ValueError: the door is stuck (" in warnings[0]
     assert "in raise_an_error" in warnings[0]
 
 
@@ -96,6 +213,22 @@ def test_an_error_that_etude_raised_in_a_worker_keeps_its_class_and_words():
 
     with pytest.raises(ConfigError, match="^too many doors$"):
         acting(make)
+
+
+class DiesAtFirst(Labelled):
+    """Dies the first time that it is made."""
+
+    def __init__(self, columns, flag):
+        super().__init__(columns)
+        if 0 in self.columns and not flag.exists():
+            flag.touch()
+            labelled.exit_at_once()
+
+
+def test_a_worker_that_dies_while_it_makes_its_environments_is_replaced(tmp_path):
+    _, warnings = collect_all(acting(partial(DiesAtFirst, flag=tmp_path / "done")))
+    assert len(warnings) == 1
+    assert "Worker 0 (environments 0 to 2) exited with code 3; replaced" in warnings[0]
 
 
 def test_a_worker_that_fails_again_and_again_ends_the_rollout():

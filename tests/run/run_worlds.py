@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -103,9 +106,26 @@ class Failing(Counted):
                 raise ValueError("the gripper fell off")
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if self.how == "exit":
+                sys.exit("that was all")
             if self.how == "interrupt":
                 raise KeyboardInterrupt
             observation, reward = {"observation": (observation * np.nan, reward), "reward": (observation, np.nan)}[
                 self.how
             ]
         return observation, reward, *rest
+
+
+class Drawing(Counted):
+    """Draws from the generator that all share."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return np.float32(observation * random.random()), *rest
+
+
+class HangsAtItsEnd(Counted):
+    """Its `close` does not return."""
+
+    def close(self):
+        time.sleep(1000)

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, tiny
-from run_worlds import Counted, Failing
+from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd
 
 import etude
 from etude import checkpoint
@@ -82,6 +82,38 @@ def test_the_environments_own_error_is_shown_and_nothing_of_the_run_is_lost(sett
         again.learner.replay.ring.check()
     assert any("could not be replayed" in note for note in notes)
     assert loaded.path.name == "step_000000400.etude"
+
+
+@pytest.mark.parametrize("settings", [{}, {"workers": 2}, LOCKSTEP], ids=["in process", "acting", "lockstep"])
+def test_an_environment_that_exits_ends_in_the_same_words_everywhere_and_the_run_is_saved(
+    settings, directory, tmp_path
+):
+    with tiny(partial(Failing, "exit", 30, tmp_path / "once"), **settings, run_dir=directory) as run:
+        words = (
+            r"environment \d, episode 2, step 10: the environment raised SystemExit: that was all \(.*run_worlds.py:\d+"
+        )
+        with pytest.raises(EnvironmentFault, match=words):
+            run.train(400)
+    assert list(directory.saved()) == [112]
+
+
+@pytest.mark.parametrize("settings", [{}, {"workers": 2}, LOCKSTEP], ids=["in process", "acting", "lockstep"])
+def test_an_environment_that_draws_from_a_shared_generator_is_warned_of_once(settings):
+    with tiny(Drawing, **settings) as run:
+        told = warnings(list(run.steps(160)))
+    assert len(told) == 1
+    assert "Drawing: It draws from or seeds a global generator (random)" in told[0]
+    assert "self.np_random" in told[0]
+
+
+def test_an_environment_whose_close_hangs_costs_a_warning_before_the_run_and_after_it(monkeypatch):
+    monkeypatch.setattr("etude.envs.closing.SECONDS", 0.1)
+    words = r"HangsAtItsEnd: close\(\) did not return"
+    with pytest.warns(RuntimeWarning, match=words):
+        run = tiny(HangsAtItsEnd)
+    assert run.train(40).step == 40
+    with pytest.warns(RuntimeWarning, match=words):
+        run.close()
 
 
 def test_episodes_after_a_failure_are_new_ones(tmp_path):

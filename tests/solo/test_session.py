@@ -32,6 +32,9 @@ class Hanging:
         column = {"generator": generator_state(generator(0, "explore", 0))}
         return {"environments": [column]}
 
+    def warnings(self):
+        return []
+
     def close(self):
         self.closed = True
 

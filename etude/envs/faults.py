@@ -1,0 +1,117 @@
+"""What went wrong in an environment, in words: where, at which line, and what it said, of any length or unprintable."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import gymnasium
+
+from etude.envs.observations import Mismatch
+from etude.errors import EnvironmentFault
+
+RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
+
+_LONGEST_TEXT = 800  # characters
+_LONGEST_TRACEBACK = 20_000
+_OURS = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(gymnasium.__file__).parent}{os.sep}")
+_INSTALLED = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}, "<frozen ")
+
+
+class TracebackText(Exception):
+    """A traceback as text: of an exception in another process, or of one that cannot be printed as it is."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place of a fault. Step 0 is the reset; episodes count from 0, and -1 is what comes before the first.
+
+    seed: that the episode began with; None where it had none.
+    """
+
+    name: str
+    environment: int | str
+    episode: int
+    step: int
+    seed: int | None = None
+
+    def fault(self, what: str) -> EnvironmentFault:
+        """An error that says what is wrong here."""
+        at = f"step {self.step}" if self.step else "reset"
+        episode = f", episode {self.episode}" if self.episode >= 0 else ""
+        begun = "" if self.seed is None else f" The episode began with reset(seed={self.seed})."
+        return EnvironmentFault(f"{self.name}, environment {self.environment}{episode}, {at}: {what}.{begun}")
+
+    def mismatch(self, problem: Mismatch) -> EnvironmentFault:
+        """The error of an observation that does not fit its space."""
+        key = f" {problem.key!r}" if problem.key else ""
+        return self.fault(f"the observation{key} {problem.message}")
+
+    def raised(self, problem: BaseException) -> EnvironmentFault:
+        """The error of an environment that raised; to be raised from `cause_of(problem)`."""
+        return self.fault(f"the environment raised {explain_error(problem)}")
+
+
+def explain_error(problem: BaseException) -> str:
+    """The class and the text of an exception, and the user's line that raised it."""
+    line = line_of(problem)
+    return f"{type(problem).__name__}: {text_of(problem)}{f' ({line})' if line else ''}"
+
+
+def cause_of(problem: BaseException) -> BaseException:
+    """What to chain an error with: the exception itself, or its traceback as text where Python would print it without
+    bounds, or not at all."""
+    return problem if text_of(problem) == _text(problem) else TracebackText(traceback_of(problem))
+
+
+def text_of(problem: BaseException) -> str:
+    """What an exception says, of bounded length."""
+    text = _text(problem)
+    return f"(no text: its __str__ raised {type(text).__name__})" if isinstance(text, BaseException) else bounded(text)
+
+
+def traceback_of(problem: BaseException) -> str:
+    """The traceback of an exception and its causes, of bounded length."""
+    try:
+        return bounded("".join(traceback.format_exception(problem)), _LONGEST_TRACEBACK)
+    except Exception:  # whatever is in the exception that cannot be printed
+        return "".join(traceback.format_tb(problem.__traceback__)) + type(problem).__name__
+
+
+def bounded(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """The head and the tail of a text that is too long."""
+    if len(text) <= longest:
+        return text
+    head, tail = 2 * longest // 3, longest // 3
+    return f"{text[:head]} [... {len(text) - head - tail} characters left out ...] {text[-tail:]}"
+
+
+def line_of(problem: BaseException) -> str | None:
+    """`file:line` of the user's code that raised; see `own_line`."""
+    return own_line(traceback.walk_tb(problem.__traceback__))
+
+
+def own_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    """`file:line` of the innermost frame, which is the last, of the user's code; of an installed package where there is
+    none of it; never of etude or Gymnasium. None where there is no such frame."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in frames]
+    outside = [(file, line) for file, line in lines if not file.startswith(_OURS)]
+    own = [(file, line) for file, line in outside if not file.startswith(_INSTALLED)]
+    for file, line in reversed(own or outside):
+        return f"{file}:{line}"
+    return None
+
+
+def _text(problem: BaseException) -> str | BaseException:
+    try:
+        return str(problem)
+    except RAISED as unprintable:
+        return unprintable

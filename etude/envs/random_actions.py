@@ -1,0 +1,90 @@
+"""Random actions that an environment's masks allow, for checking it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete, Space
+
+from etude import joint
+from etude.envs.observations import flat_mask
+from etude.envs.several import SeveralEnvironment
+from etude.envs.values import Found
+from etude.spaces import ACTION_MASK
+
+
+class RandomActions:
+    """Draws actions of one space, always the same ones from a seed, also where the environment makes its space anew.
+
+    found: what was wrong with the last mask.
+    """
+
+    def __init__(self, space: Space, seed: int):
+        self._space = copy.deepcopy(space)
+        self._space.seed(seed)
+        self._rng = np.random.default_rng(seed)
+        self.found: Found | None = None
+
+    def __call__(self, observation: Any, info: Any) -> Any:
+        """An action for what a reset or a step returned."""
+        self.found = None
+        mask = next((part[ACTION_MASK] for part in (observation, info) if _has_mask(part)), None)
+        choices = _choices(self._space)
+        if mask is None or not choices:
+            return self._space.sample()
+        flat = flat_mask(mask)
+        legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(choices)[:-1])]
+        if flat.shape != (sum(choices),):
+            self.found = Found(
+                "mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(choices)},)."
+            )
+            return self._space.sample()
+        if not all(map(len, legal)):
+            text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
+            self.found = Found("mask", text)
+            return self._space.sample()
+        return self._put_together([int(self._rng.choice(part)) for part in legal])
+
+    def _put_together(self, chosen: list[int]) -> Any:
+        space: Any = self._space
+        if isinstance(space, Discrete):
+            return space.start + space.dtype.type(chosen[0])
+        return np.reshape(chosen, space.shape).astype(space.dtype) + space.start
+
+
+class RandomActionsOfSeveral:
+    """The same for several agents as one."""
+
+    def __init__(self, env: SeveralEnvironment, seed: int):
+        assert env.spaces.agents is not None
+        self._spaces = [own.action for own in env.spaces.agents.values()]
+        self._each = {
+            name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(env.spaces.agents.items())
+        }
+        self.found: Found | None = None
+
+    def __call__(self, observation: Any, info: Any) -> np.ndarray:
+        """The joined actions of all agents."""
+        chosen = [draw(observation[joint.AGENTS][name], {}) for name, draw in self._each.items()]
+        return joint.join_actions([np.asarray(action)[None] for action in chosen], self._spaces)[0]
+
+
+def random_actions(env: gym.Env, seed: int) -> RandomActions | RandomActionsOfSeveral:
+    """What draws actions for an environment, from what it returned last."""
+    if isinstance(env, SeveralEnvironment):
+        return RandomActionsOfSeveral(env, seed)
+    return RandomActions(env.action_space, seed)
+
+
+def _has_mask(part: Any) -> bool:
+    return isinstance(part, dict) and ACTION_MASK in part
+
+
+def _choices(space: Space) -> list[int]:
+    """Among how many each place of an action chooses; [] where masks do not apply."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    return [int(n) for n in space.nvec.ravel()] if isinstance(space, MultiDiscrete) else []
