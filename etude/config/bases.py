@@ -30,9 +30,10 @@ class Config:
     optimizer: Adam = Adam()  # beta1, beta2, epsilon
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
-        known = [field.name for field in fields(cls) if field.init]
-        if not given.keys() <= set(known):
-            raise ConfigError(explain(cls.__name__, given.keys() - set(known), known))
+        if given:  # a copy is made without
+            known = [field.name for field in fields(cls) if field.init]
+            if unknown := given.keys() - set(known):
+                raise ConfigError(explain(cls.__name__, unknown, known))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

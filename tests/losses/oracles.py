@@ -80,7 +80,7 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "cql_gap": offline.cql_gap,
         "mean td3_bc": lambda q, action, data_action: ops.mean(offline.td3_bc(q, action, data_action, 2.5)),
         "soft_value": lambda q, logits: soft.soft_value(q, Categorical(logits), TEMPERATURE),
-        "soft_discrete_actor": lambda q, logits: soft.soft_discrete_actor(q, logits, TEMPERATURE),
+        "soft_discrete_actor": lambda q, logits: soft.soft_discrete_actor(q, Categorical(logits), TEMPERATURE),
         "quantile_regression": _quantile_huber,
     },
     "sb3_contrib": {"quantile_regression": _quantile_huber},

@@ -13,12 +13,13 @@ from etude.engines.numpy import NumpyEngine
 from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
+from etude.losses.masks import MaskedValues
 from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 
 def exploring(output):
     """An explorer that fits what an agent's `act` returned."""
-    if isinstance(output, np.ndarray):
+    if isinstance(output, np.ndarray | MaskedValues):
         return EpsilonGreedy(0.5)
     return GaussianNoise(0.5) if isinstance(output, Deterministic) else Sample()
 
