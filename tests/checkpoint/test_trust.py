@@ -17,6 +17,7 @@ import pytest
 import etude
 from etude import checkpoint, cli
 from etude.checkpoint import trust
+from etude.envs import ConfiguredEnvironment
 from etude.errors import ConfigError, UntrustedError
 from etude.run import from_state
 from etude.run_directory import RunDirectory
@@ -124,6 +125,33 @@ def sent(folder: Path, state: dict) -> Path:
     cadence = {"evaluate_every": None, "evaluate_episodes": 1, "target": None, "save_every": None}
     directory.write_config({"cadence": cadence})
     return directory.path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_imports_a_wrapper_of_a_run_from_elsewhere(command, state, evil, canary, capsys):
+    hostile = {"wrappers": ["tasks:make"], "wrappers_are_named": True}
+    sent(evil, described(state, **hostile))
+    assert cli.main(COMMANDS[command]) == 2
+    assert "wrapper 'tasks:make' imports" in capsys.readouterr().err
+    assert cli.main([*COMMANDS[command], "--env", "CartPole-v1"]) == 2
+    assert not canary.exists()  # another environment does not let its wrappers in
+
+
+def test_arguments_that_are_texts_are_asked_about_and_numbers_are_not(home, state):
+    made_with = {"environment": "FrozenLake-v1", "environment_args": {"map_name": "../map"}}
+    with pytest.raises(UntrustedError, match=r"made with the arguments .*map_name.*\.\./map"):
+        from_state(described(state, **made_with))
+    trust.require({}, ConfiguredEnvironment("FrozenLake-v1", {"is_slippery": False}, ()), None)
+
+
+def test_wrappers_and_arguments_of_ones_own_run_go_on_unasked(home, tmp_path, monkeypatch):
+    (tmp_path / "wrappers_of_mine.py").write_text("def same(env):\n    return env\n")
+    monkeypatch.chdir(tmp_path)
+    more = {"wrappers": ["wrappers_of_mine:same"], "env_args": {"render_mode": "rgb_array"}}
+    with trained(**more) as run:
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude") as again:
+        assert again.step == 40
 
 
 @pytest.mark.parametrize("form", NAMES)
