@@ -89,9 +89,9 @@ def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Recor
         return {
             "eval/mean_reward": event.mean,
             "eval/mean_ep_length": _mean(event.lengths),
+            "eval/cut_off": event.cut_off,
             "eval/returns": list(event.returns),
             "best": event.best,
-            **({"eval/cut_off": event.cut_off} if event.cut_off else {}),
         }
     if isinstance(event, Adjusted):
         change = {"adjusted": event.name, "before": event.before, "after": event.after, "reason": event.reason}
