@@ -25,8 +25,10 @@ from etude.trees import Tree
 class DQNConfig(OffPolicyConfig):
     """Hyperparameters of DQN, besides those of every off-policy algorithm."""
 
-    learning_rate: float | Linear = 1e-3
+    # Falls to 0: at a constant rate the best actions of the last agent are those of whichever phase came last.
+    learning_rate: float | Linear = Linear(1e-3, 0.0)
     learn_every: int = 4
+    updates: int = 4
     max_gradient_norm: float | None = 10.0
     double: bool = True  # choose the next action with the online network, value it with the lagged one
     target_every: int = 500  # gradient steps between two copies into the lagged network

@@ -21,6 +21,7 @@ _LUNAR_LANDER = {
     "rollout": 1_024,
     "minibatch": 64,
     "epochs": 4,
+    "normalize_observation": False,
 }
 
 PPO = {
@@ -35,6 +36,7 @@ PPO = {
             "rollout": 64,
             "minibatch": 256,
             "epochs": 20,
+            "normalize_observation": False,
         },
         steps=100_000,
         environments=8,
@@ -108,6 +110,7 @@ PPO = {
             "rollout": 1_024,
             "minibatch": 64,
             "epochs": 10,
+            "normalize_observation": False,
         },
         steps=100_000,
         environments=4,
