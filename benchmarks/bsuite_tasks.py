@@ -87,6 +87,8 @@ GREEDY = {
     "warmup": 500,
     "learn_every": 4,
     "updates": 1,
+    "n_step": 1,
+    "network": etude.Mlp((64, 64)),
     "target_every": 100,
 }
 REMEMBERING = {

@@ -35,7 +35,8 @@ def play(model: Any, env: gym.Env, start: int) -> float:
     total, ended = 0.0, False
     while not ended:
         action, _ = model.predict(observation, deterministic=True)
-        observation, reward, terminated, truncated, _ = env.step(action)
+        taken = int(action) if isinstance(env.action_space, gym.spaces.Discrete) else action
+        observation, reward, terminated, truncated, _ = env.step(taken)
         total, ended = total + float(reward), terminated or truncated
     return total
 

@@ -31,7 +31,7 @@ REPLAYED: dict[str, Any] = {"batch_size": BATCH, "warmup": BATCH, "learn_every":
 ROLLED: dict[str, Any] = {"rollout": 128, "minibatch": None, "epochs": 4, "normalize_observation": False}
 ALGORITHMS = ("mappo", "maddpg", "matd3")
 ROWS: dict[str, tuple[str, Any]] = {
-    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_every=100)),
+    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_every=100, n_step=1)),
     "ppo, each its own": ("ppo", etude.PPOConfig(**INDEPENDENT, **ROLLED)),
     **{name: (name, config_for(name, TASKS[0])) for name in ALGORITHMS},
 }

@@ -23,7 +23,17 @@ PROMISED = {
 # What defaults are chosen by, where a preset must not move with them.
 TUNED_DEFAULTS = {
     "ppo": {"network", "learning_rate", "rollout", "minibatch", "epochs", "normalize_observation"},
-    "dqn": {"network", "learning_rate", "batch_size", "learn_every", "updates", "target_every", "double", "epsilon"},
+    "dqn": {
+        "network",
+        "learning_rate",
+        "batch_size",
+        "learn_every",
+        "updates",
+        "n_step",
+        "target_every",
+        "double",
+        "epsilon",
+    },
 }
 
 
