@@ -41,6 +41,7 @@ SIDES = ("etude", "sb3")
 EPISODES, COLUMNS = 20, 10
 EVALUATION = 7_919  # added to a seed for the episodes of its evaluation
 RESAMPLES = 10_000
+FEWEST = 3  # seeds; the interval of fewer says nothing
 
 
 def starts(seed: int) -> list[int]:
@@ -123,7 +124,7 @@ class Table:
                 found[task] = {side: described(returns) for side, returns in sides.items()}
                 ours, theirs = (found[task][side]["interval"] for side in SIDES)
                 better = "etude" if ours[0] > theirs[1] else "sb3" if theirs[0] > ours[1] else "neither"
-                found[task]["better"] = better
+                found[task]["better"] = better if min(map(len, sides.values())) >= FEWEST else "neither"
         return found
 
 

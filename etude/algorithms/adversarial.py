@@ -27,6 +27,7 @@ class AdversarialConfig(PPOConfig):
     rollout: int = 128
     minibatch: int | None = 256
     epochs: int = 4
+    normalize_reward: bool = False
     normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
     discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as `network`
     discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator

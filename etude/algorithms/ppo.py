@@ -38,6 +38,7 @@ class PPOConfig(OnPolicyConfig):
     minibatch: int | None = 64
     epochs: int = 10
     normalize_observation: bool = True
+    normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
     objective: Literal["clip", "penalty"] = "clip"  # what keeps the policy near the one that acted

@@ -22,6 +22,7 @@ _LUNAR_LANDER = {
     "minibatch": 64,
     "epochs": 4,
     "normalize_observation": False,
+    "normalize_reward": False,
 }
 
 PPO = {
@@ -37,6 +38,7 @@ PPO = {
             "minibatch": 256,
             "epochs": 20,
             "normalize_observation": False,
+            "normalize_reward": False,
         },
         steps=100_000,
         environments=8,
@@ -111,6 +113,7 @@ PPO = {
             "minibatch": 64,
             "epochs": 10,
             "normalize_observation": False,
+            "normalize_reward": False,
         },
         steps=100_000,
         environments=4,

@@ -22,7 +22,7 @@ PROMISED = {
 
 # What defaults are chosen by, where a preset must not move with them.
 TUNED_DEFAULTS = {
-    "ppo": {"network", "learning_rate", "rollout", "minibatch", "epochs", "normalize_observation"},
+    "ppo": {"network", "learning_rate", "rollout", "minibatch", "epochs", "normalize_observation", "normalize_reward"},
     "dqn": {
         "network",
         "learning_rate",

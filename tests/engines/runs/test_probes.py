@@ -26,7 +26,13 @@ SINGLE = {**GREEDY, "n_step": 1}
 SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
 SOFT = {**OFF_POLICY, "tau": 0.05, "temperature": 1e-3, "learn_temperature": False}
 NOISY = {**OFF_POLICY, "tau": 0.05, "exploration_noise": 0.5, "random_steps": 200}
-ON_POLICY = {"network": NETWORK, "gamma": GAMMA, "learning_rate": 1e-2, "initial_log_std": -1.0}
+ON_POLICY = {
+    "network": NETWORK,
+    "gamma": GAMMA,
+    "learning_rate": 1e-2,
+    "initial_log_std": -1.0,
+    "normalize_reward": False,
+}
 # Gradients that are three updates old swing around what they seek, at a constant rate without an end.
 SLOWING = {**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}
 EPOCHS = {"rollout": 50, "minibatch": 100, "epochs": 10}
