@@ -80,7 +80,17 @@ class Row:
     explorer: Any = None
 
 
-GREEDY = {"learning_rate": 1e-3, "gamma": 0.99, "batch_size": 64, "warmup": 500, "learn_every": 4, "target_every": 100}
+GREEDY = {
+    "learning_rate": 1e-3,
+    "gamma": 0.99,
+    "batch_size": 64,
+    "warmup": 500,
+    "learn_every": 4,
+    "updates": 1,
+    "n_step": 1,
+    "network": etude.Mlp((64, 64)),
+    "target_every": 100,
+}
 REMEMBERING = {
     "network": etude.Recurrent(etude.Mlp((32,)), 32),
     "learning_rate": 1e-3,

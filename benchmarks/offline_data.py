@@ -18,7 +18,11 @@ DATA = Path(__file__).parent / "data"
 TRANSITIONS = 20_000
 SEED = 100
 TEACHERS = {
-    "CartPole-v1": ("dqn", etude.DQNConfig(learning_rate=1e-3, learn_every=1), {"mediocre": 3_000, "good": 44_500}),
+    "CartPole-v1": (
+        "dqn",
+        etude.DQNConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, learn_every=1, updates=1, n_step=1),
+        {"mediocre": 3_000, "good": 44_500},
+    ),
     "Pendulum-v1": (
         "sac",
         etude.SACConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, batch_size=128),

@@ -16,6 +16,7 @@ from etude.report.series import Series
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent / "benchmarks"
 NOT_MEASURED = "Not measured yet.\n"
+BETTER = {"etude": "etude", "sb3": "Stable-Baselines3", "neither": ""}
 
 
 def read(name: str) -> dict[str, Any]:
@@ -46,6 +47,20 @@ def learning(algorithm: str | None = None) -> str:
     head = ["", "environment", "engine", "steps", "mean return", "each seed", "goal"]
     about = "The mean return of 20 episodes after the last step, on environments of their own.\n"
     return _of_one_or_all(head, rows, algorithm, about)
+
+
+def defaults() -> str:
+    """Defaults beside those of Stable-Baselines3, with the interval of each mean."""
+    held = read("defaults")
+    rows = []
+    for task, found in held.get("summary", {}).items():
+        sides = [found[side] for side in ("etude", "sb3")]
+        shown = [f"{side['mean']:g} ({side['interval'][0]:g} to {side['interval'][1]:g})" for side in sides]
+        steps = next(cell["steps"] for key, cell in held["cells"].items() if key.startswith(f"{task}/"))
+        seeds = " and ".join(str(count) for count in dict.fromkeys(side["seeds"] for side in sides))
+        rows.append([*task.split("/"), f"{steps:,}", *shown, seeds, BETTER[found["better"]]])
+    head = ["", "environment", "steps", "etude", "Stable-Baselines3", "seeds", "better outside the intervals"]
+    return table(head, rows) if rows else NOT_MEASURED
 
 
 def offline(algorithm: str | None = None) -> str:
@@ -226,7 +241,7 @@ SPEED = {
 def about() -> str:
     """Where the figures were measured, one line for each machine and set of versions."""
     found = {}
-    for name in ("learning", "offline", "solo_learning", *SPEED):
+    for name in ("learning", "defaults", "offline", "solo_learning", *SPEED):
         held = read(name).get("about", {})
         if held:
             libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
@@ -254,6 +269,13 @@ quantity has it.
 Preset hyperparameters, 20 episodes of evaluation after the last step. Every seed that was run is shown.
 
 {learning()}
+## Defaults beside those of Stable-Baselines3
+
+`python benchmarks/defaults.py --peers PYTHON`: no preset on either side, as many environment steps, the mean return of
+20 episodes from the same starts after the last step. In parentheses the 95% interval of the mean over seeds, by
+resampling them. `python benchmarks/compare_ppo_update.py --peers PYTHON` compares single updates of PPO.
+
+{defaults()}
 ## Learning from recorded data
 
 {offline()}

@@ -24,6 +24,10 @@ from etude.trees import Tree
 class AdversarialConfig(PPOConfig):
     """Hyperparameters of the discriminator, besides those of PPO, which the policy learns by."""
 
+    rollout: int = 128
+    minibatch: int | None = 256
+    epochs: int = 4
+    normalize_reward: bool = False
     normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
     discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as the critic's
     discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator

@@ -15,7 +15,7 @@ from etude.config import OffPolicyConfig
 from etude.data import Batch
 from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
-from etude.networks import Maker, lagged
+from etude.networks import Maker, Mlp, Spec, lagged
 from etude.schedules import Linear
 from etude.spaces import ACTION_MASK, Discrete, Spaces
 from etude.trees import Tree
@@ -25,8 +25,12 @@ from etude.trees import Tree
 class DQNConfig(OffPolicyConfig):
     """Hyperparameters of DQN, besides those of every off-policy algorithm."""
 
-    learning_rate: float | Linear = 1e-3
+    network: Spec = Mlp((128, 128))
+    # Falls to 0: at a constant rate the best actions of the last agent are those of whichever phase came last.
+    learning_rate: float | Linear = Linear(1e-3, 0.0)
     learn_every: int = 4
+    updates: int = 4
+    n_step: int = 5
     max_gradient_norm: float | None = 10.0
     double: bool = True  # choose the next action with the online network, value it with the lagged one
     target_every: int = 500  # gradient steps between two copies into the lagged network

@@ -34,7 +34,11 @@ class PPOConfig(OnPolicyConfig):
     """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
-    epochs: int = 4
+    rollout: int = 256
+    minibatch: int | None = 64
+    epochs: int = 10
+    normalize_observation: bool = True
+    normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
     objective: Literal["clip", "penalty"] = "clip"  # what keeps the policy near the one that acted

@@ -21,6 +21,8 @@ _LUNAR_LANDER = {
     "rollout": 1_024,
     "minibatch": 64,
     "epochs": 4,
+    "normalize_observation": False,
+    "normalize_reward": False,
 }
 
 PPO = {
@@ -35,6 +37,8 @@ PPO = {
             "rollout": 64,
             "minibatch": 256,
             "epochs": 20,
+            "normalize_observation": False,
+            "normalize_reward": False,
         },
         steps=100_000,
         environments=8,
@@ -108,6 +112,8 @@ PPO = {
             "rollout": 1_024,
             "minibatch": 64,
             "epochs": 10,
+            "normalize_observation": False,
+            "normalize_reward": False,
         },
         steps=100_000,
         environments=4,

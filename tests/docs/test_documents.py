@@ -124,7 +124,7 @@ def test_can_i_use_tells_what_is_refused():
 
 def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
-    assert measured.benchmarks().count(measured.NOT_MEASURED) == 7 + len(measured.SPEED)
+    assert measured.benchmarks().count(measured.NOT_MEASURED) == 8 + len(measured.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}

@@ -35,7 +35,7 @@ RATE = Linear(1e-2, 1e-4)
 TINY = Mlp((8,))
 FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "learn_every": 8, "updates": 2}
 NORMALISED = {"normalize_observation": True, "normalize_reward": True}
-DQN_TINY = DQNConfig(**FAST, target_every=7, replay_size=200)
+DQN_TINY = DQNConfig(**FAST, n_step=1, target_every=7, replay_size=200)
 SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
 R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_every=7, replay_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)

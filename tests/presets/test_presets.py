@@ -6,8 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from etude import presets
+from etude import DQNConfig, PPOConfig, presets
 from etude.algorithms import find
+from etude.algorithms.ppo import PPO
+from etude.assembly.setup import Setup, parallel
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
 
@@ -18,12 +20,41 @@ PROMISED = {
     "LunarLanderContinuous-v3",
 }  # fmt: skip
 
+# What defaults are chosen by, where a preset must not move with them.
+TUNED_DEFAULTS = {
+    "ppo": {"network", "learning_rate", "rollout", "minibatch", "epochs", "normalize_observation", "normalize_reward"},
+    "dqn": {
+        "network",
+        "learning_rate",
+        "batch_size",
+        "learn_every",
+        "updates",
+        "n_step",
+        "target_every",
+        "double",
+        "epsilon",
+    },
+}
+
 
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
 def test_every_preset_is_a_valid_config_of_its_algorithm(algorithm, env, preset):
     config = find(algorithm)[1](**preset.config)
     for name, value in preset.config.items():
         assert getattr(config, name) == value
+
+
+@pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
+def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_one(algorithm, env, preset):
+    assert TUNED_DEFAULTS.get(algorithm, set()) <= preset.config.keys()
+
+
+def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
+    ppo, dqn = PPOConfig(), DQNConfig()
+    rows = ppo.rollout * parallel(Setup(), "ppo", PPO(ppo), None)
+    assert rows % ppo.minibatch == 0
+    assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch) > 15_000
+    assert 100_000 // dqn.learn_every * dqn.updates == 100_000
 
 
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)

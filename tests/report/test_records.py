@@ -65,7 +65,7 @@ def test_a_resumed_run_writes_the_records_of_the_uninterrupted_one():
 def test_scalars_are_the_numbers_that_belong_on_a_chart():
     record = Recorder()
     (evaluation,) = record(Evaluated(10, (1.0, 3.0), (5, 7), True))
-    assert scalars(evaluation) == {"eval/mean_reward": 2.0, "eval/mean_ep_length": 6.0}
+    assert scalars(evaluation) == {"eval/mean_reward": 2.0, "eval/mean_ep_length": 6.0, "eval/cut_off": 0}
     (change,) = record(Adjusted(10, "learning_rate", 0.1, 0.05, "plateau"))
     assert scalars(change) == {"train/learning_rate": 0.05}
     (warning,) = record(Warned(10, "a worker was replaced"))

@@ -22,10 +22,17 @@ OFF_POLICY = {
     "updates": 100,
 }  # fmt: skip
 GREEDY = {**OFF_POLICY, "target_every": 20, "epsilon": 0.5}
+SINGLE = {**GREEDY, "n_step": 1}
 SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
 SOFT = {**OFF_POLICY, "tau": 0.05, "temperature": 1e-3, "learn_temperature": False}
 NOISY = {**OFF_POLICY, "tau": 0.05, "exploration_noise": 0.5, "random_steps": 200}
-ON_POLICY = {"network": NETWORK, "gamma": GAMMA, "learning_rate": 1e-2, "initial_log_std": -1.0}
+ON_POLICY = {
+    "network": NETWORK,
+    "gamma": GAMMA,
+    "learning_rate": 1e-2,
+    "initial_log_std": -1.0,
+    "normalize_reward": False,
+}
 # Gradients that are three updates old swing around what they seek, at a constant rate without an end.
 SLOWING = {**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}
 EPOCHS = {"rollout": 50, "minibatch": 100, "epochs": 10}
@@ -49,17 +56,17 @@ def on_policy(algorithm: str, config: Any, continuous: bool = False) -> Learner:
 
 
 LEARNERS = {
-    "dqn": Learner("dqn", etude.DQNConfig(**GREEDY)),
+    "dqn": Learner("dqn", etude.DQNConfig(**SINGLE)),
     "dqn, 3 steps": Learner("dqn", etude.DQNConfig(**GREEDY, n_step=3)),
     "qr_dqn, all parts": Learner(
         "qr_dqn",
         etude.QRDQNConfig(
-            **{**GREEDY, "network": Mlp((16,), dueling=True, noisy=0.1), "quantiles": 5, "priority_exponent": 0.6}
+            **{**SINGLE, "network": Mlp((16,), dueling=True, noisy=0.1), "quantiles": 5, "priority_exponent": 0.6}
         ),
     ),
-    "dqn, priorities": Learner("dqn", etude.DQNConfig(**GREEDY, priority_exponent=0.6)),
-    "c51": Learner("c51", etude.C51Config(**GREEDY, **SUPPORT)),
-    "qr_dqn": Learner("qr_dqn", etude.QRDQNConfig(**GREEDY, quantiles=5)),
+    "dqn, priorities": Learner("dqn", etude.DQNConfig(**SINGLE, priority_exponent=0.6)),
+    "c51": Learner("c51", etude.C51Config(**SINGLE, **SUPPORT)),
+    "qr_dqn": Learner("qr_dqn", etude.QRDQNConfig(**SINGLE, quantiles=5)),
     "rainbow": Learner(
         "rainbow",
         etude.RainbowConfig(

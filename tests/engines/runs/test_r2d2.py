@@ -74,7 +74,7 @@ OFF_POLICY = {"learning_rate": 3e-3, "warmup": 500, "learn_every": 32, "epsilon"
 R2D2 = R2D2Config(
     **OFF_POLICY, network=Recurrent(Mlp((16,)), 16), sequence_length=DELAY + 1, burn_in=2, target_every=50, updates=2
 )
-DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50)
+DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50, updates=2, n_step=1)
 
 
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
