@@ -28,11 +28,13 @@ DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v3", "Frozen
 CONTINUOUS = (
     "InvertedDoublePendulum-v5", "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5", "LunarLanderContinuous-v3",
 )  # fmt: skip
+# What a newcomer tries first; defaults were tuned on InvertedPendulum.
+FIRST = ("FrozenLake8x8-v1", "CliffWalking-v1", "InvertedPendulum-v5")
 # Environments, steps, and seconds of a cell of etude and of Stable-Baselines3, each on a core of its own.
 TASKS = {
-    "ppo": ((*DISCRETE, *CONTINUOUS), 100_000, (25, 110)),
+    "ppo": ((*DISCRETE, *CONTINUOUS, *FIRST), 100_000, (25, 110)),
     "a2c": ((*DISCRETE, *CONTINUOUS), 100_000, (15, 80)),
-    "dqn": (DISCRETE, 100_000, (30, 70)),
+    "dqn": ((*DISCRETE, *FIRST[:2]), 100_000, (30, 70)),
     "sac": (CONTINUOUS, 20_000, (150, 250)),
     "td3": (CONTINUOUS, 20_000, (90, 160)),
     "ddpg": (CONTINUOUS, 20_000, (80, 140)),

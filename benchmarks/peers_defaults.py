@@ -15,6 +15,8 @@ import stable_baselines3
 import torch
 from measure import answer, significant
 
+LONGEST = 10_000  # steps of an episode, as in etude's evaluations; the best actions may never end one
+
 
 def train(algorithm: str, environment: str, asked: dict[str, Any]) -> dict:
     """With its own defaults, one environment among them; evaluated with the best actions from these starts."""
@@ -30,10 +32,11 @@ def train(algorithm: str, environment: str, asked: dict[str, Any]) -> dict:
 
 
 def play(model: Any, env: gym.Env, start: int) -> float:
-    """The return of one episode."""
+    """The return of one episode, or of its first LONGEST steps."""
     observation, _ = env.reset(seed=start)
-    total, ended = 0.0, False
-    while not ended:
+    total, ended, steps = 0.0, False, 0
+    while not ended and steps < LONGEST:
+        steps += 1
         action, _ = model.predict(observation, deterministic=True)
         taken = int(action) if isinstance(env.action_space, gym.spaces.Discrete) else action
         observation, reward, terminated, truncated, _ = env.step(taken)
