@@ -26,8 +26,9 @@ class DQNConfig(OffPolicyConfig):
     """Hyperparameters of DQN, besides those of every off-policy algorithm."""
 
     network: Spec = Mlp((128, 128))
-    # Falls to 0: at a constant rate the best actions of the last agent are those of whichever phase came last.
-    learning_rate: float | Linear = Linear(1e-3, 0.0)
+    # At a constant rate the best actions of the last agent are those of whichever phase came last. The rate does not
+    # fall to 0, so that a run that goes on in small pieces, each the end of its schedule, still learns.
+    learning_rate: float | Linear = Linear(1e-3, 1e-4)
     learn_every: int = 4
     updates: int = 4
     n_step: int = 5

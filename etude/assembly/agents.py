@@ -66,10 +66,11 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
 
     One that a user gave is another object, also where it is equal: it stays.
     """
-    network, images = agent.config.network, [Image.of(part) for _, part in split(spaces.observation)[1]]
-    default = next(field.default for field in dataclasses.fields(agent.config) if field.name == "network")
-    if not images or network is not default:
+    images = [Image.of(part) for _, part in split(spaces.observation)[1]]
+    default = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
+    if not images or default is None or agent.config.network is not default:
         return agent
+    network = agent.config.network
     filters = filters_for(min(min(image.height, image.width) for image in images))
     layers = layers_of(network)
     agent = copy.copy(agent)

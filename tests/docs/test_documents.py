@@ -44,7 +44,13 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, mon
 
 @each_page
 def test_every_block_says_its_language_and_which_engine_it_needs(page):
-    languages = {"python": ("", "torch", "jax", "tensorflow"), "bash": ("",), "console": ("",), "text": ("",)}
+    languages = {
+        "python": ("", "torch", "jax", "tensorflow"),
+        "bash": ("",),
+        "console": ("",),
+        "text": ("",),
+        "toml": ("",),
+    }
     for block in blocks(page):
         assert block.mark in languages[block.language], f"line {block.line}"
     assert page.read_text().count("\n```") == 2 * len(list(blocks(page)))
@@ -169,7 +175,9 @@ def _value(cell):
 
 
 def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
-    source = "".join((ROOT / "etude" / "envs" / name).read_text() for name in ("check.py", "values.py"))
+    source = "".join(
+        (ROOT / "etude" / "envs" / name).read_text() for name in ("check.py", "random_actions.py", "values.py")
+    )
     names = set(re.findall(r'Found\(\s*"([\w ]+)"', source)) | {"observation_space", "action_space"}
     rows = table(section(ROOT / "docs" / "environments.md", "Finding mistakes"))
     assert {name for row in rows for name in quoted(row[0])} == names | {"done"}
