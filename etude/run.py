@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral
@@ -23,7 +22,7 @@ from etude.collection import Collection
 from etude.config.other_libraries import meant
 from etude.cores import Busy
 from etude.engines.numpy import NumpyEngine
-from etude.envs import ConfiguredEnvironment, examine, make_for_evaluation
+from etude.envs import examine, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
 from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
@@ -33,7 +32,7 @@ from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
 from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill, only_data, show
 from etude.rollout import SingleActor
-from etude.run_directory import RunDirectory
+from etude.run_directory import RunDirectory, is_path, read_run
 from etude.seeding import generator
 from etude.spaces import describe
 
@@ -73,7 +72,7 @@ class Run:
         **more: Any,
     ):
         self.environment, self.setup, config = assembly.settle(algorithm, env, config, more)
-        self._owns_directory = _is_path(run_dir)
+        self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, self.setup.replay_folder)
         spaces, self._translation = examine(self.environment)
         self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
@@ -351,7 +350,10 @@ def load(
     setup: fields of `Setup` that differ now, such as workers or device; explorer, and wrappers, where they were your
         own; env_args that differ now.
     """
-    return from_state(_state_at(Path(path)), env, config, agent, trust=trust, **setup)
+    loaded = read_run(Path(path), COMPONENTS)
+    for note in loaded.notes:
+        warnings.warn(note, stacklevel=2)
+    return from_state(loaded.state, env, config, agent, trust=trust, **setup)
 
 
 def from_state(
@@ -370,7 +372,7 @@ def from_state(
         setup["replay_folder"] = None  # it belongs to the run that trains
     own, made_with = assembly.environment_from(described, env, setup)
     if not trust:
-        trust_.require(described, *_taken(described, env, made_with, setup))
+        trust_.require(described, *assembly.taken_from(described, env, made_with, setup))
     if agent is None and config is None:
         config = assembly.config_from(described)
     if "explorer" not in setup:
@@ -388,30 +390,3 @@ def from_state(
         )
     run.restore(state)
     return run
-
-
-def _state_at(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        return checkpoint.read(path, expect=set(COMPONENTS))
-    loaded = RunDirectory(path).load(expect=COMPONENTS)
-    for note in loaded.notes:
-        warnings.warn(note, stacklevel=3)
-    return loaded.state
-
-
-def _taken(described: dict[str, Any], env: Any, made_with: dict[str, Any], given: dict[str, Any]) -> tuple[Any, Any]:
-    """(the environment, the folder of the replay) as far as a run takes them from its description, and its user did not
-    give them again."""
-    named = described["environment"] if env is None else None
-    args, wrappers = (None if name in given else made_with[name] for name in ("env_args", "wrappers"))
-    folder = None if "replay_folder" in given else described["setup"].get("replay_folder")
-    return ConfiguredEnvironment(named, dict(args or {}), tuple(wrappers or ())), folder
-
-
-def _is_path(run_dir: Any) -> bool:
-    """Whether it is the path of a run directory to make; ConfigError where it is nothing that a run can write to."""
-    if run_dir is None or isinstance(run_dir, RunDirectory):
-        return False
-    if isinstance(run_dir, str | os.PathLike) and os.fspath(run_dir):
-        return True
-    raise ConfigError(f"run_dir = {run_dir!r}; expected the path of a new directory, a RunDirectory, or None.")

@@ -10,6 +10,7 @@ tensorboard/  curve.png  video/
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -239,6 +240,28 @@ class RunDirectory:
             raise CheckpointError(f"{self.path} is not the directory of a run: it has no config.json.") from error
         except ValueError as error:
             raise CheckpointError(f"{self.config} is not JSON: {error}.") from error
+
+
+def is_path(run_dir: Any) -> bool:
+    """Whether it is the path of a run directory to make; ConfigError where it is nothing that a run can write to."""
+    if run_dir is None or isinstance(run_dir, RunDirectory):
+        return False
+    if isinstance(run_dir, str | os.PathLike) and os.fspath(run_dir):
+        return True
+    raise ConfigError(f"run_dir = {run_dir!r}; expected the path of a new directory, a RunDirectory, or None.")
+
+
+def read_run(path: Path, expect: tuple[str, ...], skip: tuple[str, ...] = (), best: bool = False) -> Loaded:
+    """The state of a run in a checkpoint file, or in the newest complete checkpoint of a run directory, or its best;
+    `expect` and `skip` as in `checkpoint.read`. CheckpointError where there is none."""
+    if path.is_file():
+        return Loaded(checkpoint.read(path, expect, skip), path, [])
+    if not path.is_dir():
+        raise CheckpointError(f"There is no run at {path}. Give a run directory, or a checkpoint file (*.etude).")
+    directory = RunDirectory(path)
+    if best:
+        return Loaded(checkpoint.read(directory.best, expect, skip), directory.best, [])
+    return directory.load(expect, skip)
 
 
 def _numbered(name: str) -> Path:

@@ -12,6 +12,7 @@ from etude.assembly.described import (
     plain_environment,
     plain_policies,
     policies_from,
+    taken_from,
 )
 from etude.assembly.replays import example_bytes, recorded_replay_for, replay_for
 from etude.assembly.rollouts import acting_weights, best_for, gradients_for, rollout_for, together
@@ -21,5 +22,5 @@ __all__ = [
     "EVALUATION", "Setup", "acting_weights", "agent_for", "best_for", "built_as_described", "check_description",
     "config_for", "config_from", "environment_from", "example_bytes", "gradients_for", "parallel", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "recorded_replay_for", "replay_for", "rollout_for",
-    "settle", "several_for", "together",
+    "settle", "several_for", "taken_from", "together",
 ]  # fmt: skip

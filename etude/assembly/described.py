@@ -137,6 +137,17 @@ def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any])
     return (before if env is None else env), {"env_args": args, "wrappers": wrappers}
 
 
+def taken_from(
+    described: dict[str, Any], env: Any, made_with: dict[str, Any], given: dict[str, Any]
+) -> tuple[Any, Any]:
+    """(the environment, the folder of the replay) as far as a run takes them from its description, and its user did not
+    give them again."""
+    named = described["environment"] if env is None else None
+    args, wrappers = (None if name in given else made_with[name] for name in ("env_args", "wrappers"))
+    folder = None if "replay_folder" in given else described["setup"].get("replay_folder")
+    return ConfiguredEnvironment(named, dict(args or {}), tuple(wrappers or ())), folder
+
+
 def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
     """Which policy drives which agent, as plain data; None where there is one agent."""
     if not isinstance(agent, TeamAgent) or spaces.agents is None:

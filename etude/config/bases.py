@@ -40,6 +40,8 @@ class Config:
         checks.declared(self)
         checks.fractions(self, "gamma")
         checks.not_negative(self, "learning_rate")
+        if self.max_gradient_norm is not None:
+            checks.positive(self, "max_gradient_norm")
 
     @property
     def example_length(self) -> int:

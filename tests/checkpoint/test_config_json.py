@@ -65,6 +65,7 @@ def round_trip(config: Any, kind: Any = Config, known: tuple[type, ...] = ()) ->
 
 
 FLOATS = st.floats(allow_nan=False)
+DECAYS = st.floats(0, 1, exclude_max=True)
 LINEAR = st.builds(Linear, FLOATS, FLOATS, FLOATS)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | FLOATS | st.text() | LINEAR | st.sampled_from(Colour),
@@ -87,7 +88,7 @@ CONFIGS = st.builds(
     grid=st.lists(st.lists(FLOATS, max_size=3).map(tuple), max_size=3).map(tuple),
     many=st.lists(st.integers()),
     table=st.dictionaries(st.text(max_size=4), FLOATS | LINEAR, max_size=3),
-    optimizer=st.builds(Adam, FLOATS, FLOATS, FLOATS),
+    optimizer=st.builds(Adam, DECAYS, DECAYS, st.floats(1e-300)),
     extension=st.none() | st.builds(Extension, st.integers()),
     anything=ANYTHING,
 )

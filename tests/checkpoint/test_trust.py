@@ -18,7 +18,7 @@ import etude
 from etude import checkpoint, cli
 from etude.checkpoint import trust
 from etude.envs import ConfiguredEnvironment
-from etude.errors import ConfigError, UntrustedError
+from etude.errors import CheckpointError, UntrustedError
 from etude.run import from_state
 from etude.run_directory import RunDirectory
 
@@ -241,7 +241,7 @@ def test_other_names_in_known_packages_are_asked_about(home):
 
 
 def test_an_id_that_nothing_registered_is_unknown(state, evil, canary):
-    with pytest.raises(ConfigError, match="There is no Gymnasium environment 'tasks/Nothing-v0'"):
+    with pytest.raises(CheckpointError, match="There is no Gymnasium environment 'tasks/Nothing-v0'"):
         from_state(described(state, environment="tasks/Nothing-v0"))
     assert not canary.exists()
 
