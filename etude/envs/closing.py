@@ -26,7 +26,7 @@ def close_all(environments: list[Any], name: str) -> None:
 def explain_closing(env: Any, seconds: float | None = None) -> str | None:
     """Close an environment; why that failed, None where it did not. A `close` that hangs is left behind, in a thread
     that ends with the program."""
-    if _has_window(env):
+    if getattr(env, "render_mode", None) is not None:  # windows and contexts of OpenGL belong to this thread
         return _close(env)
     wrong: list[str | None] = []
     thread = threading.Thread(target=lambda: wrong.append(_close(env)), name="etude-close", daemon=True)
@@ -37,13 +37,6 @@ def explain_closing(env: Any, seconds: float | None = None) -> str | None:
         return f"close() did not return within {seconds:.1f} s{_place(thread)}; the environment is left unclosed."
     # Some resources only the thread that made them may close.
     return None if wrong[0] is None else _close(env)
-
-
-def _has_window(env: Any) -> bool:
-    """Whether only this thread may close it: a window belongs to the thread that opened it, and on macOS all drawing to
-    the main one."""
-    mode = getattr(env, "render_mode", None)
-    return mode == "human" or (mode is not None and sys.platform == "darwin")
 
 
 def _close(env: Any) -> str | None:
