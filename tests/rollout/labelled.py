@@ -7,6 +7,7 @@ import faulthandler
 import os
 import pickle
 import signal
+import stat
 import sys
 import time
 
@@ -208,10 +209,12 @@ def raise_end_of_file() -> None:
 
 
 def write_everywhere(data: bytes) -> None:
-    """Into every pipe and socket that this process can write to."""
+    """Into every pipe and socket that this process can write to, and not into the memory that it shares."""
     for descriptor in range(3, 64):
         with contextlib.suppress(OSError):
-            os.write(descriptor, data)
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
+                os.write(descriptor, data)
 
 
 def write_no_message() -> None:
