@@ -23,8 +23,9 @@ class EpisodeEnd(NamedTuple):
     environment: int
     episode: int  # counts the episodes of this environment, from 0
     length: int
-    total: float  # the undiscounted sum of rewards: the return
+    total: float  # the undiscounted sum of rewards: the return; of several agents, of all their rewards
     truncated: bool
+    total_by_agent: dict[str, float] | None = None  # the return of each of several agents, by name
 
 
 @dataclass(frozen=True, slots=True)

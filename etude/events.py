@@ -45,10 +45,15 @@ class Evaluated:
     lengths: tuple[int, ...]
     best: bool  # whether the mean return is the highest so far
     cut_off: int = 0  # episodes that had not ended after as many steps as an evaluation plays
+    returns_by_agent: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of several agents, those of each
 
     @property
     def mean(self) -> float:
         return sum(self.returns) / len(self.returns)
+
+    @property
+    def mean_by_agent(self) -> dict[str, float]:
+        return {agent: sum(returns) / len(returns) for agent, returns in self.returns_by_agent.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,7 +239,7 @@ class Run:
             return None
         best = progress.best is None or found.mean > progress.best
         progress.best = found.mean if best else progress.best
-        return Evaluated(self.step, found.returns, found.lengths, best, found.cut_off)
+        return Evaluated(self.step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 

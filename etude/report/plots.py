@@ -22,7 +22,8 @@ BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interv
 
 
 def draw_run(run: Series, path: str | Path) -> None:
-    """One run: the return of training, as it was and smoothed, and of each evaluation with its spread. Writes a PNG."""
+    """One run: the return of training, as it was and smoothed, and of each evaluation with its spread; with several
+    agents also the mean return of each. Writes a PNG."""
     figure = _figure(1)
     axes = figure.subplots()
     if len(run.steps):
@@ -35,6 +36,9 @@ def draw_run(run: Series, path: str | Path) -> None:
         axes.fill_between(run.evaluated, low, high, color=COLOURS[1], alpha=0.18, linewidth=0)
         label = f"evaluation: mean and\nrange of {episodes} episodes"
         axes.plot(run.evaluated, means, "o-", color=COLOURS[1], linewidth=1.6, markersize=3.5, label=label)
+    for i, (agent, (steps, returns)) in enumerate(run.by_agent.items()):
+        colour = COLOURS[2 + i % (len(COLOURS) - 2)]  # none of those above
+        axes.plot(steps, returns, "--", color=colour, linewidth=1.2, label=agent)
     _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
     _write(figure, path)
 

@@ -1,14 +1,16 @@
 """Events as flat records: what JSON lines, TensorBoard, Weights & Biases, tables and curves all write.
 
 Names are those that the field's tools show: `rollout/ep_rew_mean`, `eval/mean_reward`, `train/<loss>`, `time/fps`.
+With several agents, `<name>/<agent>` is the mean return of one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from etude.data import EpisodeEnd
 from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Started, Warned
 
 Record = dict[str, Any]
@@ -69,6 +71,8 @@ class Recorder:
                 "rollout/ep_len_mean": _mean([episode.length for episode in self._episodes]),
                 "rollout/episodes": len(returns),
             }
+            means = means_by_agent(self._episodes)
+            record |= {f"rollout/ep_rew_mean/{agent}": mean for agent, mean in means.items()}
         if self._learned:
             names = dict.fromkeys(name for call in self._learned for name in call)
             record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
@@ -77,6 +81,12 @@ class Recorder:
             record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
         self._clear()
         return [record]
+
+
+def means_by_agent(episodes: Iterable[EpisodeEnd]) -> dict[str, float]:
+    """The mean return of each of several agents, by name; over the episodes of which it is known."""
+    known = [episode.total_by_agent for episode in episodes if episode.total_by_agent is not None]
+    return {agent: _mean([returns[agent] for returns in known]) for agent in (known[0] if known else ())}
 
 
 def scalars(record: Record) -> dict[str, float]:
@@ -91,6 +101,8 @@ def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Recor
             "eval/mean_ep_length": _mean(event.lengths),
             "eval/cut_off": event.cut_off,
             "eval/returns": list(event.returns),
+            **{f"eval/mean_reward/{agent}": mean for agent, mean in event.mean_by_agent.items()},
+            **{f"eval/returns/{agent}": list(returns) for agent, returns in event.returns_by_agent.items()},
             "best": event.best,
         }
     if isinstance(event, Adjusted):

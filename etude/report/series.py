@@ -30,6 +30,7 @@ class Series:
     evaluated: np.ndarray  # [M] steps
     evaluations: tuple[np.ndarray, ...]  # M arrays of returns
     unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
+    by_agent: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, mean returns) of each
     configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
 
     def smoothed(self) -> np.ndarray:
@@ -64,8 +65,27 @@ def series(records: Iterable[Record]) -> Series:
         evaluated=np.array([r["step"] for r in evaluations], float),
         evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
         unit=f"{about.get('steps', 'environment')} steps",
+        by_agent=_by_agent(records),
         configuration=configuration(about),
     )
+
+
+def _by_agent(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The mean returns of each of several agents: in evaluations; in training where there are under two."""
+    evaluated = _points(records, "eval/mean_reward/")
+    enough = any(len(steps) >= 2 for steps, _ in evaluated.values())
+    return evaluated if enough else _points(records, "rollout/ep_rew_mean/")
+
+
+def _points(records: list[Record], prefix: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """(steps, values) of all metrics whose names begin like this, by the rest of their names."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        for name, value in record.items():
+            if name.startswith(prefix) and value is not None:
+                found.setdefault(name.removeprefix(prefix), []).append((record["step"], value))
+    arrays = {rest: np.array(points, float) for rest, points in found.items()}
+    return {rest: (points[:, 0], points[:, 1]) for rest, points in arrays.items()}
 
 
 def read_run(path: str | Path) -> Series:

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a run."""
+"""What a person at a terminal, or in a notebook, sees of a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from etude.data import EpisodeEnd
 from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
-from etude.report.records import Recorder, scalars
+from etude.report.notebook import CellOutput, in_notebook
+from etude.report.records import Recorder, means_by_agent, scalars
 from etude.report.streams import Lasting
 
 RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
@@ -20,15 +22,17 @@ LINE_SECONDS = 10.0
 class Progress:
     """A progress bar over environment steps, with recent returns, evaluations, losses, steps/s and the time left.
 
-    Where the output is not a terminal it prints a line every ten seconds and at each evaluation instead.
+    In a notebook it is one output of the cell, updated in place. Where the output is neither that nor a terminal, it
+    prints a line every ten seconds and at each evaluation instead.
 
-    console: a `rich.console.Console`; by default one on the standard error stream.
+    console: a `rich.console.Console`; by default one on the standard error stream, and the cell's output in a notebook.
     """
 
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
         from rich.console import Console
 
-        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False)
+        self._in_cell = console is None and in_notebook()
+        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
         self._clock = clock
         self._live: Any = None
         self._bar: Any = None
@@ -56,7 +60,12 @@ class Progress:
         about = {**event.description.get("setup", {}), **event.description}
         words = [str(about[key]) for key in ("algorithm", "environment") if key in about]
         rest = ", ".join(f"{key} {about[key]}" for key in ("engine", "device", "seed") if key in about)
-        self._console.print(f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else ""))
+        title = f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else "")
+        if self._in_cell:
+            self._live = CellOutput(title)
+            self._draw(now)
+            return
+        self._console.print(title)
         if self._console.is_terminal:
             from rich.live import Live
 
@@ -114,7 +123,7 @@ class _State:
         self.step, self.first_step, self.total = 0, 0, 0
         self.began = 0.0
         self.finished = False
-        self.returns: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self.episodes: deque[EpisodeEnd] = deque(maxlen=RECENT_EPISODES)
         self.losses: dict[str, float] = {}
         self.evaluation: Evaluated | None = None
         self.best: float | None = None
@@ -125,7 +134,7 @@ class _State:
             self.first_step, self.began, self.finished = event.step, now, False
             self.total = int(event.description.get("end") or event.description.get("total") or 0)
         elif isinstance(event, Collected):
-            self.returns.extend(episode.total for episode in event.episodes)
+            self.episodes.extend(event.episodes)
         elif isinstance(event, Learned):
             self.losses = event.losses
         elif isinstance(event, Evaluated):
@@ -142,14 +151,19 @@ class _State:
         """What is known, as (name, text)."""
         rate = self.rate(now)
         facts = [("step", f"{self.step:,}" + (f"/{self.total:,}" if self.total else ""))]
-        if self.returns:
-            mean = sum(self.returns) / len(self.returns)
-            facts.append(("return", f"{_number(mean)} (last {len(self.returns)} episodes)"))
+        if self.episodes:
+            mean = sum(episode.total for episode in self.episodes) / len(self.episodes)
+            each = _named(means_by_agent(self.episodes))
+            facts.append(
+                ("return", f"{_number(mean)} ({each + '; ' if each else ''}last {len(self.episodes)} episodes)")
+            )
         if self.evaluation is not None:
             best = "" if self.best is None else f", best {_number(self.best)}"
-            facts.append(("evaluated", f"{_number(self.evaluation.mean)} at step {self.evaluation.step:,}{best}"))
+            each = _named(self.evaluation.mean_by_agent)
+            mean_of = _number(self.evaluation.mean) + (f" ({each})" if each else "")
+            facts.append(("evaluated", f"{mean_of} at step {self.evaluation.step:,}{best}"))
         if self.losses:
-            facts.append(("losses", ", ".join(f"{name} {_number(value)}" for name, value in self.losses.items())))
+            facts.append(("losses", _named(self.losses)))
         facts.append(("steps/s", f"{rate:,.0f}"))
         if self.finished:
             facts.append(("took", _duration(now - self.began)))
@@ -174,6 +188,10 @@ def _panel(state: _State, now: float) -> Any:
     for name, text in state.facts(now):
         grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
     return Group(bar, grid) if state.total else grid
+
+
+def _named(values: dict[str, float]) -> str:
+    return ", ".join(f"{name} {_number(value)}" for name, value in values.items())
 
 
 def _number(value: float) -> str:

@@ -11,6 +11,7 @@ from etude import trees
 from etude.data import MEMORY, Choice, EpisodeEnd, Steps
 from etude.protocols import Environments, Explorer
 from etude.rollout.recall import Actor, recall_of
+from etude.rollout.returns import Returns
 from etude.rollout.rows import Rows, Template
 from etude.seeding import generator, generator_state, restore_generator
 from etude.trees import Tree
@@ -75,7 +76,7 @@ class Collector:
         self._recalled = np.zeros((n, actor.memory), np.float32)  # the agent's
         self._counters = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self._counters[1:]
-        self._length, self._total = np.zeros(n, np.int64), np.zeros(n)
+        self._returns = Returns(n, environments.spaces.agents)
         again = (generation,) if generation else ()
         self._generators = [generator(run_seed, "explore", int(column), *again) for column in self.columns]
         self._draws = [explorer.of(self.columns[i : i + 1]).draw for i in range(n)]
@@ -124,7 +125,7 @@ class Collector:
         at = None if first else positions
         explorer = self._explorer if first else self._of_all.of(self.columns[who])
         recall = recall_of(self.actor, self._recalled[who], rows.extras.get(MEMORY), clock.start)
-        total, length, memory, counters = self._total[who], self._length[who], self._memory[who], self._counters
+        returns, memory, counters = self._returns.rows(who), self._memory[who], self._counters
         observation, step, t = trees.rows(self._observation, who), clock.step + clock.start * clock.stride, clock.start
         lost, act = list[int](), recall.act
         while t < clock.stop and not lost:
@@ -135,8 +136,7 @@ class Collector:
                 rows.extras[name][t] = value
             observation, reward, terminated, truncated, final = yield choice.action, at
             rows.reward[t], rows.terminated[t], rows.truncated[t] = reward, terminated, truncated
-            total += self.environments.scores
-            length += 1
+            returns.add(self.environments.scores, reward)
             counters[0] += 1
             t += 1
             step += clock.stride
@@ -145,13 +145,15 @@ class Collector:
                     if isinstance(final[i], Lost):
                         lost.append(positions[i])
                     else:
-                        episode = self._end_episode(positions[i], length[i], total[i], not terminated[i])
+                        episode = self._end_episode(positions[i], returns, i, not terminated[i])
                         ends.append(End(t - 1, positions[i], final[i], episode))
-                    total[i], length[i], memory[i] = 0.0, 0, np.nan
+                    memory[i] = np.nan
+                    returns.forget(i)
                     recall.forget(i)
                 if halt(ends):
                     break
-        self._total[who], self._length[who], self._memory[who] = total, length, memory
+        self._memory[who] = memory
+        self._returns.put(who, returns)
         self._recalled[who] = recall.memory
         self._keep(observation, positions)
         return t, lost
@@ -166,9 +168,9 @@ class Collector:
         if self._judged:
             rows.extras["priority"].fill(np.nan)
 
-    def _end_episode(self, i: int, length: int, total: float, truncated: bool) -> EpisodeEnd:
-        self._episode[i] += 1
-        return EpisodeEnd(int(self.columns[i]), int(self._episode[i]) - 1, int(length), float(total), bool(truncated))
+    def _end_episode(self, position: int, returns: Returns, i: int, truncated: bool) -> EpisodeEnd:
+        self._episode[position] += 1
+        return returns.end(i, int(self.columns[position]), int(self._episode[position]) - 1, bool(truncated))
 
     def _keep(self, observation: Tree, positions: tuple[int, ...]) -> None:
         if len(positions) < len(self.everyone):
@@ -213,8 +215,8 @@ class Collector:
         """The open episode is lost; the environment goes on from `observation` [...] of a new one with this number."""
         self._observation = trees.map(np.copy, self._observation)
         trees.put(self._observation, position, observation)
-        self._episode[position], self._length[position], self._total[position] = episode, 0, 0.0
-        self._recalled[position] = 0.0
+        self._episode[position], self._recalled[position] = episode, 0.0
+        self._returns.forget(position)
         self.cut((position,))
 
     def state(self) -> list[dict[str, Any]]:
@@ -225,8 +227,7 @@ class Collector:
             {
                 "open": opened,
                 "episode": int(self._episode[i]),
-                "length": int(self._length[i]),
-                "total": float(self._total[i]),
+                **self._returns.state(i),
                 "restarted": bool(self._restarted[i]),
                 "memory": self._memory[i].copy(),
                 "recalled": self._recalled[i].copy(),
@@ -243,13 +244,13 @@ class Collector:
         self._observation, lost = self.environments.restore([column["open"] for column in state])
         for i, column in enumerate(state):
             restore_generator(self._generators[i], column["generator"])
-            self._episode[i], self._length[i], self._total[i] = column["episode"], column["length"], column["total"]
-            self._restarted[i] = column["restarted"]
+            self._returns.restore(i, column)
+            self._episode[i], self._restarted[i] = column["episode"], column["restarted"]
             memory, recalled = column.get("memory"), column.get("recalled")
             self._memory[i] = memory if np.shape(memory) == self._memory[i].shape else np.nan
             self._recalled[i] = recalled if np.shape(recalled) == self._recalled[i].shape else 0.0
         for i in lost:
             self._episode[i] += 1
-            self._length[i], self._total[i], self._restarted[i] = 0, 0.0, True
-            self._memory[i], self._recalled[i] = np.nan, 0.0
+            self._returns.forget(i)
+            self._restarted[i], self._memory[i], self._recalled[i] = True, np.nan, 0.0
         return [int(self.columns[i]) for i in lost]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -77,17 +77,20 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
         for column, found in held["contributions"].table().items():
             if column not in columns:
                 found.refuse(f"one of environment 0 to {environments - 1}", f"a contribution of {column!r}")
-            _check_contribution(found, environments, gradients)
+            _check_contribution(found, environments, spaces, gradients)
 
 
 def _check_column(saved: Stored, spaces: Spaces) -> None:
     """One environment. What explorer and agent remember may be missing, or be that of others: see `Collector`."""
     counted = ("open", "episode", "length", "total", "restarted", "generator")
-    held = saved.fields(counted, ("memory", "recalled"))
+    by_agent = () if spaces.agents is None else ("total_by_agent",)
+    held = saved.fields(counted, ("memory", "recalled", *by_agent))
     _check_open(held["open"], spaces)
     held["episode"].whole(-1)
     held["length"].whole()
     held["total"].number()
+    if "total_by_agent" in held:
+        held["total_by_agent"].array(np.float64, (len(spaces.agents or ()),), nan=True)
     held["restarted"].flag()
     check_generator(held["generator"])
     if "memory" in held:
@@ -133,14 +136,14 @@ def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
     held["restarted"].array(np.bool_, (n,))
     for name, extra in held["extras"].table().items():
         extra.array(np.float32, (t, n, *np.shape(extra.value)[2:]), nan=name == "priority")
-    _check_ends(held["episodes"], environments)
+    _check_ends(held["episodes"], environments, spaces)
 
 
-def _check_contribution(saved: Stored, environments: int, gradients: Mapping[str, np.ndarray]) -> None:
+def _check_contribution(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
     held = saved.fields(field.name for field in fields(Contribution))
     held["steps"].whole()
     held["updates"].whole()
-    _check_ends(held["episodes"], environments)
+    _check_ends(held["episodes"], environments, spaces)
     if held["gradients"].value != {}:
         for name, gradient in held["gradients"].fields(gradients).items():
             gradient.array(gradients[name].dtype, gradients[name].shape)
@@ -149,14 +152,30 @@ def _check_contribution(saved: Stored, environments: int, gradients: Mapping[str
             number.number(-np.inf, np.inf, nan=True)
 
 
-def _check_ends(saved: Stored, environments: int) -> None:
+def _check_ends(saved: Stored, environments: int, spaces: Spaces) -> None:
+    """Episodes that ended; those of several agents may hold the return of each."""
     for end in saved.items():
-        environment, episode, length, total, truncated = end.items(len(EpisodeEnd._fields))
+        least = len(EpisodeEnd._fields) - 1
+        several = spaces.agents is not None and len(end.items()) > least
+        environment, episode, length, total, truncated, *by_agent = end.items(least + several)
         environment.whole(0, environments - 1)
         episode.whole()
         length.whole()
         total.number()
         truncated.flag()
+        for each in by_agent:
+            for number in each.fields(spaces.agents or ()).values():
+                number.number()
+
+
+def plain_ends(episodes: Iterable[EpisodeEnd]) -> list[list[Any]]:
+    """Episodes that ended as plain data; without the returns by agent, where there are none."""
+    return [[value for value in end if value is not None] for end in episodes]
+
+
+def ends_of(plain: Iterable[list[Any]]) -> tuple[EpisodeEnd, ...]:
+    """What `plain_ends` was given."""
+    return tuple(EpisodeEnd(*end) for end in plain)
 
 
 def notes(lost: list[int]) -> list[str]:
@@ -177,7 +196,7 @@ def _plain(steps: Steps) -> dict[str, Any]:
     plain = {field.name: getattr(steps, field.name) for field in fields(steps)}
     for name in _TREES:
         plain[name] = dict(trees.items(plain[name]))
-    plain["episodes"] = [list(end) for end in steps.episodes]
+    plain["episodes"] = plain_ends(steps.episodes)
     return plain
 
 
@@ -191,7 +210,7 @@ def _steps(plain: dict[str, Any], spaces: Spaces) -> Steps:
     values = dict(plain)
     for name in _TREES:
         values[name] = _tree(values[name], spaces)
-    values["episodes"] = tuple(EpisodeEnd(*end) for end in plain["episodes"])
+    values["episodes"] = ends_of(plain["episodes"])
     return Steps(**values)
 
 

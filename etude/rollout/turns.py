@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from etude.data import Contribution, EpisodeEnd
+from etude.data import Contribution
 from etude.protocols import Weights
 from etude.rollout.contributing import Order
-from etude.rollout.saved import notes, pack, unpack
+from etude.rollout.saved import ends_of, notes, pack, plain_ends, unpack
 from etude.spaces import Spaces
 
 
@@ -106,8 +106,8 @@ class Turns:
 
 
 def _plain(found: Contribution) -> dict[str, Any]:
-    return {**dataclasses.asdict(found), "episodes": [list(end) for end in found.episodes]}
+    return {**dataclasses.asdict(found), "episodes": plain_ends(found.episodes)}
 
 
 def _contribution(plain: dict[str, Any]) -> Contribution:
-    return Contribution(**{**plain, "episodes": tuple(EpisodeEnd(*end) for end in plain["episodes"])})
+    return Contribution(**{**plain, "episodes": ends_of(plain["episodes"])})

@@ -165,3 +165,31 @@ class Mixed(ParallelEnv):
         if self.mask_in_infos:
             return {"arm": arm, "switch": number}, {"arm": {}, "switch": {"action_mask": mask}}
         return {"arm": arm, "switch": {"observation": number, "action_mask": mask}}, {"arm": {}, "switch": {}}
+
+
+class Duel(ParallelEnv):
+    """Five steps of matching pennies: where both do the same, `even` wins 1 from `odd`, else 2 the other way round."""
+
+    metadata = {"name": "duel"}
+    possible_agents = ["odd", "even"]
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents, self.rng = 0, list(self.possible_agents), np.random.default_rng(seed)
+        return self._see(), dict.fromkeys(self.agents, {})
+
+    def step(self, actions):
+        self.time += 1
+        won = 1.0 if actions["even"] == actions["odd"] else -2.0
+        playing, over = self.agents, self.time == 5
+        self.agents = [] if over else playing
+        flags, nobody = dict.fromkeys(playing, over), dict.fromkeys(playing, False)
+        return self._see(), {"odd": -won, "even": won}, flags, nobody, dict.fromkeys(playing, {})
+
+    def _see(self):
+        return {name: self.rng.uniform(-1, 1, 1).astype(np.float32) for name in self.possible_agents}

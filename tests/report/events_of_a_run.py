@@ -28,6 +28,21 @@ def collected(step: int, *returns: float) -> Collected:
     return Collected(step, tuple(EpisodeEnd(0, i, 10, total, False) for i, total in enumerate(returns)), 0.01)
 
 
+def of_two(step: int, *returns: tuple[float, float]) -> Collected:
+    """Episodes of ann and bob, with what each of them earned."""
+    episodes = (
+        EpisodeEnd(0, i, 10, ann + bob, False, {"ann": ann, "bob": bob}) for i, (ann, bob) in enumerate(returns)
+    )
+    return Collected(step, tuple(episodes), 0.01)
+
+
+def evaluated_of_two(step: int, *returns: tuple[float, float]) -> Evaluated:
+    """An evaluation of ann and bob."""
+    ann, bob = zip(*returns, strict=True)
+    sums = tuple(a + b for a, b in returns)
+    return Evaluated(step, sums, (10,) * len(sums), True, returns_by_agent={"ann": ann, "bob": bob})
+
+
 def a_run(until: int = 10_000, start: int = 0, seed: int = 0, save_every: int = 3_500, **about: Any) -> Iterator[Event]:
     """Steps of 250; an evaluation every 2,000; a save every `save_every` and at the end.
 

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from events_of_a_run import a_run
+from events_of_a_run import a_run, evaluated_of_two, of_two, started
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -191,3 +191,25 @@ def test_what_cannot_be_drawn_is_explained(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 0, "started": {}}) + "\n")
     with pytest.raises(ConfigError, match="nothing to draw"):
         read_run(tmp_path)
+
+
+def test_the_curve_of_each_of_several_agents_is_drawn_from_evaluations_or_else_from_training(tmp_path, monkeypatch):
+    labels = []
+    plot = Axes.plot
+    monkeypatch.setattr(
+        Axes, "plot", lambda axes, *points, **how: labels.append(how.get("label")) or plot(axes, *points, **how)
+    )
+    events = [started(), of_two(1_000, (3.0, -3.0)), evaluated_of_two(1_000, (4.0, -4.0)), of_two(2_000, (5.0, -5.0))]
+    for more, expected in (
+        ([], ([1_000, 2_000], [3, 5])),
+        ([evaluated_of_two(2_000, (6.0, 0.0))], ([1_000, 2_000], [4, 6])),
+    ):
+        reporter = JsonLines(tmp_path / "metrics.jsonl")
+        for event in [*events, *more]:
+            reporter(event)
+        reporter.close()
+        run = read_run(tmp_path)
+        assert [points.tolist() for points in run.by_agent["ann"]] == [*expected]
+        assert list(run.by_agent) == ["ann", "bob"]
+    draw_run(run, tmp_path / "one.png")
+    assert labels[-2:] == ["ann", "bob"]

@@ -1,6 +1,6 @@
 import io
 
-from events_of_a_run import a_run, collected, started
+from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
 from rich.console import Console
 
 from etude.events import Adjusted, Evaluated, Finished, Learned, Warned
@@ -60,6 +60,12 @@ def test_the_return_is_the_mean_of_the_last_hundred_episodes():
         [started(), collected(10, *[0.0] * 50), collected(20, *[4.0] * 100), Evaluated(20, (1.0,), (1,), True)]
     )
     assert "return 4 (last 100 episodes)" in text
+
+
+def test_the_returns_of_several_agents_are_shown_beside_their_sum():
+    text = shown([started(), of_two(10, (3.0, -3.0), (1.0, -1.0)), evaluated_of_two(20, (4.0, -4.0))])
+    assert "return 0 (ann 2, bob -2; last 2 episodes)" in text
+    assert "evaluated 0 (ann 4, bob -4) at step 20, best 0" in text
 
 
 def test_without_a_terminal_there_are_lines_at_evaluations_and_every_ten_seconds_and_no_control_codes():

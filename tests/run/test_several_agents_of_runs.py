@@ -1,15 +1,18 @@
-"""Runs with several agents: which policy drives which, saved and gone on with, and what is refused."""
+"""Runs with several agents: which policy drives which, what each earns, saved and gone on with, and what is refused."""
 
+import copy
 from functools import partial
 
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY
-from several_worlds import Coming, Counting, Meeting, Mixed
+from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
 from etude import MADDPGConfig, Mlp, Policies, Run
 from etude.errors import ConfigError, SpaceError
+from etude.events import Collected, Evaluated
+from etude.run import from_state
 from etude.several import identified
 
 
@@ -89,3 +92,78 @@ def test_rewards_of_several_agents_are_scaled_by_one_factor():
     with tiny("ppo", Coming, config=etude.PPOConfig(network=Mlp((4,)), rollout=16, normalize_reward=True)) as run:
         run.train(64)
         assert 0 < run.learner.scale.factor < 10
+
+
+def ends(run, steps):
+    """The episodes that ended while it trained."""
+    return [end for event in run.steps(steps) if isinstance(event, Collected) for end in event.episodes]
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "maddpg"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_return_of_each_agent_is_told_where_the_sum_of_them_is_always_zero(algorithm, workers):
+    with tiny(algorithm, partial(Duel), workers=workers) as run:
+        found = ends(run, 80)
+    assert len(found) >= 12
+    assert {end.total for end in found} == {0.0}
+    for end in found:
+        even, odd = end.total_by_agent.pop("even"), end.total_by_agent.pop("odd")
+        assert even == -odd
+        assert even in range(-10, 6, 3)
+        assert end.total_by_agent == {}
+
+
+@pytest.mark.parametrize(
+    ("env", "each"), [(Coming, {"early": 2.0, "joins": 12.0, "late": 9.0}), (Counting, {"first": 6.0, "second": 6.0})]
+)
+def test_agents_that_come_and_go_and_that_take_turns_are_told_apart(env, each):
+    with tiny("dqn", env) as run:
+        episodes, found = ends(run, 60), run.evaluate(episodes=3)
+    assert [end.total_by_agent for end in episodes] == [each] * len(episodes) != []
+    assert found.mean_by_agent == each
+    assert found.returns_by_agent == {name: (one,) * 3 for name, one in each.items()}
+    assert found.mean == sum(each.values())
+
+
+def test_an_evaluation_tells_what_each_agent_earned():
+    with tiny("dqn", Duel) as run:
+        found = run.evaluate(episodes=4)
+        (event,) = (e for e in run.steps(20, evaluate_every=20, evaluate_episodes=4) if isinstance(e, Evaluated))
+    even, odd = (found.returns_by_agent[name] for name in ("even", "odd"))
+    assert even == tuple(-number for number in odd)
+    assert f"; by agent: even {np.mean(even):.1f} ± {np.std(even):.1f}, odd {-np.mean(even):.1f} ±" in str(found)
+    assert event.mean_by_agent["even"] == -event.mean_by_agent["odd"] == np.mean(event.returns_by_agent["even"])
+
+
+def test_one_agent_has_no_returns_by_agent():
+    with tiny("dqn", "CartPole-v1") as run:
+        assert {end.total_by_agent for end in ends(run, 80)} == {None}
+        assert run.evaluate(episodes=1).returns_by_agent == {}
+        assert "total_by_agent" not in run.state()["rollout"]["environments"]["0"]
+
+
+@pytest.mark.parametrize("more", [{}, {"workers": 2, "overlap": True}])
+def test_what_each_agent_has_earned_in_an_open_episode_is_kept(more):
+    with tiny("ppo", partial(Duel), **more) as run:
+        ends(run, 32)  # into the fourth episode of both environments
+        state = copy.deepcopy(run.state())
+        expected = ends(run, 64)
+    assert np.abs(state["rollout"]["environments"]["0"]["total_by_agent"]).sum() > 0
+    with from_state(state, partial(Duel)) as again:
+        assert ends(again, 64) == expected
+
+
+def test_a_checkpoint_that_does_not_hold_what_each_agent_has_earned_is_gone_on_with():
+    with tiny("dqn", Duel) as run:
+        ends(run, 36)
+        state = copy.deepcopy(run.state())
+        expected = ends(run, 40)
+    for column in state["rollout"]["environments"].values():
+        del column["total_by_agent"]
+    with from_state(state, Duel) as again:
+        saved = copy.deepcopy(again.state())
+        found = ends(again, 40)
+    assert [end.total_by_agent for end in found[:2]] == [None, None]
+    assert [*(end._replace(total_by_agent=None) for end in expected[:2]), *expected[2:]] == found
+    with from_state(saved, Duel) as again:  # what is not known is not known after a second save either
+        assert ends(again, 40) == found
