@@ -26,7 +26,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.envs import ConfiguredEnvironment, examine, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
-from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
+from etude.events import Evaluated, Event, Finished, Saved, Saving, Started, Warned
 from etude.interrupt import obeying_signals
 from etude.learner import Learner
 from etude.loop import Learning, Loop
@@ -307,6 +307,7 @@ class Run:
     def _save(self, kind: str) -> Iterator[Event]:
         if self.directory is None:
             return
+        yield Saving(self.step, kind)
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
             path = save(self.step, self.state())
