@@ -96,7 +96,7 @@ class Kills:
         """Kill a worker of a training, or a trainer until it ends by itself or the kills are used up."""
         directory = self._folder / "run"
         shutil.rmtree(directory, ignore_errors=True)
-        if rng.random() < options.worker_share:
+        if self._counts["kills_of_workers"] < options.worker_share * self.count():
             self._kill_worker(directory, rng)
             return
         while self.count() < options.kills and self._kill_trainer(directory, rng):
@@ -139,7 +139,7 @@ class Kills:
             if command.wait(0) is not None or time.monotonic() > until:
                 return command.wait(0)
             time.sleep(0.0005)
-        time.sleep(rng.uniform(0.0, 0.02))
+        time.sleep(rng.uniform(0.0, 0.01))
         return command.wait(0)
 
     def _kill_worker(self, directory: Path, rng: random.Random) -> None:

@@ -165,3 +165,26 @@ def test_a_space_in_the_metadata_that_cannot_be_is_refused(space, tmp_path):
         file.attrs["etude"] = json.dumps({**json.loads(file.attrs["etude"]), "observation_space": space})
     with pytest.raises(DataError, match="metadata, 'etude', has a damaged observation_space"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["version", "action_space", "transitions"])
+def test_a_long_text_in_the_metadata_makes_no_long_message(name, tmp_path):
+    path = good(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        about = json.loads(file.attrs["etude"])
+        held = {"box": {**about["action_space"]["box"], "low": "x" * 10**5}} if name == "action_space" else "x" * 10**5
+        file.attrs["etude"] = json.dumps({**about, name: held})
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reward_that_no_float32_holds_is_refused_in_the_error_alone(tmp_path):
+    path = good(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        rewards = np.asarray(file["rewards"], np.float64)
+        del file["rewards"]
+        file["rewards"] = np.where(np.arange(len(rewards)) == 3, 1e300, rewards)
+    with pytest.raises(DataError, match="'rewards', row 3: inf is not finite"):
+        read(path)

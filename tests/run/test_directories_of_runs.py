@@ -72,7 +72,9 @@ def test_the_command_line_goes_on_with_a_run_that_was_given_a_path(tmp_path):
     assert max(RunDirectory(tmp_path / "mine").saved()) == 60
 
 
-def test_a_run_that_was_killed_between_a_checkpoint_and_its_record_leaves_the_metrics_of_the_uninterrupted_one(tmp_path):
+def test_a_run_that_was_killed_between_a_checkpoint_and_its_record_leaves_the_metrics_of_the_uninterrupted_one(
+    tmp_path,
+):
     def measured(path):
         records = [{k: v for k, v in r.items() if k != "time/fps"} for r in read_records(path)]
         return [record for record in records if any("/" in key for key in record)]
