@@ -85,11 +85,11 @@ def changed_about(text: str, rng: Rng) -> str:
 # -- HDF5 --------------------------------------------------------------------------------------------------------------
 
 
-def _texts(file: Any, name: str, rows: int, rng: Rng) -> None:
-    file[name] = ["text"] * rows
+def _texts(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    file[name] = ["text"] * len(held)
 
 
-def _structured(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _structured(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     kinds = (
         [("a", "f4"), ("b", "i8")],
         "c16",
@@ -99,45 +99,58 @@ def _structured(file: Any, name: str, rows: int, rng: Rng) -> None:
         h5py.vlen_dtype("f4"),
         h5py.enum_dtype({"a": 1}),
     )
-    file.create_dataset(name, (rows,), kinds[rng.integers(len(kinds))])
+    file.create_dataset(name, (len(held),), kinds[rng.integers(len(kinds))])
 
 
-def _no_rows(file: Any, name: str, rows: int, rng: Rng) -> None:
-    values = (h5py.Empty("f4"), np.float32(1), np.zeros(0, "f4"), np.zeros((0, 3), "f4"), np.zeros((rows, 0), "f4"))
+def _no_rows(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    values = (
+        h5py.Empty("f4"),
+        np.float32(1),
+        np.zeros(0, "f4"),
+        np.zeros((0, 3), "f4"),
+        np.zeros((len(held), 0), "f4"),
+    )
     file[name] = values[rng.integers(len(values))]
 
 
-def _other_lengths(file: Any, name: str, rows: int, rng: Rng) -> None:
-    shapes = ((rows - 1,), (rows + 1,), (2 * rows,), (rows, 7), (1, rows), (rows, 1, 1, 1))
+def _other_lengths(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    shapes = (
+        (len(held) - 1,),
+        (len(held) + 1,),
+        (2 * len(held),),
+        (len(held), 7),
+        (1, len(held)),
+        (len(held), 1, 1, 1),
+    )
     file[name] = np.zeros(shapes[rng.integers(len(shapes))], "f4")
 
 
-def _other_numbers(file: Any, name: str, rows: int, rng: Rng) -> None:
-    values = np.zeros(rows, "f8")
-    values[rng.integers(rows)] = (np.nan, np.inf, -np.inf, 1e300, -7, 0.5)[rng.integers(6)]
+def _other_numbers(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    values = held.astype("f8")
+    values[rng.integers(len(held))] = (np.nan, np.inf, -np.inf, 1e300, -7, 0.5)[rng.integers(6)]
     file[name] = values
 
 
-def _many_rows(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _many_rows(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     file.create_dataset(name, (10 ** int(rng.integers(8, 16)),), "f4", chunks=(2 ** int(rng.integers(10, 20)),))
 
 
-def _large_chunk(file: Any, name: str, rows: int, rng: Rng) -> None:
-    shape, chunks = (rows,), (2 ** int(rng.integers(20, 29)),)
+def _large_chunk(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    shape, chunks = (len(held),), (2 ** int(rng.integers(20, 29)),)
     file.create_dataset(name, shape, "f4", maxshape=(None,), chunks=chunks, compression="gzip")
 
 
-def _never_written(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _never_written(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     file.create_dataset(name, (2 ** int(rng.integers(25, 40)),), "u1", chunks=(2**20,), compression="gzip")
 
 
-def _kept_elsewhere(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _kept_elsewhere(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     folder = Path(file.filename).parent
     place = ("/dev/zero", "/dev/random", str(folder / "pipe"), "/etc/passwd", str(folder / "missing"))[rng.integers(5)]
-    file.create_dataset(name, (rows,), "f4", external=[(place, 0, 4 * rows)])
+    file.create_dataset(name, (len(held),), "f4", external=[(place, 0, 4 * len(held))])
 
 
-def _linked(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _linked(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     folder = Path(file.filename).parent
     file[name] = (
         h5py.ExternalLink(str(folder / "pipe"), "rewards"),
@@ -147,34 +160,34 @@ def _linked(file: Any, name: str, rows: int, rng: Rng) -> None:
     )[rng.integers(4)]
 
 
-def _virtual(file: Any, name: str, rows: int, rng: Rng) -> None:
-    layout = h5py.VirtualLayout((rows,), "f4")
-    layout[:] = h5py.VirtualSource(str(Path(file.filename).parent / "pipe"), "rewards", (rows,))
+def _virtual(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
+    layout = h5py.VirtualLayout((len(held),), "f4")
+    layout[:] = h5py.VirtualSource(str(Path(file.filename).parent / "pipe"), "rewards", (len(held),))
     file.create_virtual_dataset(name, layout)
 
 
-def _nested(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _nested(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     group = file
     for _ in range(int(rng.integers(17, 2000))):
         group = group.create_group("g")
 
 
-def _in_itself(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _in_itself(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     for each in "abc":
         file.create_group(f"{name}/{each}")
         file[f"{name}/{each}/again"] = file[name]
 
 
-def _many_items(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _many_items(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     for i in range(int(rng.integers(1001, 3000))):
         file.create_group(f"group{i}")
 
 
-def _missing(file: Any, name: str, rows: int, rng: Rng) -> None:
+def _missing(file: Any, name: str, held: np.ndarray, rng: Rng) -> None:
     """Leave the column out."""
 
 
-HDF5: dict[str, Callable[[Any, str, int, Rng], None]] = {
+HDF5: dict[str, Callable[[Any, str, np.ndarray, Rng], None]] = {
     "texts": _texts, "structures": _structured, "no rows": _no_rows, "other lengths": _other_lengths,
     "other numbers": _other_numbers, "huge row counts": _many_rows, "huge chunks": _large_chunk,
     "never written": _never_written, "kept in other files": _kept_elsewhere, "links": _linked, "virtual": _virtual,
@@ -188,9 +201,10 @@ def hostile_hdf5(path: Path, kind: str, rng: Rng) -> None:
         if kind == "metadata":
             file.attrs["etude"] = changed_about(file.attrs["etude"], rng)
             return
-        name, rows = str(rng.choice(COLUMNS)), len(file["rewards"])
+        name = str(rng.choice(COLUMNS))
+        held = file[name][()]
         del file[name]
-        HDF5[kind](file, name, rows, rng)
+        HDF5[kind](file, name, held, rng)
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------

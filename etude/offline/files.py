@@ -79,8 +79,8 @@ def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
     for name, count in (("transitions", len(columns.reward)), ("episodes", len(episodes))):
         if about.get(name, count) != count:
             raise DataError(
-                f"{path}: it holds {count} {name} and says that it has {_shown(about[name])}: it is incomplete, or another "
-                "program changed it. Record it again, or remove its metadata, 'etude'."
+                f"{path}: it holds {count} {name} and says that it has {_shown(about[name])}: it is incomplete, or "
+                "another program changed it. Record it again, or remove its metadata, 'etude'."
             )
     return Dataset(tuple(episodes), spaces, about.get("environment"), dropped)
 
@@ -117,7 +117,8 @@ def _space(about: dict[str, Any], name: str, path: Path) -> Any:
         return spaces_.from_json(about[name])
     except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
         raise DataError(
-            f"{path}: its metadata, 'etude', has a damaged {name} ({_shown(repr(error))}). Record it again, or remove them."
+            f"{path}: its metadata, 'etude', has a damaged {name} ({_shown(repr(error))}). Record it again, or "
+            "remove them."
         ) from None
 
 
