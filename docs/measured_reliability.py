@@ -15,26 +15,12 @@ def _held(name: str) -> dict[str, Any]:
 
 def kills() -> str:
     """Kills by engine, and what was found."""
+    names = ("kills_of_trainers", "killed_while_writing", "trainings_compared", "kills_of_workers", "workers_replaced")
     rows = [
-        [
-            engine,
-            *(
-                f"{found.get(name, 0):,}"
-                for name in ("kills_of_trainers", "killed_while_writing", "trainings_compared")
-            ),
-            f"{found.get('kills_of_workers', 0):,} ({found.get('workers_replaced', 0):,})",
-            str(len(found["wrong"])),
-        ]
+        [engine, *(f"{found.get(name, 0):,}" for name in names), str(len(found["wrong"]))]
         for engine, found in _held("kills").items()
     ]
-    head = [
-        "engine",
-        "trainers killed",
-        "of these while writing",
-        "trainings compared",
-        "workers killed (replaced)",
-        "faults",
-    ]
+    head = ["engine", "trainers killed", "while writing", "trainings compared", "workers killed", "replaced", "faults"]
     return table(head, rows) if rows else NOT_MEASURED
 
 

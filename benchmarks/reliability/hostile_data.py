@@ -1,5 +1,5 @@
 """Damaged and hostile files of recorded data: each must be refused with DataError within a second of processor time,
-300 MB and 2,000 characters, or be read. `python -m benchmarks.reliability.hostile_data [--files N] [--seed N] [--show]` writes
+300 MB and 2,000 characters, or be read. `python -m benchmarks.reliability.hostile_data [--files N] [--seed N]` writes
 hostile_data.json.
 
 Each file is read in a fork of this process. Where what was read is not what was recorded, this is counted: nothing can

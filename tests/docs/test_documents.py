@@ -44,7 +44,13 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, mon
 
 @each_page
 def test_every_block_says_its_language_and_which_engine_it_needs(page):
-    languages = {"python": ("", "torch", "jax", "tensorflow"), "bash": ("",), "console": ("",), "text": ("",)}
+    languages = {
+        "python": ("", "torch", "jax", "tensorflow"),
+        "bash": ("",),
+        "console": ("",),
+        "text": ("",),
+        "toml": ("",),
+    }
     for block in blocks(page):
         assert block.mark in languages[block.language], f"line {block.line}"
     assert page.read_text().count("\n```") == 2 * len(list(blocks(page)))
