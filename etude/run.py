@@ -310,11 +310,9 @@ class Run:
         yield Saving(self.step, kind)
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
-            path = save(self.step, self.state())
+            yield Saved(self.step, str(save(self.step, self.state())), kind)
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
-            return
-        yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
