@@ -10,7 +10,7 @@ FLOORS_0_TO_2 := $(wildcard etude/cores.py etude/data.py etude/trees.py etude/sp
   etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py etude/checks.py etude/config_json.py etude/progress.py etude/joint.py \
   etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
 
-.PHONY: help train test engines check bench slow
+.PHONY: help train test engines check bench slow reliability
 .DELETE_ON_ERROR:
 
 help:
@@ -18,7 +18,8 @@ help:
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers"
 	@echo "make bench   measure speed and memory"
-	@echo "make slow    every variant of every test of engines, and the learning table of every algorithm, all seeds (hours)"
+	@echo "make slow    every variant of every test of engines, reliability, and the learning table of every algorithm (hours)"
+	@echo "make reliability   kills, damaged and hostile files, faulty environments, a soak of five minutes (an hour)"
 
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
@@ -52,7 +53,17 @@ bench: $(VENV)/.ready-test
 
 slow: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory engines WHOLE=--whole
+	@$(MAKE) --no-print-directory reliability
 	$(PY) benchmarks/learning.py
+
+# Each script adds to its JSON file beside it, or replaces it; kills and faulty_environments go on where they stopped.
+reliability: $(VENV)/.ready-test
+	$(PY) -m benchmarks.reliability.kills --kills 60
+	$(PY) -m benchmarks.reliability.damaged_files
+	$(PY) -m benchmarks.reliability.changed_values
+	$(PY) -m benchmarks.reliability.hostile_data
+	$(PY) -m benchmarks.reliability.faulty_environments
+	$(PY) -m benchmarks.reliability.soak
 
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "etude needs Python 3.11 or newer, got " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12")'

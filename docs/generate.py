@@ -2,6 +2,7 @@
 
 can_i_use.md      from the algorithms and the list that the engines' contract tests run through
 benchmarks.md     from benchmarks/*.json, where there are some
+reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
                   offline.json and several.json
 curves/*.png      from benchmarks/curves/*/*.csv
@@ -16,6 +17,7 @@ from typing import Any
 
 from markdown_table import table
 from measured import benchmarks, curves, learning, offline, pictures, several
+from measured_reliability import MARKS
 from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
@@ -81,6 +83,10 @@ def pages(measured: bool = True) -> dict[Path, str]:
     found = {HERE / "can_i_use.md": can_i_use()}
     if measured:
         found[HERE / "benchmarks.md"] = benchmarks()
+        path = HERE / "reliability.md"
+        found[path] = path.read_text(encoding="utf-8")
+        for mark, told in MARKS.items():
+            found[path] = filled(found[path], mark, told())
     for name in ALGORITHMS:
         path = HERE / "algorithms" / f"{name}.md"
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))

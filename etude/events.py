@@ -76,6 +76,15 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Saving:
+    """A checkpoint is about to be written. What a reporter has to say of the steps before belongs on disk now: a run
+    that is killed right after the checkpoint goes on from it."""
+
+    step: int
+    kind: str  # "last" or "best"
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A checkpoint is on disk, complete."""
 
@@ -94,4 +103,4 @@ class Finished:
     totals: dict = field(default_factory=dict)  # episodes, updates, workers replaced, ...
 
 
-Event = Started | Collected | Learned | Evaluated | Adjusted | Warned | Saved | Finished
+Event = Started | Collected | Learned | Evaluated | Adjusted | Warned | Saving | Saved | Finished

@@ -25,7 +25,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.envs import examine, make_for_evaluation
 from etude.errors import CheckpointError, ConfigError
 from etude.evaluate import Evaluation, evaluate
-from etude.events import Evaluated, Event, Finished, Saved, Started, Warned
+from etude.events import Evaluated, Event, Finished, Saved, Saving, Started, Warned
 from etude.interrupt import obeying_signals
 from etude.learner import Learner
 from etude.loop import Learning, Loop
@@ -306,13 +306,12 @@ class Run:
     def _save(self, kind: str) -> Iterator[Event]:
         if self.directory is None:
             return
+        yield Saving(self.step, kind)
         save = self.directory.save if kind == "last" else self.directory.save_best
         try:
-            path = save(self.step, self.state())
+            yield Saved(self.step, str(save(self.step, self.state())), kind)
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
-            return
-        yield Saved(self.step, str(path), kind)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all

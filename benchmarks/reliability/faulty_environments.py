@@ -10,20 +10,17 @@ Left out is what no program survives in its own process: to be killed, or to han
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import os
 import signal
-import sys
 import tempfile
-import threading
 import time
-import traceback
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measure
 from benchmarks.reliability.faulty import DONE, REPLACED, SAID, WRONG, hangs, starts_process
+from benchmarks.reliability.processes import Command, outliving
 
 MOMENTS = ("make", "first reset", "later reset", "step", "close")
 PLACES = ("one process", "two workers")
@@ -64,56 +61,21 @@ def _is_possible(case: Case) -> bool:
 def carry_out(case: Case, folder: Path) -> dict:
     """Run one case in a fork of this process."""
     began = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        _be_the_program(case, folder)
-    ended = _wait(child)
+    workers = "2" if case.place == "two workers" else "0"
+    options = {"steps": STEPS, "envs": 2, "workers": workers, "engine": "torch", "run-dir": folder / "run",
+               "save-every": 10**6, "evaluate-every": 10**6}  # fmt: skip
+    words = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    variables = {"FAULT": case.fault, "MOMENT": case.moment, "PLACE": case.place, "FOLDER": str(folder)}
+    environment = f"{Path(__file__).with_name('faulty.py')}:Faulty"
+    command = Command(["train", "dqn", environment, *words], folder / "said", variables)
+    ended = command.wait(LIMIT)
+    command.kill()
     seconds = time.monotonic() - began
     said = (folder / "said").read_text(errors="replace")
     problems = [] if ended is not None else [f"it still ran after {LIMIT:.0f} s"]
     if ended is not None:
         problems += _problems(case, ended, said, folder)
     return {"problems": problems, "seconds": round(seconds, 1), **({"said": said[-2000:]} if problems else {})}
-
-
-def _be_the_program(case: Case, folder: Path) -> None:
-    """What `etude train` is, up to the end of its process."""
-    said = os.open(folder / "said", os.O_CREAT | os.O_WRONLY)
-    os.dup2(said, 1)
-    os.dup2(said, 2)
-    os.setsid()
-    os.environ.update(FAULT=case.fault, MOMENT=case.moment, PLACE=case.place, FOLDER=str(folder))
-    workers = "2" if case.place == "two workers" else "0"
-    options = {"steps": STEPS, "envs": 2, "workers": workers, "engine": "torch", "run-dir": folder / "run",
-               "save-every": 10**6, "evaluate-every": 10**6}  # fmt: skip
-    given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    sys.argv = ["etude", "train", "dqn", f"{Path(__file__).with_name('faulty.py')}:Faulty", *given]
-    code = 99
-    try:
-        from etude import cli
-
-        code = cli.main()
-        threading._shutdown()  # type: ignore[attr-defined]  # as at the end of every program
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def _wait(child: int) -> int | None:
-    """The exit code; None where it had to be killed."""
-    until = time.monotonic() + LIMIT
-    while time.monotonic() < until:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return None
 
 
 def _problems(case: Case, code: int, said: str, folder: Path) -> list[str]:
@@ -150,21 +112,10 @@ def _words(case: Case) -> str:
 
 def _left_behind(folder: Path) -> list[int]:
     """The processes that are still there after a moment; they are ended."""
-    pids = {int(line) for line in (folder / "processes").read_text().split()}
-    until = time.monotonic() + 5
-    while (left := [pid for pid in pids if _lives(pid)]) and time.monotonic() < until:
-        time.sleep(0.05)
+    left = outliving([int(line) for line in (folder / "processes").read_text().split()], 5)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     return left
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def _shorten_deadlines() -> None:

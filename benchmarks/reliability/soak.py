@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
+from benchmarks.reliability.processes import workers_of
 
 COMMAND = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main())"]
 FOREVER = 10**9  # environment steps
@@ -69,7 +70,7 @@ def sample(process: int, directory: Path) -> dict[str, Any]:
     return {
         "step": _last_step(directory / "metrics.jsonl"),
         "trainer": _held(process),
-        "workers": [_held(child) for child in children_of(process)],
+        "workers": [_held(worker) for worker in workers_of(process)],
     }
 
 
@@ -83,21 +84,6 @@ def _held(process: int) -> dict[str, float]:
         return {}
     resident = int(status.get("VmRSS", "0").split()[0]) / 1024
     return {"rss_mb": round(resident, 1), "descriptors": descriptors, "threads": int(status["Threads"])}
-
-
-def children_of(process: int) -> list[int]:
-    """The direct children of a process that run Python's spawned workers."""
-    found = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        found += [int(child) for child in task.read_text().split()]
-    return sorted(child for child in found if "spawn_main" in _command_line(child))
-
-
-def _command_line(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _last_step(metrics: Path) -> int:

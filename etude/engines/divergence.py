@@ -1,7 +1,8 @@
 """Whether learning diverges: what its losses report after every learning phase, and now and then the trained weights.
 
-Bounds are relative to the run's own start, and wide: values and losses of healthy runs grow by a factor of thousands
-where rewards are sparse at first, weights by less than ten.
+Bounds are relative to the run's own start, and wide. In runs of 10,000 to 20,000 steps (torch, one seed: DQN and PPO on
+CartPole, PPO and SAC on Pendulum) losses and norms of gradients grew at most 19 times above their early scale, weights
+32 times above theirs; both largest in SAC.
 """
 
 from __future__ import annotations

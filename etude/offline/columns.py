@@ -100,7 +100,7 @@ def _check_continuity(columns: Columns, ends: np.ndarray, name: str) -> None:
     rows = np.flatnonzero(goes_on)
     pairs = zip(trees.leaves(columns.observation), trees.leaves(columns.next_observation), strict=True)
     for here, after in pairs:
-        differs = (here[rows + 1] != after[rows]).reshape(len(rows), -1).any(1)
+        differs = (here[rows + 1] != after[rows]).any(axis=tuple(range(1, here.ndim)))
         if differs.any():
             row = int(rows[np.argmax(differs)])
             raise DataError(

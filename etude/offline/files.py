@@ -79,8 +79,8 @@ def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
     for name, count in (("transitions", len(columns.reward)), ("episodes", len(episodes))):
         if about.get(name, count) != count:
             raise DataError(
-                f"{path}: it holds {count} {name} and says that it has {about[name]}: it is incomplete, or another "
-                "program changed it. Record it again, or remove its metadata, 'etude'."
+                f"{path}: it holds {count} {name} and says that it has {_shown(about[name])}: it is incomplete, or "
+                "another program changed it. Record it again, or remove its metadata, 'etude'."
             )
     return Dataset(tuple(episodes), spaces, about.get("environment"), dropped)
 
@@ -100,8 +100,14 @@ def _about(text: str | None, path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, RecursionError, TypeError):
         raise DataError(f"{path}: its metadata, 'etude', is damaged. Record it again, or remove them.") from None
     if version != VERSION:
-        raise DataError(f"{path}: its layout is version {version}; this etude reads {VERSION}. Upgrade etude.")
+        raise DataError(f"{path}: its layout is version {_shown(version)}; this etude reads {VERSION}. Upgrade etude.")
     return about
+
+
+def _shown(value: Any) -> str:
+    """What a file says, for a message; of a long text, its beginning."""
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _space(about: dict[str, Any], name: str, path: Path) -> Any:
@@ -111,7 +117,8 @@ def _space(about: dict[str, Any], name: str, path: Path) -> Any:
         return spaces_.from_json(about[name])
     except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
         raise DataError(
-            f"{path}: its metadata, 'etude', has a damaged {name} ({error!r}). Record it again, or remove them."
+            f"{path}: its metadata, 'etude', has a damaged {name} ({_shown(repr(error))}). Record it again, or "
+            "remove them."
         ) from None
 
 
@@ -142,6 +149,6 @@ def _spaces(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces:
         if describe(mine) != describe(theirs) or not same_bounds:
             raise DataError(
                 f"{path}: its {name} are of {mine}; expected {theirs}. It was recorded in another environment "
-                f"({about.get('environment')})."
+                f"({_shown(about.get('environment'))})."
             )
     return held

@@ -55,7 +55,7 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
     return Columns(
         observation=_tree(arrays, spaces.observation, OBSERVATIONS, file),
         action=canonical.actions_in(spaces.action, action),
-        reward=_finite(reward[:, 0].astype(np.float32), "rewards", file),
+        reward=_finite(_single(reward[:, 0]), "rewards", file),
         terminal=_flags(arrays["terminals"], "terminals", file),
         timeout=_flags(arrays["timeouts"], "timeouts", file),
         next_observation=_tree(arrays, spaces.observation, NEXT, file) if _has(arrays, NEXT) else None,
@@ -153,6 +153,12 @@ def _finite(values: np.ndarray, name: str, file: str) -> np.ndarray:
             f"{file}: column {name!r}, row {row}: {values[row]} is not finite. Repair the row, or remove its episode."
         )
     return values
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """As float32; infinite where it cannot hold a number."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def _flags(values: np.ndarray, name: str, file: str) -> np.ndarray:

@@ -22,7 +22,7 @@ def require_regular(path: Path) -> None:
 
 def require_stored(path: Path, name: str, claimed: int, stored: int) -> None:
     """Raise DataError where a column claims more bytes than those that are stored can hold."""
-    if claimed > RATIO * stored + SLACK:
+    if claimed > RATIO * stored + SLACK or claimed > 0 == stored:
         raise DataError(
             f"{path}: column {name!r} claims {claimed:,} bytes, of which {stored:,} are stored: it is damaged, or was "
             "never written. Record or download it again."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from etude.errors import DataError, MissingExtra
 from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
+from etude.offline.thrift import num_values
 
 WIDEST = 8  # bytes of a number
 
@@ -18,14 +20,14 @@ def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
     file."""
     pyarrow, pq = _pyarrow()
     table = pyarrow.table({name: _to_arrow(pyarrow, values) for name, values in arrays.items()})
-    pq.write_table(table.replace_schema_metadata({"etude": about}), path, compression="zstd")
+    pq.write_table(table.replace_schema_metadata({"etude": about}), path, compression="zstd", write_page_checksum=True)
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     """(arrays [M] or [M, n] by name, the text about the file or None). Raises DataError where it is damaged."""
     pyarrow, pq = _pyarrow()
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read(_columns(pyarrow, file, path))
         about = (table.schema.metadata or {}).get(b"etude")
         arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
@@ -42,7 +44,7 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
     """Which columns to read; None for all. DataError for any of other things than numbers, or rows of so many, and for
     more than is stored."""
     about, schema, kinds = file.metadata, file.schema_arrow, pyarrow.types
-    claimed, fixed = 0, 0
+    fixed = 0
     wanted = [name for name in schema.names if not name.startswith(LEFT_ALONE)]
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name not in wanted:
@@ -54,12 +56,19 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
                 "Remove the column."
             )
         fixed += about.num_rows * (kind.list_size if kinds.is_fixed_size_list(kind) else 1) * WIDEST
-    for group in range(about.num_row_groups):
-        held = about.row_group(group)
-        claimed += sum(held.column(column).num_values for column in range(held.num_columns)) * WIDEST
+    claimed = num_values(_footer(path)) * WIDEST
     require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
     require_memory(path, max(claimed, fixed))
     return None if len(wanted) == len(schema.names) else wanted
+
+
+def _footer(path: Path) -> bytes:
+    """The metadata before the last eight bytes, which are their size and `PAR1`."""
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        size = int.from_bytes(file.read(4), "little")
+        file.seek(-8 - size, os.SEEK_END)
+        return file.read(size)
 
 
 def _is_list(kinds: Any, kind: Any) -> bool:

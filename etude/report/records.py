@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from etude.data import EpisodeEnd
-from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Started, Warned
+from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started, Warned
 
 Record = dict[str, Any]
 
@@ -20,8 +20,8 @@ class Recorder:
     """Turns each event into the records it completes.
 
     Training is summed up over intervals of `every` environment steps; the means in a record are over the episodes and
-    learn calls that ended in its interval. A save ends the interval early: nothing that a checkpoint does not know is
-    carried over it, so a resumed run writes the records of the uninterrupted one.
+    learn calls that ended in its interval. A save ends the interval early, before the checkpoint is written: nothing
+    is carried over it, so a resumed run writes the records of the uninterrupted one.
     """
 
     def __init__(self, every: int = 1000, clock: Callable[[], float] = time.perf_counter):
@@ -42,8 +42,10 @@ class Recorder:
             self._step = event.step
             self._clear()
             return [{"step": event.step, "started": event.description}]
+        if isinstance(event, Saving):
+            return self._flush()
         record = {"step": event.step, **_described(event)}
-        return [*self._flush(), record] if isinstance(event, Saved | Finished) else [record]
+        return [*self._flush(), record] if isinstance(event, Finished) else [record]
 
     def _collected(self, event: Collected) -> list[Record]:
         self._episodes += event.episodes

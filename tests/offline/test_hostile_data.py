@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 
@@ -56,6 +57,10 @@ def never_written(file, folder):
     file.create_dataset("extra", (20 * 2**30,), "u1", chunks=(2**20,), compression="gzip")
 
 
+def few_never_written(file, folder):
+    file.create_dataset("extra", (ROWS,), "f4", chunks=(ROWS,))
+
+
 def many_rows(file, folder):
     del file["rewards"]
     file.create_dataset("rewards", (10**12,), "f4", chunks=(2**20,))
@@ -95,6 +100,7 @@ def texts(file, folder):
         (external_link, "'extra' is a link to another file"),
         (virtual, "'extra' is kept in another file"),
         (never_written, "'extra' claims 21,474,836,480 bytes, of which 0 are stored"),
+        (few_never_written, "'extra' claims 32 bytes, of which 0 are stored"),
         (many_rows, "'rewards' claims 4,000,000,000,000 bytes"),
         (large_chunk, "'rewards' claims 1,073,741,824 bytes"),
         (nested, "nested over 16 deep"),
@@ -165,3 +171,36 @@ def test_a_space_in_the_metadata_that_cannot_be_is_refused(space, tmp_path):
         file.attrs["etude"] = json.dumps({**json.loads(file.attrs["etude"]), "observation_space": space})
     with pytest.raises(DataError, match="metadata, 'etude', has a damaged observation_space"):
         read(path)
+
+
+@pytest.mark.parametrize("name", ["version", "action_space", "transitions"])
+def test_a_long_text_in_the_metadata_makes_no_long_message(name, tmp_path):
+    path = good(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        about = json.loads(file.attrs["etude"])
+        held = {"box": {**about["action_space"]["box"], "low": "x" * 10**5}} if name == "action_space" else "x" * 10**5
+        file.attrs["etude"] = json.dumps({**about, name: held})
+    with pytest.raises(DataError) as error:
+        read(path)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reward_that_no_float32_holds_is_refused_in_the_error_alone(tmp_path):
+    path = good(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        rewards = np.asarray(file["rewards"], np.float64)
+        del file["rewards"]
+        file["rewards"] = np.where(np.arange(len(rewards)) == 3, 1e300, rewards)
+    with pytest.raises(DataError, match="'rewards', row 3: inf is not finite"):
+        read(path)
+
+
+def test_a_parquet_file_with_a_changed_byte_is_refused_or_read_as_it_was(tmp_path):
+    path = good(tmp_path / "data.parquet")
+    data, returns = path.read_bytes(), read(path).returns.tolist()
+    for place in range(4, len(data) // 2, 3):  # before the footer
+        path.write_bytes(data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :])
+        with contextlib.suppress(DataError):
+            found = read(path)
+            assert found.returns.tolist() == returns, place

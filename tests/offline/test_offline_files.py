@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from recordings import SPACES, dataset
+from recordings import SPACES, dataset, episode
 
 from etude import trees
 from etude.errors import ConfigError, DataError, MissingExtra
@@ -43,6 +43,14 @@ def test_episodes_that_are_written_are_read_again(tmp_path, suffix, kind):
         assert_same(mine.action, theirs.action, 1e-6)  # scaled to the bounds and back
         assert_same(mine.extras, theirs.extras)
     assert not list(tmp_path.glob("*.partial"))
+
+
+@each_format
+def test_episodes_of_one_transition_each_are_read_again(tmp_path, suffix):
+    spaces = SPACES["box"]
+    given = Dataset(tuple(episode(number, 1, spaces) for number in range(3)), spaces)
+    write(tmp_path / f"short{suffix}", given)
+    assert read(tmp_path / f"short{suffix}").returns.tolist() == given.returns.tolist()
 
 
 def test_files_hold_the_actions_of_the_environment(tmp_path):

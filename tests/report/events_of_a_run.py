@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.data import EpisodeEnd
-from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Started
+from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started
 
 
 def started(
@@ -56,5 +56,6 @@ def a_run(until: int = 10_000, start: int = 0, seed: int = 0, save_every: int = 
         if step % 2_000 == 0:
             yield Evaluated(step, tuple(rng.normal(step / 90, 5, 5).tolist()), (10,) * 5, True)
         if step % save_every == 0 or step == until:
+            yield Saving(step, "last")
             yield Saved(step, f"step_{step}.etude", "last")
     yield Finished(until, "steps", 1.5, {"episodes": 120})

@@ -10,6 +10,8 @@ from run_worlds import Counted
 import etude
 from etude import cli
 from etude.errors import CheckpointError, ConfigError
+from etude.events import Saved
+from etude.report import JsonLines, read_records
 from etude.run_directory import RunDirectory
 
 
@@ -68,3 +70,24 @@ def test_the_command_line_goes_on_with_a_run_that_was_given_a_path(tmp_path):
         run.train(40)
     assert cli.main(["resume", str(tmp_path / "mine"), "--steps", "60"]) == 0
     assert max(RunDirectory(tmp_path / "mine").saved()) == 60
+
+
+def test_a_run_that_was_killed_between_a_checkpoint_and_its_record_leaves_the_metrics_of_the_uninterrupted_one(
+    tmp_path,
+):
+    def measured(path):
+        records = [{k: v for k, v in r.items() if k != "time/fps"} for r in read_records(path)]
+        return [record for record in records if any("/" in key for key in record)]
+
+    with tiny(run_dir=tmp_path / "whole") as run:
+        run.train(80, report=JsonLines(tmp_path / "whole.jsonl"), save_every=40)
+    report = JsonLines(tmp_path / "killed.jsonl")
+    with tiny(run_dir=tmp_path / "killed") as run:
+        for event in run.steps(80, save_every=40):
+            if isinstance(event, Saved):  # the checkpoint is there, and nobody heard of it
+                break
+            report(event)
+    with etude.load(tmp_path / "killed", Counted) as run:
+        assert run.step == 40
+        run.train(40, report=JsonLines(tmp_path / "killed.jsonl"))
+    assert measured(tmp_path / "killed.jsonl") == measured(tmp_path / "whole.jsonl")
