@@ -108,7 +108,7 @@ class KerasSolo:
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
         self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
-        self.state, self.restore = parts.state, parts.restore
+        self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
 
     @property
     def traces(self) -> int:
