@@ -210,7 +210,7 @@ def raise_end_of_file() -> None:
 
 def write_everywhere(data: bytes) -> None:
     """Into every pipe and socket that this process can write to, and not into the memory that it shares."""
-    for descriptor in range(3, 64):
+    for descriptor in range(3, 4096):
         with contextlib.suppress(OSError):
             kind = os.fstat(descriptor).st_mode
             if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
