@@ -7,7 +7,7 @@ action mask under the key `action_mask` of a Dict observation. `envs` makes them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
@@ -48,7 +48,7 @@ def parts(space: Space) -> list[tuple[Any, Space]]:
 GREY = 16  # pixels: uint8 arrays of two dimensions are grey images where both are at least as long
 
 
-def is_image(space: Space) -> bool:
+def is_image(space: Space) -> TypeGuard[Box]:
     """Whether a space holds images: uint8 with three dimensions, with four (stacked images), or with two that are long
     enough. See `networks.encoding.Image` for their order."""
     if not isinstance(space, Box) or space.dtype != np.uint8:

@@ -94,7 +94,7 @@ def _not_minus_infinity(values: np.ndarray) -> np.ndarray:
     return free
 
 
-def _refuse(output: np.ndarray, bad: np.ndarray) -> None:
+def _refuse(output: np.ndarray, bad: Any) -> None:
     """bad: [N] bool, the environments whose output cannot be used."""
     if bad.any():
         row = int(np.argmax(bad))
