@@ -24,7 +24,7 @@ from etude.assembly.setup import Setup, parallel
 from etude.config_json import to_json
 from etude.seeding import episode_seed
 
-DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v3", "FrozenLake-v1")
+DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "FrozenLake-v1")
 CONTINUOUS = (
     "InvertedDoublePendulum-v5", "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5", "LunarLanderContinuous-v3",
 )  # fmt: skip
