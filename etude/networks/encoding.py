@@ -65,12 +65,13 @@ class Image(NamedTuple):
         x = ops.cast(x, "float32") / self.highest
         each = self.channels // max(self.stacked, 1)
         own = (each, self.height, self.width) if self.channels_first else (self.height, self.width, each)
-        if self.stacked:  # each image of the stack with its channels last, then those of all of them last
-            x = _channels_last(ops.reshape(x, (-1, *own))) if self.channels_first else ops.reshape(x, (-1, *own))
-            x = ops.reshape(x, (-1, self.stacked, self.height * self.width, each))
-            return ops.reshape(ops.swapaxes(x, 1, 2), (-1, self.height, self.width, self.channels))
         x = ops.reshape(x, (-1, *own))
-        return _channels_last(x) if self.channels_first else x
+        x = _channels_last(x) if self.channels_first else x
+        if not self.stacked:
+            return x
+        # The channels of all images of the stack become the last dimension.
+        x = ops.reshape(x, (-1, self.stacked, self.height * self.width, each))
+        return ops.reshape(ops.swapaxes(x, 1, 2), (-1, self.height, self.width, self.channels))
 
 
 def _channels_last(x: Any) -> Any:
