@@ -6,8 +6,8 @@ TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folde
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-FLOORS_0_TO_2 := $(wildcard etude/cores.py etude/data.py etude/trees.py etude/spaces.py etude/events.py etude/protocols.py \
-  etude/errors.py etude/schedules.py etude/optimizers.py etude/seeding.py etude/checks.py etude/config_json.py etude/progress.py etude/joint.py \
+FLOORS_0_TO_2 := $(wildcard etude/base/cores.py etude/base/data.py etude/base/trees.py etude/base/spaces.py etude/base/events.py etude/protocols.py \
+  etude/base/errors.py etude/base/schedules.py etude/base/optimizers.py etude/base/seeding.py etude/base/checks.py etude/checkpoint/config_json.py etude/training/progress.py etude/multi_agent/joint.py \
   etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
 
 .PHONY: help train test engines check bench slow reliability

@@ -20,9 +20,9 @@ def etude_acts() -> dict[str, Callable[[], Any]]:
     from gymnasium.spaces import Box, Discrete
 
     import etude
+    from etude.base.spaces import Spaces
     from etude.engines.numpy import NumpyEngine
     from etude.explore import EpsilonGreedy, Greedy
-    from etude.spaces import Spaces
 
     spaces = Spaces(Box(-np.inf, np.inf, (SIZES[0],), np.float32), Discrete(SIZES[-1]))
     actor = NumpyEngine(etude.DQN(etude.DQNConfig(etude.Mlp(SIZES[1:-1]))), spaces)

@@ -19,9 +19,9 @@ import measure
 import numpy as np
 
 import etude
-from etude import trees
-from etude.data import Batch
-from etude.seeding import episode_seed
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.seeding import episode_seed
 
 CASES = {  # environment, time limit: episodes that are terminated, terminated or truncated, and truncated
     "Hopper-v5": ("Hopper-v5", 1_000),

@@ -7,7 +7,7 @@ from pathlib import Path
 import measure
 import numpy as np
 
-from etude.events import Collected, Evaluated, Event
+from etude.base.events import Collected, Evaluated, Event
 
 FOLDER = Path(__file__).parent / "curves"
 INTERVALS = 50

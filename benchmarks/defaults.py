@@ -20,9 +20,9 @@ import measure
 import numpy as np
 
 from etude.algorithms import find
-from etude.assembly.setup import Setup, parallel
-from etude.config_json import to_json
-from etude.seeding import episode_seed
+from etude.base.seeding import episode_seed
+from etude.checkpoint.config_json import to_json
+from etude.training.build.setup import Setup, parallel
 
 DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "FrozenLake-v1")
 CONTINUOUS = (

@@ -45,7 +45,7 @@ def engine_for(case: Case, framework: str) -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
     from etude import engines
     from etude.algorithms import find
-    from etude.assembly import several_for
+    from etude.training.build import several_for
 
     kind, config = find(case.algorithm)
     names = {field.name for field in dataclasses.fields(config)}
@@ -79,8 +79,8 @@ def spaces_of(case: Case) -> Any:
     import numpy as np
     from gymnasium.spaces import Box, Discrete
 
-    from etude.joint import joined_spaces
-    from etude.spaces import Spaces
+    from etude.base.spaces import Spaces
+    from etude.multi_agent.joint import joined_spaces
 
     box = Box(-1, 1, (case.actions,), np.float32)
     action = Discrete(case.actions) if case.rules.discrete else box
@@ -92,8 +92,8 @@ def learn_call(case: Case, framework: str) -> Callable[[], Any]:
     """One learn call of an engine on the batches of a case."""
     import numpy as np
 
-    from etude.data import Batch
-    from etude.schedules import at
+    from etude.base.data import Batch
+    from etude.base.schedules import at
 
     engine, given = engine_for(case, framework), batches(case)
     extras = {name: given[name] for name in EXTRAS if name in given}

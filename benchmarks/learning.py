@@ -20,7 +20,7 @@ import measure
 
 from etude import presets
 from etude.algorithms import find
-from etude.config_json import from_json, to_json
+from etude.checkpoint.config_json import from_json, to_json
 from etude.presets.recurrent import WITHOUT_VELOCITIES
 
 ENGINES = ("jax", "tensorflow", "torch")

@@ -19,7 +19,7 @@ from offline_data import path_of
 
 from etude import presets
 from etude.algorithms import find
-from etude.config_json import to_json
+from etude.checkpoint.config_json import to_json
 
 EPISODES = 20
 ALGORITHMS = {"CartPole-v1": ("bc", "cql", "iql", "marwil"),

@@ -24,7 +24,7 @@ WANTED = {
 
 def steps_of(time_steps: int, n: int, observation: np.ndarray, action: np.ndarray, ends: bool) -> Any:
     """Steps whose last row ends every column's episode, or none."""
-    from etude.data import Steps
+    from etude.base.data import Steps
 
     terminated = np.zeros((time_steps, n), bool)
     terminated[-1] = ends
@@ -44,8 +44,8 @@ def steps_of(time_steps: int, n: int, observation: np.ndarray, action: np.ndarra
 
 
 def buffer_of(capacity: int, environments: int, observation: Any, action: Any, **ring: Any) -> Any:
+    from etude.base.spaces import Spaces
     from etude.replay import Buffer, OneStep, Ring, Uniform
-    from etude.spaces import Spaces
 
     kept = Ring(Spaces(observation, action), capacity, environments, {}, **ring)
     return Buffer(kept, Uniform(), OneStep(0.99), np.random.default_rng(0))
@@ -69,7 +69,7 @@ def held(thing: Any, seen: set[int] | None = None) -> int:
 
 def vectors() -> dict[str, Any]:
     """Functions that sample and add, in etude and in bare NumPy, and bytes of a transition."""
-    from etude.spaces import Box
+    from etude.base.spaces import Box
 
     box, actions = Box(-np.inf, np.inf, (OBSERVATION,), np.float32), Box(-1, 1, (ACTION,), np.float32)
     rng = np.random.default_rng(0)
@@ -90,8 +90,8 @@ def vectors() -> dict[str, Any]:
 
 def priorities() -> dict[str, dict[str, Callable]]:
     """Functions that draw rows by priority, sample batches of them, and report their errors."""
+    from etude.base.spaces import Box, Spaces
     from etude.replay import Buffer, OneStep, Prioritised, Ring
-    from etude.spaces import Box, Spaces
 
     box, actions = Box(-np.inf, np.inf, (OBSERVATION,), np.float32), Box(-1, 1, (ACTION,), np.float32)
     rng = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def bare(rng: np.random.Generator) -> tuple[Callable, Callable]:
 
 def frame_bytes() -> float:
     """Bytes of a transition of four stacked frames, episodes of 500 steps."""
-    from etude.spaces import Box, Discrete
+    from etude.base.spaces import Box, Discrete
 
     stack = Box(0, 255, (84, 84, 4), np.uint8)
     rows, observation = 10_000, np.zeros((84, 84, 4), np.uint8)

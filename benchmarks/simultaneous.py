@@ -34,8 +34,8 @@ def run(algorithm: str, engine: str, seconds: float, seed: int) -> dict:
     """One run of etude, in this process."""
     os.environ["KERAS_BACKEND"] = engine
     import etude
-    from etude.assembly import config_for
-    from etude.events import Learned
+    from etude.base.events import Learned
+    from etude.training.build import config_for
 
     env = TASKS[algorithm][0]
     config = dataclasses.replace(config_for(algorithm, env), **unlike_preset(algorithm))

@@ -16,7 +16,7 @@ print(time.perf_counter() - began)
 FIRST_STEP = """
 import time; began = time.perf_counter()
 import etude
-from etude.events import Learned
+from etude.base.events import Learned
 with etude.Run("dqn", "CartPole-v1", engine="{engine}", device="cpu") as run:
     made = time.perf_counter()
     for event in run.steps(50_000):

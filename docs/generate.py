@@ -22,10 +22,10 @@ from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
+from etude.base.schedules import Linear
 from etude.cli.field_help import field_comments
 from etude.presets import PRESETS
 from etude.report.plots import draw_runs
-from etude.schedules import Linear
 
 HERE = Path(__file__).parent
 

@@ -30,8 +30,8 @@ from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
-from etude.assembly import Setup
-from etude.assembly import config_for as config
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
 from etude.config import (
     EpisodesConfig,
     GradientsConfig,
@@ -42,13 +42,13 @@ from etude.config import (
     SequenceConfig,
     UnrollsConfig,
 )
+from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, Conv, Mlp, Recurrent, lagged
-from etude.optimizers import Adam
-from etude.recording import record, replayed
 from etude.run import Run, load
-from etude.schedules import Linear
-from etude.several import Policies
 from etude.solo.agent import RL, RL_pytorch
+from etude.training.build import Setup
+from etude.training.build import config_for as config
+from etude.training.recording import record, replayed
 
 __version__ = "0.1.0"
 

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
+from etude.base.trees import Tree
 from etude.networks import Maker
 from etude.protocols import Weights
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Spaces
-from etude.trees import Tree
 
 ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`; `losses.masks.MaskedValues` where there is a mask),

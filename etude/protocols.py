@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Batch, Choice, Contribution, Steps, Update
-from etude.events import Event
-from etude.spaces import Space, Spaces
-from etude.trees import Tree
+from etude.base.checks import Stored
+from etude.base.data import Batch, Choice, Contribution, Steps, Update
+from etude.base.events import Event
+from etude.base.spaces import Space, Spaces
+from etude.base.trees import Tree
 
 Weights = dict[str, np.ndarray]
 

@@ -12,29 +12,40 @@ from typing import Any
 
 import numpy as np
 
-from etude import assembly, checkpoint, engines, exploration, presets
+from etude import checkpoint, engines, presets
 from etude.agent import Agent
-from etude.audience import Audience
-from etude.cadence import Cadence
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.events import Evaluated, Event, Finished, Saved, Saving, Started, Warned
+from etude.base.interrupt import obeying_signals
+from etude.base.other_libraries import meant
+from etude.base.seeding import generator
+from etude.base.spaces import describe
 from etude.checkpoint import trust as trust_
-from etude.checks import Stored
-from etude.collection import Collection
-from etude.config.other_libraries import meant
-from etude.cores import Busy
+from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
 from etude.engines.numpy import NumpyEngine
 from etude.envs import examine, make_for_evaluation
-from etude.errors import CheckpointError, ConfigError
-from etude.evaluate import Evaluation, evaluate
-from etude.events import Evaluated, Event, Finished, Saved, Saving, Started, Warned
-from etude.interrupt import obeying_signals
-from etude.learner import Learner
-from etude.loop import Learning, Loop
 from etude.protocols import Engine, Explorer, Reporter
-from etude.recorded import Held, NothingCollected, OfflineLearner, data_for, describe_data, fill, only_data, show
 from etude.rollout import SingleActor
-from etude.run_directory import RunDirectory, is_path, read_run
-from etude.seeding import generator
-from etude.spaces import describe
+from etude.training import build as assembly
+from etude.training.build import exploration
+from etude.training.evaluate import Evaluation, evaluate
+from etude.training.learner import Learner
+from etude.training.loop import Learning, Loop
+from etude.training.recorded import (
+    Held,
+    NothingCollected,
+    OfflineLearner,
+    data_for,
+    describe_data,
+    fill,
+    only_data,
+    show,
+)
+from etude.training.reporters import Audience
+from etude.training.rollout_lifecycle import Collection
+from etude.training.schedule import Cadence
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 

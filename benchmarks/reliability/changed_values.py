@@ -19,7 +19,7 @@ import etude
 from benchmarks.reliability.changes import change
 from benchmarks.reliability.runs import RUNS
 from etude import checkpoint
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
 
 STEPS = 48  # of a run before it is saved, and of one that was changed and loads
 DEADLINE = 60  # seconds for one file

@@ -16,8 +16,8 @@ import numpy as np
 
 import etude
 from benchmarks.reliability.runs import RUNS
+from etude.base.errors import CheckpointError
 from etude.checkpoint.container import inspect, write_container
-from etude.errors import CheckpointError
 
 KINDS = ("flipped", "flipped anew", "cut", "left out", "renamed", "repeated", "of another run")
 

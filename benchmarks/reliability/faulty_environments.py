@@ -121,8 +121,8 @@ def _left_behind(folder: Path) -> list[int]:
 def _shorten_deadlines() -> None:
     import functools
 
-    from etude.assembly import rollouts
     from etude.rollout import crew
+    from etude.training.build import rollouts
 
     rollouts.PoolOptions = functools.partial(crew.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
     crew._STARTING = 20.0

@@ -27,8 +27,8 @@ import numpy as np
 import etude
 from benchmarks import measure
 from benchmarks.reliability.hostile_files import DAMAGE, HDF5, PARQUET, PATHS, damaged, hostile_hdf5, hostile_parquet
-from etude import trees
-from etude.errors import DataError
+from etude.base import trees
+from etude.base.errors import DataError
 from etude.offline import Dataset, read, write
 
 MOST_SECONDS, MOST_MB, MOST_CHARACTERS = 1.0, 300.0, 2000

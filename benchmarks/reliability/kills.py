@@ -32,9 +32,9 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.reliability.processes import Command, outliving, workers_of
 from etude import checkpoint
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
+from etude.checkpoint.run_directory import RunDirectory
 from etude.report import read_records
-from etude.run_directory import RunDirectory
 
 OPTIONS = {
     "steps": 4000, "seed": 3, "envs": 4, "workers": 2, "save-every": 50, "evaluate-every": 500, "evaluate-episodes": 2,

@@ -33,10 +33,10 @@ from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
 from etude.config import OfflineConfig
-from etude.errors import ConfigError, SpaceError
-from etude.several import TeamAgent
-from etude.spaces import Box, MultiBinary, Space, Spaces, describe
+from etude.multi_agent.policies import TeamAgent
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),

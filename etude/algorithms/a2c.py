@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.policies import Policy
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.data import Batch
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Spec
-from etude.optimizers import Adam
-from etude.schedules import Linear
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

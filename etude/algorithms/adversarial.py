@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.ppo import PPO, PPOConfig
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Spaces
+from etude.base.trees import Tree
 from etude.losses.adversarial import discriminator
+from etude.multi_agent.policies import stacked, unstacked
 from etude.networks import Maker, Spec
-from etude.schedules import Linear
-from etude.several import stacked, unstacked
-from etude.spaces import Box, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

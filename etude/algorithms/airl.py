@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.algorithms.adversarial import Adversarial, AdversarialConfig
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.losses.adversarial import airl_logits, log_odds_reward
+from etude.multi_agent.policies import stacked, unstacked
 from etude.networks import Maker, Spec
 from etude.networks.network import Part
-from etude.several import stacked, unstacked
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

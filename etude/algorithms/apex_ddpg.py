@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from etude import checks
 from etude.algorithms.ddpg import DDPGConfig
-from etude.schedules import Linear
+from etude.base import checks
+from etude.base.schedules import Linear
 
 
 @dataclass(frozen=True)

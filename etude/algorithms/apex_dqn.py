@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude.algorithms.dqn import DQNConfig
+from etude.base.schedules import Linear
 from etude.networks import Mlp, Spec
-from etude.schedules import Linear
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.policies import BoundedPolicy
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Spaces
+from etude.base.trees import Tree
 from etude.config import OfflineConfig
-from etude.data import Batch
 from etude.losses.offline import action_error, negative_log_likelihood
 from etude.networks import Maker
-from etude.schedules import Linear
-from etude.spaces import Box, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQNConfig
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.losses.distributional import categorical_q_learning, expected_values
 from etude.losses.masks import masked
 from etude.networks import Maker, lagged
-from etude.spaces import ACTION_MASK, Discrete, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

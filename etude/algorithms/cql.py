@@ -12,18 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops, trees
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks, trees
+from etude.base.data import Batch
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.config import OfflineConfig
-from etude.data import Batch
 from etude.losses.distributions import TanhGaussian
 from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import lowest, soft_actor, soft_temperature
 from etude.losses.value import double_q, huber, squared, td
 from etude.networks import Maker, Part, lagged
-from etude.spaces import ACTION_MASK, Box, Discrete, Spaces
-from etude.trees import Tree
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 

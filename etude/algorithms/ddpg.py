@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Spaces
+from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
-from etude.data import Batch
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient
 from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.schedules import Linear
-from etude.spaces import Box, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

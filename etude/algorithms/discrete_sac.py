@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.spaces import ACTION_MASK, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
-from etude.data import Batch
 from etude.losses.distributions import Categorical
 from etude.losses.soft import lowest, soft_discrete_actor, soft_temperature, soft_value
 from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.spaces import ACTION_MASK, Discrete, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import ACTION_MASK, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
-from etude.data import Batch
 from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.schedules import Linear
-from etude.spaces import ACTION_MASK, Discrete, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
 from etude.agent import Agent
 from etude.algorithms.policies import BoundedPolicy
+from etude.base import checks
+from etude.base.schedules import Linear
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.evolution import antithetic_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Spec
-from etude.schedules import Linear
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from etude import checks
 from etude.algorithms.adversarial import Adversarial, AdversarialConfig
+from etude.base import checks
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.losses.adversarial import gail_reward, log_odds_reward, log_reward
 from etude.networks import Maker, Spec
 from etude.networks.network import Part
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 REWARDS = {"-log(1-D)": gail_reward, "log D": log_reward, "log D - log(1-D)": log_odds_reward}
 

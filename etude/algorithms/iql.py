@@ -8,18 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.policies import BoundedPolicy
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.config import OfflineConfig
-from etude.data import Batch
 from etude.losses.offline import expectile, exponential_weight
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
 from etude.networks import Maker, Part, lagged
-from etude.schedules import Linear
-from etude.spaces import Box, Discrete, Spaces
-from etude.trees import Tree
 
 LARGEST_WEIGHT = 100.0  # of one recorded action, as in the authors' code
 

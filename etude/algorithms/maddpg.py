@@ -11,23 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import ActsBy, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.schedules import Linear
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
+from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
-from etude.data import Batch
-from etude.errors import ConfigError, SpaceError
-from etude.joint import ACTIVE, AGENTS, present, split_actions, width
 from etude.losses.distributions import Categorical, Deterministic
 from etude.losses.masks import MaskedValues, masked
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
+from etude.multi_agent.joint import ACTIVE, AGENTS, present, split_actions, width
+from etude.multi_agent.policies import TeamAgent, average_weights
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.schedules import Linear
-from etude.several import TeamAgent, average_weights
-from etude.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import clip_fraction, joined, moved
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Dict, Space, Spaces
+from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.data import Batch
-from etude.joint import AGENTS, present, split_actions
 from etude.losses.policy import ppo_clip
+from etude.multi_agent.joint import AGENTS, present, split_actions
+from etude.multi_agent.policies import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
 from etude.networks import Maker, Mlp, Spec
-from etude.optimizers import Adam
-from etude.schedules import Linear
-from etude.several import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
-from etude.spaces import Box, Dict, Space, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

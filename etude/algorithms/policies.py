@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from etude import ops
+from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.base.trees import Tree
 from etude.losses.distributions import UNMASKED, Deterministic, Gaussian, of_choices
 from etude.networks import Maker, Spec
 from etude.networks.encoding import width
 from etude.networks.network import Part
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces
-from etude.trees import Tree
 
 LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy
 

@@ -12,19 +12,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.data import Batch
 from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty
 from etude.networks import Maker, Mlp, Spec
-from etude.optimizers import Adam
 from etude.protocols import Weights
-from etude.schedules import Linear
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 REMEMBERED = 100  # learning phases that the moments of returns are averaged over
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from etude import ops
 from etude.agent import Loss
-from etude.data import Batch
+from etude.base.data import Batch
 from etude.losses.policy import standardise, value_clip
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.dqn import DQNConfig
-from etude.data import Batch
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.spaces import ACTION_MASK, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.losses.distributional import quantile_error, quantile_regression
 from etude.losses.masks import best_action, masked
 from etude.networks import Maker, lagged
-from etude.spaces import ACTION_MASK, Discrete, Spaces
-from etude.trees import Tree
 
 WIDTH = 1.0  # of the Huber loss: the paper's QR-DQN-1
 

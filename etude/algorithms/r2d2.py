@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops, trees
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks, trees
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import ACTION_MASK, Discrete, Spaces
+from etude.base.trees import Tree
 from etude.config import SequenceConfig
-from etude.data import Batch
 from etude.losses.masks import best_action, masked
 from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
 from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, lagged
-from etude.schedules import Linear
-from etude.spaces import ACTION_MASK, Discrete, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
+from etude.base import checks
+from etude.base.data import MEMORY, Batch
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
-from etude.data import MEMORY, Batch
 from etude.losses.policy import ppo_clip
 from etude.networks import Maker, Mlp, Recurrent, Spec
-from etude.optimizers import Adam
-from etude.schedules import Linear
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.spaces import Box, Spaces
+from etude.base.trees import Tree
 from etude.config import SampledConfig
-from etude.data import Batch
 from etude.losses.distributions import TanhGaussian
 from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
 from etude.losses.value import squared
 from etude.networks import Maker, Mlp, Spec, lagged
-from etude.spaces import Box, Spaces
-from etude.trees import Tree
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 

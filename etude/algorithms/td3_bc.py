@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
+from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.base import checks
+from etude.base.data import Batch
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Spaces
+from etude.base.trees import Tree
 from etude.config import OfflineConfig
-from etude.data import Batch
 from etude.losses.distributions import Deterministic
 from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
 from etude.networks import Maker, Part, lagged
-from etude.schedules import Linear
-from etude.spaces import Box, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

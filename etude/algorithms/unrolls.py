@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from etude import ops, trees
+from etude import ops
+from etude.base import trees
+from etude.base.data import Batch
 from etude.config import UnrollsConfig
-from etude.data import Batch
 from etude.losses.off_policy import vtrace, vtrace_advantages
 from etude.losses.value import td
 

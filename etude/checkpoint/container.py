@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from etude.base.errors import CheckpointError
 from etude.checkpoint.plain import parse
 from etude.checkpoint.tensors import CHUNK
-from etude.errors import CheckpointError
 
 MAGIC, END_MAGIC = b"\x89ETUDE\r\n", b"ETUDEEND"
 VERSION = 1

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from etude.base.errors import CheckpointError
 from etude.checkpoint import plain, tensors
 from etude.checkpoint.container import (
     JSON_LIMIT,
@@ -24,7 +25,6 @@ from etude.checkpoint.container import (
     write_container,
 )
 from etude.checkpoint.files import replacing
-from etude.errors import CheckpointError
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -19,9 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from etude.base.errors import UntrustedError
 from etude.envs.configured import ConfiguredEnvironment
 from etude.envs.imports import Code, imported_by
-from etude.errors import UntrustedError
 
 ENVIRONMENT, ARGUMENTS, WRAPPERS, REPLAY_FOLDER = "environment", "environment_arguments", "wrappers", "replay_folder"
 _SIZE = 32  # bytes of the key

@@ -14,8 +14,8 @@ import time
 import traceback
 
 from etude import __version__
+from etude.base.errors import EtudeError, UntrustedError
 from etude.cli.output import complain, leave_what_is_gone, say
-from etude.errors import EtudeError, UntrustedError
 
 COMMANDS = {
     "train": ("etude.cli.train", "Train an algorithm on an environment."),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from etude.base.errors import ConfigError
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import say
-from etude.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from etude.config.other_libraries import explain
-from etude.config_json import from_json, to_json
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.other_libraries import explain
+from etude.checkpoint.config_json import from_json, to_json
 
 READERS = {".toml": tomllib.loads, ".json": json.loads}
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear
 from etude.cli.field_help import description, struct_rule
-from etude.errors import ConfigError
-from etude.schedules import Linear
 
 SCHEDULE = "FLOAT[:END[:FRACTION]]"
 

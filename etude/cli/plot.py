@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from etude.base.errors import ConfigError
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import say
-from etude.errors import ConfigError
 
 if TYPE_CHECKING:
     from etude.report.series import Series

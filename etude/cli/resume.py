@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from etude.base.errors import ConfigError
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
-from etude.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _resume(path: Path, options: Resume) -> int:
+    from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import carry_out
     from etude.run import Cadence, from_state
-    from etude.run_directory import RunDirectory
 
     given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
     changed = {name: value for name, value in given.items() if value is not None}

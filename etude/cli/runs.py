@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from etude.checkpoint.run_directory import read_run
 from etude.cli.output import say
 from etude.run import COMPONENTS, Run, from_state
-from etude.run_directory import read_run
 
 Which = Literal["last", "best"]
 REPLAY = ("replay",)  # acting needs none: it is verified, and not kept in memory

@@ -6,10 +6,10 @@ import dataclasses
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from etude.base.events import Finished
 from etude.cli import INTERRUPTED
 from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
-from etude.events import Finished
 from etude.protocols import Reporter
 from etude.report import Curve, JsonLines, Progress, TensorBoard
 from etude.run import Cadence, Run

@@ -13,11 +13,11 @@ from tyro.conf import UseAppendAction
 
 from etude import presets
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
+from etude.base.errors import ConfigError
+from etude.base.other_libraries import INSTEAD
 from etude.cli.config_file import read_config
 from etude.cli.options import environment_arguments, explorer, parse, split_positionals
 from etude.cli.output import say
-from etude.config.other_libraries import INSTEAD
-from etude.errors import ConfigError
 from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
@@ -86,7 +86,7 @@ def with_hyperparameters(
 ) -> Any:
     """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`, but
     for what the file says."""
-    from etude.assembly import config_for
+    from etude.training.build import config_for
 
     config: Any = config_for(algorithm, env)
     if file is not None:
@@ -159,9 +159,9 @@ def _cadence(options: Any) -> Any:
 
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
+    from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import carry_out
     from etude.run import Run
-    from etude.run_directory import RunDirectory
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder")
     setup = {name: getattr(options, name) for name in names}

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import ConfigError
 from etude.cli.display import has_display, render_without_display
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
-from etude.errors import ConfigError
 
 FPS = 30  # where an environment tells none
 
@@ -63,8 +63,8 @@ def _watch(path: Path, options: Watch) -> int:
 
 def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     """Play episodes with the best actions; yields after every reset and step, and tells each return."""
-    from etude.assembly import best_for
     from etude.rollout.recall import recall_of
+    from etude.training.build import best_for
 
     actor, steps, rng = run.actor(), 0, np.random.default_rng(options.seed)
     explorer = best_for(environment.spaces).of(np.zeros(1, int))

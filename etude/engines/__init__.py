@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from etude.agent import Agent
-from etude.cores import Busy
-from etude.errors import ConfigError, MissingExtra
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError, MissingExtra
+from etude.base.spaces import Spaces
 from etude.networks import actor_of, critic_of
 from etude.networks.network import made_by
 from etude.networks.specs import framework_of
 from etude.protocols import Engine
-from etude.spaces import Spaces
 
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # settings of how long OpenMP's threads spin
 ENGINES = ("jax", "torch", "tensorflow")  # in the order in which "auto" looks for them

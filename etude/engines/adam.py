@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from etude import ops
-from etude.optimizers import Adam
+from etude.base.optimizers import Adam
 
 
 def adam(settings: Adam, rate: Any, step: Any, gradient: Any, moments: tuple[Any, Any]) -> tuple[Any, tuple[Any, Any]]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from etude.errors import NetworkError
+from etude.base.errors import NetworkError
 
 
 def assign_param(targets: Iterable[Any], sources: Iterable[Any], tau: float = 1.0) -> None:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from etude.cores import left_beside
+from etude.base.cores import left_beside
+from etude.base.errors import ConfigError
 from etude.engines.structure import Structure
-from etude.errors import ConfigError
 
 # With fewer numbers than this in the networks, a CPU is faster than a GPU for the batches of reinforcement learning.
 SMALL = 1_000_000

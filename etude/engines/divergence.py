@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from etude.events import Learned
+from etude.base.events import Learned
 from etude.protocols import Weights
 
 EARLY = 10  # learning phases whose largest loss, or norm of gradients, is the scale of the run

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from etude.agent import Agent
-from etude.data import Batch, Update
+from etude.base.data import Batch, Update
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.seeding import generator
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.engines.numpy import NumpyEngine
 from etude.engines.structure import Structure
-from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Network, NetworkForEach, parts_of, put_part
 from etude.ops.blas import one_thread
 from etude.protocols import Engine, Weights
-from etude.seeding import generator
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 GENERATION = "generation"  # sent to rollouts beside the weights: gradient steps so far
 

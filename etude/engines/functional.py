@@ -8,17 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude import ops, seeding
+from etude import ops
 from etude.agent import Agent
-from etude.checks import Stored
-from etude.data import Batch, Update
+from etude.base import seeding
+from etude.base.checks import Stored
+from etude.base.data import Batch, Update
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.engines.adam import adam, clip_by_norm, norm_of
 from etude.engines.structure import Arrays, Structure, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 class Backend(Protocol):

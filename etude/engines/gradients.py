@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.data import Batch, Contribution, Update
+from etude.base.data import Batch, Contribution, Update
 from etude.protocols import Engine, Weights
 
 MARK, HYPER = "learner:", "hyper:"  # no attribute of an agent has such a name

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import NetworkError
+from etude.base.spaces import Space, zeros
+from etude.base.trees import Tree
 from etude.engines.structure import check_module
-from etude.errors import NetworkError
 from etude.networks.network import Part, made_by
-from etude.spaces import Space, zeros
-from etude.trees import Tree
 
 
 def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:

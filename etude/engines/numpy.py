@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
 from etude.agent import Agent
-from etude.data import Batch
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import Space, Spaces
+from etude.base.trees import Tree
 from etude.engines.structure import Structure
 from etude.engines.summary import read_losses
-from etude.errors import ConfigError, NetworkError
 from etude.networks.network import Maker, Part, parts_of
 from etude.ops.blas import one_thread
 from etude.protocols import Weights
-from etude.spaces import Space, Spaces
-from etude.trees import Tree
 
 
 def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:

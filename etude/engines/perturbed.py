@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.trees import Tree
 from etude.protocols import Engine, Weights
-from etude.trees import Tree
 
 
 class Perturbed:

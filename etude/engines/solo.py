@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from etude.data import Batch
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.spaces import Spaces, zeros
+from etude.base.trees import Tree
 from etude.engines.solo_engine import Calling, Held, SoloBackend, SoloEngine, load, load_trained
 from etude.engines.solo_object import acted
-from etude.errors import ConfigError
 from etude.protocols import Weights
-from etude.spaces import Spaces, zeros
-from etude.trees import Tree
 
 
 def solo_engine(

@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.cores import Busy
-from etude.data import Batch, Update
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.data import Batch, Update
+from etude.base.errors import CheckpointError, ConfigError, NetworkError
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.engines.solo_export import exported
 from etude.engines.solo_object import each
 from etude.engines.summary import check_finite
-from etude.errors import CheckpointError, ConfigError, NetworkError
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.spaces import Space, storage_dtype, zeros
+from etude.base.trees import Tree
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
-from etude.spaces import Space, storage_dtype, zeros
-from etude.trees import Tree
 
 _OBSERVATIONS = 64
 

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from etude.base.errors import ConfigError
 from etude.engines.solo_engine import Calling
 from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
 from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
 from etude.engines.solo_param import no_gradient, read_losses
-from etude.errors import ConfigError
 
 _NEEDS_NUMBERS = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 

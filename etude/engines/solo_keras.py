@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from etude.base.errors import ConfigError
 from etude.engines.solo_object import each, find, single
 from etude.engines.solo_param import flat
-from etude.errors import ConfigError
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 

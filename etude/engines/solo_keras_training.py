@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from etude.checks import Stored
-from etude.cores import Busy
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError
 from etude.engines.solo_keras import KerasVariables, tensors, value_of
 from etude.engines.solo_object import Bound, Recorder, each, single
 from etude.engines.solo_param import check_trained, grouped
-from etude.errors import ConfigError
 
 
 class KerasParts:

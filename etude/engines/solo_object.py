@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 _VERSIONS = 8  # compiled functions that are kept for attributes that change back and forth
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from etude import ops
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 
 def grouped(agent: Any, optimizers: Sequence[Any], kind: type) -> list[list[Any]]:

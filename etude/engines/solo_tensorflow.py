@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from etude.base.errors import ConfigError
 from etude.engines.solo_engine import Calling
 from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
 from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
 from etude.engines.solo_param import no_gradient, read_losses
-from etude.errors import ConfigError
 
 _NEEDS_NUMBERS = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
 _NOT_COMPILED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude import seeding
-from etude.checks import Stored
-from etude.cores import Busy
+from etude.base import seeding
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError
 from etude.engines.devices import threads_for
 from etude.engines.solo_engine import Calling
 from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
 from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
 from etude.engines.solo_torch_variables import TorchVariables
 from etude.engines.torch_threads import limited
-from etude.errors import ConfigError
 
 
 class TorchSolo:

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude import ops, seeding
+from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.checks import Stored
-from etude.errors import ConfigError, NetworkError, NumericalError
+from etude.base import seeding
+from etude.base.checks import Stored
+from etude.base.errors import ConfigError, NetworkError, NumericalError
+from etude.base.schedules import Linear
+from etude.base.spaces import Space, Spaces, describe
 from etude.networks.network import Maker, Normaliser, parts_of, put_part
 from etude.protocols import Weights
-from etude.schedules import Linear
-from etude.spaces import Space, Spaces, describe
 
 FLOAT32 = float(np.finfo(np.float32).max)
 Arrays = dict[str, Any]  # of an engine's framework, by name

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from etude.agent import Losses
-from etude.data import Update
-from etude.errors import NumericalError
+from etude.base.data import Update
+from etude.base.errors import NumericalError
 
 # The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
 READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from etude.cores import Busy
+from etude.base.cores import Busy
+from etude.base.spaces import Space
 from etude.engines.devices import decide, threads_for
 from etude.engines.structure import Arrays, Structure
 from etude.networks.network import Part
-from etude.spaces import Space
 
 
 class TensorFlowBackend:

@@ -9,22 +9,22 @@ import numpy as np
 import torch
 from torch.optim.adam import adam as fused_adam
 
-from etude import seeding, trees
 from etude.agent import Agent, Losses
-from etude.checks import Stored
-from etude.cores import Busy
-from etude.data import Batch, Update
+from etude.base import seeding, trees
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.data import Batch, Update
+from etude.base.errors import NetworkError
+from etude.base.spaces import Space, Spaces, zeros
+from etude.base.trees import Tree
 from etude.engines.adam import clip_by_norm, norm_of
 from etude.engines.devices import decide, threads_for
 from etude.engines.structure import Arrays, Structure, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.engines.torch_threads import limited
-from etude.errors import NetworkError
 from etude.networks.network import Maker, Part, made_by
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
-from etude.spaces import Space, Spaces, zeros
-from etude.trees import Tree
 
 
 class TorchEngine:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
-from etude.cores import physical_cores, usable_cores
+from etude.base.cores import physical_cores, usable_cores
 
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

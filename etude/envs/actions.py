@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.base.errors import NumericalError, SpaceError
+from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero
 from etude.envs.finite import Finite
-from etude.errors import NumericalError, SpaceError
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero
 
 
 class BoxActions(Protocol):

@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.spaces import Space, Spaces
+from etude.base.trees import Tree
 from etude.envs.actions import Actions, Canonical, Units
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, Where, cause_of
 from etude.envs.observations import Mismatch, Observations
 from etude.envs.rewards import OneReward, Rewards, WrongReward
-from etude.spaces import Space, Spaces
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

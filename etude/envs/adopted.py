@@ -9,10 +9,10 @@ import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
+from etude.base.errors import ConfigError
 from etude.envs.old_style import OldStyle, Steppable, note, reasons
 from etude.envs.parallel import JointEnvironment, ParallelEnvironment, RewardDone, Team
 from etude.envs.rewards import OneReward, Rewards, TeamRewards
-from etude.errors import ConfigError
 
 Environment = Steppable | ParallelEnvironment
 EXPECTED = (

@@ -10,7 +10,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import EnvironmentFault, EtudeError
+from etude.base.spaces import parts
 from etude.envs.actions import Actions
 from etude.envs.adapter import explain_reset, explain_step
 from etude.envs.closing import close_all, explain_closing
@@ -24,8 +26,6 @@ from etude.envs.registry import EnvironmentSpec, Source, resolve
 from etude.envs.rewards import TeamReward
 from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
-from etude.errors import EnvironmentFault, EtudeError
-from etude.spaces import parts
 
 STEPS = 10_000  # after which an episode counts as one that does not end
 EPISODES = 3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 Wrapper = str | Callable[[Any], Any]  # "module:Name", or what is called with an environment and returns one
 

@@ -12,8 +12,8 @@ from types import FrameType
 
 import gymnasium
 
+from etude.base.errors import EnvironmentFault
 from etude.envs.observations import Mismatch
-from etude.errors import EnvironmentFault
 
 RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.spaces import Spaces, describe
 from etude.envs.actions import Canonical, Units
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.adopted import EXPECTED, Adopted, Environment, Instance, Lent, check_kind
@@ -15,8 +17,6 @@ from etude.envs.make import make_any, make_rendering, rendering
 from etude.envs.parallel import RewardDone, Team
 from etude.envs.registry import EnvironmentSpec, name_of, resolve
 from etude.envs.vector import LoopEnvironments
-from etude.errors import ConfigError, SpaceError
-from etude.spaces import Spaces, describe
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space, Spaces
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
 from etude.envs.native import NativeEnvironments, restart_of
@@ -18,9 +20,7 @@ from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
-from etude.errors import ConfigError
 from etude.protocols import Environments
-from etude.spaces import Space, Spaces
 
 Vectorization = Literal["auto", "loop", "native"]
 

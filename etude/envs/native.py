@@ -22,16 +22,16 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.seeding import episode_seed
+from etude.base.spaces import ACTION_MASK
+from etude.base.trees import Tree
 from etude.envs.adapter import Layout, check_reset, explain_flag, explain_step
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, Where, cause_of
 from etude.envs.observations import Mismatch
 from etude.envs.translation import AgentTranslation, Translation
-from etude.errors import ConfigError, SpaceError
-from etude.seeding import episode_seed
-from etude.spaces import ACTION_MASK
-from etude.trees import Tree
 
 Restart = Callable[[VectorEnv, np.ndarray], tuple[Any, dict[str, Any]]]  # (simulator, ended [N]) -> observations, infos
 

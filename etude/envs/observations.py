@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.envs.finite import Finite
-from etude.errors import SpaceError
-from etude.spaces import (
+from etude.base import trees
+from etude.base.errors import SpaceError
+from etude.base.spaces import (
     ACTION_MASK,
     Box,
     Dict,
@@ -29,7 +28,8 @@ from etude.spaces import (
     parts,
     storage_dtype,
 )
-from etude.trees import Tree
+from etude.base.trees import Tree
+from etude.envs.finite import Finite
 
 
 class Mismatch(Exception):

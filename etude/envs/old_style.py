@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 
+from etude.base.errors import SpaceError
+from etude.base.spaces import Box, Discrete, Space
 from etude.envs.adapter import as_flag, explain_reset
 from etude.envs.registry import takes
-from etude.errors import SpaceError
-from etude.spaces import Box, Discrete, Space
 
 
 @runtime_checkable

@@ -22,10 +22,10 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium as gym
 import numpy as np
 
+from etude.base.errors import SpaceError
+from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, describe
 from etude.envs.adapter import as_flag
 from etude.envs.rewards import TeamReward
-from etude.errors import SpaceError
-from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, describe
 
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
 

@@ -9,11 +9,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Space
 
-from etude import joint
+from etude.base.spaces import ACTION_MASK
 from etude.envs.observations import flat_mask
 from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found
-from etude.spaces import ACTION_MASK
+from etude.multi_agent import joint
 
 
 class RandomActions:

@@ -19,11 +19,11 @@ import gymnasium as gym
 from gymnasium import error
 from gymnasium.vector import VectorEnv
 
+from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 from etude.envs.configured import ConfiguredEnvironment, Wrapper
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.imports import found_elsewhere
 from etude.envs.wrapping import make_wrapped
-from etude.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 
 EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium as gym
 import numpy as np
 
-from etude import joint
+from etude.base.errors import SpaceError
+from etude.base.spaces import ACTION_MASK, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
 from etude.envs.actions import Actions
 from etude.envs.adapter import as_flag
 from etude.envs.observations import Observations, flat_mask
 from etude.envs.parallel import ParallelEnvironment
 from etude.envs.rewards import TeamReward
-from etude.errors import SpaceError
-from etude.spaces import ACTION_MASK, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
+from etude.multi_agent import joint
 
 Named = dict[str, Any]  # by agent
 

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.base.errors import SpaceError
+from etude.base.spaces import ACTION_MASK, Discrete
+from etude.base.trees import Tree
 from etude.envs.adapter import Layout
 from etude.envs.observations import Mismatch
 from etude.envs.several import SeveralEnvironment
-from etude.errors import SpaceError
-from etude.spaces import ACTION_MASK, Discrete
-from etude.trees import Tree
 
 
 class Translation(Protocol):

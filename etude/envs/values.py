@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space, Tuple
 
-from etude.spaces import describe, parts
+from etude.base.spaces import describe, parts
 
 
 class Found(NamedTuple):

@@ -12,7 +12,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import EnvironmentFault, SpaceError
+from etude.base.seeding import episode_seed
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.envs.actions import Canonical, Units
 from etude.envs.adapter import Layout, explain_flag, explain_reset, explain_step
 from etude.envs.closing import close_all
@@ -21,10 +25,6 @@ from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import OneReward, Rewards, WrongReward
 from etude.envs.translation import Translation, translation_of
-from etude.errors import EnvironmentFault, SpaceError
-from etude.seeding import episode_seed
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 Named = tuple[str, Callable[[Any], Any]]  # a wrapper, and what it is called in messages
 

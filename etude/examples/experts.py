@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from etude import checkpoint, trees
-from etude.data import Episode
+from etude import checkpoint
+from etude.base import trees
+from etude.base.data import Episode
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.seeding import episode_seed
+from etude.base.trees import Tree
 from etude.envs import GivenEnvironments, OwnUnits
-from etude.errors import CheckpointError, ConfigError
-from etude.seeding import episode_seed
-from etude.trees import Tree
 
 Policy = Callable[[Tree], Any]  # one observation [...] to one action, in the environment's own units
 

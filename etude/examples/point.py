@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 SIDE = 5.0  # x and y are from 0 to here
 STEP = 1.0  # the longest step along each coordinate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.errors import MissingExtra
+from etude.base.errors import MissingExtra
 
 
 def speaker_listener() -> Any:

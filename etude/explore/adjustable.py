@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Discrete, Space
 from etude.explore.memoryless import NO_MEMORY
 from etude.explore.outputs import describe
-from etude.spaces import Discrete, Space
 
 
 @dataclass

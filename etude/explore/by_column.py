@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Choice
+from etude.base.data import Choice
+from etude.base.spaces import Space
 from etude.protocols import Explorer
-from etude.spaces import Space
 
 
 @dataclass(frozen=True)

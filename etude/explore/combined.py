@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, MultiDiscrete, Space
+from etude.base.spaces import describe as describe_space
 from etude.explore.outputs import describe
-from etude.joint import join_actions, joined_actions
+from etude.multi_agent.joint import join_actions, joined_actions
 from etude.protocols import Explorer
-from etude.spaces import Box, MultiDiscrete, Space
-from etude.spaces import describe as describe_space
 
 
 @dataclass(frozen=True)

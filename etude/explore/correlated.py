@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space
 from etude.explore.memoryless import Alike
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_distribution
-from etude.spaces import Space
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear, at
+from etude.base.spaces import Space
 from etude.explore.memoryless import Alike
 from etude.explore.outputs import check_values
 from etude.explore.values import random_actions
-from etude.schedules import Linear, at
-from etude.spaces import Space
 
 LONGEST = 10_000  # steps
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.schedules import Linear, at
+from etude.base.spaces import Space
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_distribution
-from etude.schedules import Linear, at
-from etude.spaces import Space
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base import trees
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.losses.distributions import Categorical, MultiCategorical
 from etude.losses.masks import MaskedValues, allowed_only
 

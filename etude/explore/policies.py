@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Space
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
 from etude.losses.masks import MaskedValues
-from etude.spaces import Box, Space
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks, ops
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude import ops
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Discrete, Space
 from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
 from etude.explore.values import best_perturbed, epsilon_greedy, gumbel
 from etude.losses.distributions import Categorical
-from etude.spaces import Discrete, Space
 
 _TOLERANCE = 1e-3  # how far from 1 a row of probabilities may sum: float16 networks reach this
 

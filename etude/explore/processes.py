@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear, at
+from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.memoryless import Alike, Memoryless
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, describe
-from etude.schedules import Linear, at
-from etude.spaces import Space
 
 
 @dataclass

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.schedules import Linear, at
+from etude.base.spaces import Space
 from etude.explore.noise import noisy, normal_numbers
 from etude.explore.outputs import check_distribution, check_values
 from etude.explore.values import epsilon_greedy
-from etude.schedules import Linear, at
-from etude.spaces import Space
 
 
 class Spread:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from etude import checks
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
 from etude.explore.values import best_perturbed, boltzmann, epsilon_greedy
-from etude.spaces import Space
 
 
 @dataclass

@@ -11,9 +11,9 @@ import math
 from typing import NamedTuple, Protocol
 
 from etude import ops
+from etude.base.spaces import Discrete, MultiDiscrete, Space
 from etude.losses.masks import MaskedValues, allowed_only
 from etude.ops import Array
-from etude.spaces import Discrete, MultiDiscrete, Space
 
 UNMASKED: tuple[()] = ()  # the mask of choices that are all allowed: no leaf of a tree
 FORBIDDEN_LOG = math.log(1.2e-38)  # in the place of log 0: finite, so that a weight of 0 makes it 0

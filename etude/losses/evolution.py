@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.errors import ConfigError, NetworkError
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import Space, describe
+from etude.base.trees import Tree
 from etude.networks.encoding import Image, at, leaves, split, to_vector, width
 from etude.networks.layers import Dense, Noisy, Parameter, affine, draw_all
 from etude.networks.specs import Conv, Mlp, filters_for
-from etude.spaces import Space, describe
-from etude.trees import Tree
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": ops.relu,

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.errors import NetworkError
+from etude.base.errors import NetworkError
+from etude.base.trees import Tree
 from etude.ops.blas import one_thread
 from etude.protocols import Weights
-from etude.trees import Tree
 
 
 @dataclass(frozen=True)

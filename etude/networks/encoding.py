@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, is_image, parts
-from etude.trees import Tree
+from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, is_image, parts
+from etude.base.trees import Tree
 
 Path = tuple[Any, ...]
 

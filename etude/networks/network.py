@@ -16,13 +16,13 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from etude import ops
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space
+from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.normaliser import normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import ActorCritic, Conv, Mlp, ModuleFactory, Recurrent, Spec, framework_of
-from etude.spaces import Space
-from etude.trees import Tree
 
 
 class Lag(NamedTuple):

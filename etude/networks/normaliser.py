@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.checks import LARGEST, Stored
+from etude.base.checks import LARGEST, Stored
+from etude.base.spaces import Box, Space
+from etude.base.trees import Tree
 from etude.networks.encoding import Path, at, leaves
-from etude.spaces import Box, Space
-from etude.trees import Tree
 
 CLIP = 10.0  # standard deviations, as in Stable-Baselines3 and the original OpenAI baselines
 

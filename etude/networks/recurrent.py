@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gym_spaces
 
-from etude import ops, trees
+from etude import ops
+from etude.base import trees
+from etude.base.spaces import Space
+from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.cells import CELLS
 from etude.networks.layers import draw_all
 from etude.networks.specs import Mlp, Recurrent
-from etude.spaces import Space
-from etude.trees import Tree
 
 
 class RecurrentArchitecture:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.errors import ConfigError
 
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 INITIALIZERS = ("fan_in", "orthogonal")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.spaces import Box, Discrete, MultiDiscrete, Space, Spaces, from_zero, storage_dtype
+from etude.base.spaces import Box, Discrete, MultiDiscrete, Space, Spaces, from_zero, storage_dtype
 
 ROUNDING = 1e-5  # how far outside [-1, 1] an action may be that was at a bound and was rounded
 

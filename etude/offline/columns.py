@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etude import trees
-from etude.data import Episode
-from etude.errors import DataError
-from etude.trees import Tree
+from etude.base import trees
+from etude.base.data import Episode
+from etude.base.errors import DataError
+from etude.base.trees import Tree
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etude import trees
-from etude.data import Episode, EpisodeEnd, Steps
-from etude.errors import DataError
+from etude.base import trees
+from etude.base.data import Episode, EpisodeEnd, Steps
+from etude.base.errors import DataError
+from etude.base.spaces import Spaces
 from etude.offline.canonical import canonical_spaces
-from etude.spaces import Spaces
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from etude import spaces as spaces_
-from etude.errors import ConfigError, DataError
+from etude.base import spaces as spaces_
+from etude.base.errors import ConfigError, DataError
+from etude.base.spaces import Spaces, describe
 from etude.offline import hdf5, parquet
 from etude.offline.columns import join, split
 from etude.offline.dataset import Dataset
 from etude.offline.layout import to_arrays, to_columns
 from etude.offline.limits import require_regular
-from etude.spaces import Spaces, describe
 
 FORMATS = {".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet}
 VERSION = 1

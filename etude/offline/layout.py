@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.errors import DataError
+from etude.base.errors import DataError
+from etude.base.spaces import Box, Space, Spaces, describe, parts, storage_dtype
+from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.columns import Columns
 from etude.offline.limits import LEFT_ALONE
-from etude.spaces import Box, Space, Spaces, describe, parts, storage_dtype
-from etude.trees import Tree
 
 Arrays = dict[str, np.ndarray]
 OBSERVATIONS, NEXT = "observations", "next_observations"

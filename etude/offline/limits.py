@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etude.errors import ConfigError, DataError
+from etude.base.errors import ConfigError, DataError
 from etude.replay import memory
 
 LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import DataError, MissingExtra
+from etude.base.errors import DataError, MissingExtra
 from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
 from etude.offline.thrift import num_values
 

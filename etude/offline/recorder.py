@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude import trees
-from etude.data import Episode, Steps
-from etude.trees import Tree
+from etude.base import trees
+from etude.base.data import Episode, Steps
+from etude.base.trees import Tree
 
 
 class Recorder:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 _FRAMEWORKS = {
     "torch": "torch_ops",

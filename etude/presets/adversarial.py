@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 _PPO: dict[str, Any] = {
     "network": Mlp((64, 64), "tanh", "orthogonal"),

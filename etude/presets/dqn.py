@@ -11,9 +11,9 @@ benchmarks/learning.json, keep what is learned.
 
 from __future__ import annotations
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 DQN = {
     "CartPole-v1": Preset(

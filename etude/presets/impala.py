@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 IMPALA = {
     "CartPole-v1": Preset(

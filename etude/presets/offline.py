@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import Preset
-from etude.schedules import Linear
 
 SOURCE = "tried on seeds 101 and 102 with the data of benchmarks/offline_data.py for {}"
 SMALL: dict[str, Any] = {"network": Mlp((64, 64)), "batch_size": 64}

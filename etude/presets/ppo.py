@@ -5,9 +5,9 @@ Where the zoo explores with state-dependent noise (gSDE), etude's PPO draws inde
 
 from __future__ import annotations
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 _NETWORK = Mlp((64, 64), "tanh", "orthogonal")  # of Stable-Baselines3, as are the figures that the zoo leaves out
 

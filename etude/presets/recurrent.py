@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp, Recurrent
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 WITHOUT_VELOCITIES = "etude.examples.cart_pole:WithoutVelocities"
 

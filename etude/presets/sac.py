@@ -5,9 +5,9 @@ The zoo acts uniformly at random until `warmup`; etude samples its first, broad,
 
 from __future__ import annotations
 
+from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
-from etude.schedules import Linear
 
 SAC = {
     "Pendulum-v1": Preset(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from etude.data import MEMORY, Batch
+from etude.base.data import MEMORY, Batch
 from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import Advantages

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.checks import Stored
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.trees import Tree
 from etude.replay.storage import Folder, Memory
-from etude.trees import Tree
 
 
 class Aside:

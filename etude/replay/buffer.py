@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Batch, Steps
-from etude.errors import ConfigError
+from etude.base.checks import Stored
+from etude.base.data import Batch, Steps
+from etude.base.errors import ConfigError
+from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection
-from etude.seeding import check_generator, generator_state, restore_generator
 
 
 class View(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etude.data import Contribution
+from etude.base.data import Contribution
 from etude.replay.reading import Stateless
 
 

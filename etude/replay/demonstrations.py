@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Batch
+from etude.base.checks import Stored
+from etude.base.data import Batch
 from etude.replay.buffer import Buffer
 from etude.replay.ring import Ring
 from etude.replay.views import Advantages, discounts

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.checks import Stored
-from etude.data import Steps
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Steps
+from etude.base.errors import ConfigError
+from etude.base.trees import Tree
 from etude.replay.aside import Aside
 from etude.replay.observations import Where, Whole, check_numbers, flat, numbers, require_shape
 from etude.replay.storage import Folder, Memory
-from etude.trees import Tree
 
 
 class FrameStacks:

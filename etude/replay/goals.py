@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.errors import ConfigError
+from etude.base.trees import Tree
 from etude.replay.reading import Reading
 from etude.replay.ring import TERMINATED, TRUNCATED
-from etude.trees import Tree
 
 RewardDone = Callable[[Any, Any], tuple[Any, Any]]  # (achieved_goal, goal) -> (reward, done)
 Outcomes = tuple[np.ndarray, np.ndarray]  # rewards [M, ...] float32, done [M] bool

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base.checks import Stored
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.seeding import check_generator, generator_state, restore_generator
+from etude.base.spaces import Dict, Space, describe
 from etude.replay.episodes import Episodes
 from etude.replay.goals import GoalRewards, Relabelled, RewardDone
 from etude.replay.reading import Reading, TransitionView
 from etude.replay.views import Advantages
-from etude.seeding import check_generator, generator_state, restore_generator
-from etude.spaces import Dict, Space, describe
 
 GOALS = ("observation", "achieved_goal", "desired_goal")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 UNLIMITED = 1 << 60  # control groups without a limit report 'max' or a number near 2**63
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.checks import Stored
-from etude.data import Steps
-from etude.errors import SpaceError
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Steps
+from etude.base.errors import SpaceError
+from etude.base.trees import Tree
 from etude.replay.aside import Aside
 from etude.replay.storage import Folder, Memory
-from etude.trees import Tree
 
 Where = slice | np.ndarray  # flat rows of the ring, slot * environments + column
 

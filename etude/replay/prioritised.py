@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.errors import ConfigError, NumericalError
+from etude.base.checks import Stored
+from etude.base.errors import ConfigError, NumericalError
 from etude.replay import memory
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring

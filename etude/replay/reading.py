@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Batch
+from etude.base.checks import Stored
+from etude.base.data import Batch
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.replay.episodes import Episodes
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 
 class Reading(Protocol):

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from etude import spaces as spaces_
-from etude.checks import Stored
-from etude.data import Steps
-from etude.errors import CheckpointError, ConfigError, EtudeError
+from etude.base import spaces as spaces_
+from etude.base.checks import Stored
+from etude.base.data import Steps
+from etude.base.errors import CheckpointError, ConfigError, EtudeError
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
 from etude.replay.episodes import Episodes
 from etude.replay.frames import FrameStacks
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
 from etude.replay.sizes import Extras, bytes_needed
 from etude.replay.storage import Folder, Memory
 from etude.replay.times import between
-from etude.spaces import Spaces
-from etude.trees import Tree
 
 TERMINATED, TRUNCATED = 1, 2  # bits of `kind`; 0 where the episode goes on in the next slot
 EDGE = 4  # nothing is stored here, and what follows begins a column

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.data import Batch, Steps
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.data import Batch, Steps
+from etude.base.errors import ConfigError
+from etude.base.trees import Tree
 from etude.replay.reading import Stateless
 from etude.replay.views import reverse_sums, scaled
-from etude.trees import Tree
 
 
 class Returns:

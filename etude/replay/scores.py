@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Batch, Steps
+from etude.base.data import Batch, Steps
 from etude.replay.reading import Stateless
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.errors import ConfigError
+from etude.base.checks import Stored
+from etude.base.errors import ConfigError
 from etude.replay.observations import Where
 from etude.replay.reading import Stateless
 from etude.replay.ring import Ring

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.data import MEMORY, Batch
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.data import MEMORY, Batch
+from etude.base.errors import ConfigError
 from etude.replay.reading import Reading, Stateless
 from etude.replay.views import discounts, scaled
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etude import trees
-from etude.data import Batch
-from etude.errors import ConfigError
-from etude.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.trees import Tree
+from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
 from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import scaled
-from etude.trees import Tree
 
 
 class AgentSteps(Stateless):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from etude import spaces as spaces_
-from etude import trees
+from etude.base import spaces as spaces_
+from etude.base import trees
+from etude.base.spaces import Spaces
 from etude.replay.frames import newest_frames
-from etude.spaces import Spaces
 
 Extras = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape of one row, dtype)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import memory
 
 OWNER, SUFFIX = "owner", ".ring"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.errors import ConfigError, EtudeError
+from etude.base.errors import ConfigError, EtudeError
 
 # The nodes of a level this wide and of those above it are few: whole levels are added up, or searched through a
 # running total, in less time than it takes to pick single nodes from them.

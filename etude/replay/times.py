@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from etude import trees
-from etude.data import Steps
+from etude.base import trees
+from etude.base.data import Steps
 
 
 def between(steps: Steps, start: int, end: int) -> Steps:

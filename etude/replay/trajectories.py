@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.checks import Stored
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.reading import Reading
 from etude.replay.views import discounts, scaled
-from etude.seeding import check_generator, generator_state, restore_generator
 
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from etude.data import Batch
-from etude.errors import ConfigError
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
 from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
 from etude.replay.views import discounts, scaled

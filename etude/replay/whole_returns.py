@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from etude.data import Batch
+from etude.base.data import Batch
 from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import TERMINATED, Ring
 from etude.replay.views import reverse_sums, scaled

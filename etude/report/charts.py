@@ -6,8 +6,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from etude.errors import MissingExtra
-from etude.events import Event, Started
+from etude.base.errors import MissingExtra
+from etude.base.events import Event, Started
 from etude.report.records import Recorder, scalars
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.report.series import Series
 
 NAMED = 3  # differences that a label names; it counts the others

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from etude.events import Event, Finished, Started
+from etude.base.events import Event, Finished, Started
 from etude.report.json_lines import keep_until, read_records
 from etude.report.plots import draw_run
 from etude.report.records import Record, Recorder

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+from etude.base.events import Event, Started
 from etude.checkpoint import replacing
-from etude.events import Event, Started
 from etude.report.records import Record, Recorder
 
 

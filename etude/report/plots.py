@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
-from etude.errors import ConfigError
 from etude.report.configurations import Line, lines_in
 from etude.report.series import Series
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from etude.data import EpisodeEnd
-from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started, Warned
+from etude.base.data import EpisodeEnd
+from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started, Warned
 
 Record = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.report.json_lines import read_records
 from etude.report.records import Record
 

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from etude.data import EpisodeEnd
-from etude.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
+from etude.base.data import EpisodeEnd
+from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
 from etude.report.notebook import CellOutput, in_notebook
 from etude.report.records import Recorder, means_by_agent, scalars
 from etude.report.streams import Lasting

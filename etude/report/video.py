@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from etude.base.errors import ConfigError
 from etude.checkpoint import replacing, temporary_beside
-from etude.errors import ConfigError
 
 
 def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:

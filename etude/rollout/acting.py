@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import SHORTEST, Collector
 from etude.rollout.episodes import Played

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from etude import trees
-from etude.data import MEMORY, Choice, EpisodeEnd, Steps
+from etude.base import trees
+from etude.base.data import MEMORY, Choice, EpisodeEnd, Steps
+from etude.base.seeding import generator, generator_state, restore_generator
+from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
 from etude.rollout.recall import Actor, recall_of
 from etude.rollout.returns import Returns
 from etude.rollout.rows import Rows, Template
-from etude.seeding import generator, generator_state, restore_generator
-from etude.trees import Tree
 
 SHORTEST = 64  # time steps
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.data import Contribution, Steps
+from etude.base.data import Contribution, Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Restore, weights_in
 from etude.rollout.collector import Collector

@@ -15,9 +15,9 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from etude import errors
+from etude.base import errors
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs.faults import TracebackText
-from etude.errors import ConfigError, EnvironmentFault
 from etude.rollout.process import Failure, Worker
 from etude.rollout.worker import Job, Noted, Raised, Ready
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.trees import Tree
 from etude.rollout.collector import Lost
 from etude.rollout.crew import Crew
 from etude.rollout.process import Failure, Worker
 from etude.rollout.stepping import Board, Outcome, Reset, Restore, Save, Where, as_places
-from etude.trees import Tree
 
 
 class Interrupted(Exception):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude import trees
-from etude.data import Steps
+from etude.base import trees
+from etude.base.data import Steps
+from etude.base.trees import Tree
 from etude.rollout.collector import End
 from etude.rollout.rows import Ends, Rows
-from etude.trees import Tree
 
 
 class Stretch(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.data import Steps
+from etude.base.data import Steps
 from etude.rollout.acting import EpisodePiece, Order, Piece
 from etude.rollout.episodes import Episodes
 from etude.rollout.process import Worker

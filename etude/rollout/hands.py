@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Contribution
+from etude.base.data import Contribution
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Restore, Save, weights_in, weights_size
 from etude.rollout.collector import Collector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.data import Steps
+from etude.base.data import Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import Collector
 from etude.rollout.plans import carry_out, chunk, whole_episodes

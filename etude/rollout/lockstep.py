@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Steps
+from etude.base.data import Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.collector import Collector, Plan
 from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from etude import trees
-from etude.data import Steps
+from etude.base import trees
+from etude.base.data import Steps
 from etude.protocols import Environments
 from etude.rollout.collector import SHORTEST, Clock, Collector, End, Plan, Result
 from etude.rollout.episodes import Episodes, Played, Stretch

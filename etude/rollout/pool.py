@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Steps
-from etude.errors import NetworkError
+from etude.base.data import Steps
+from etude.base.errors import NetworkError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Free, MakeActing, Order, PortableActor, Restore, Save, weights_in
 from etude.rollout.crew import Crew, PoolOptions, registered_environments, split_columns

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.base.trees import Tree
 from etude.protocols import Weights
-from etude.trees import Tree
 
 
 class Actor(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import EpisodeEnd
+from etude.base.data import EpisodeEnd
 
 
 class Returns:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude import trees
-from etude.data import Choice, EpisodeEnd, Steps
-from etude.trees import Tree
+from etude.base import trees
+from etude.base.data import Choice, EpisodeEnd, Steps
+from etude.base.trees import Tree
 
 _ALIGNMENT = 64  # bytes: a cache line
 

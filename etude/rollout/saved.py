@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
-from etude.checks import Stored
-from etude.data import Contribution, EpisodeEnd, Steps
-from etude.errors import CheckpointError
-from etude.seeding import check_generator, generator, generator_state
-from etude.spaces import Spaces, limits, zeros
-from etude.trees import Tree
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Contribution, EpisodeEnd, Steps
+from etude.base.errors import CheckpointError
+from etude.base.seeding import check_generator, generator, generator_state
+from etude.base.spaces import Spaces, limits, zeros
+from etude.base.trees import Tree
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
 

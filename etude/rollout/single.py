@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.spaces import Space
 from etude.envs import Translation
 from etude.protocols import Explorer, Weights
 from etude.rollout.recall import Actor, recall_of
-from etude.spaces import Space
 
 
 class SingleActor:

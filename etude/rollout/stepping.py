@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude import trees
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.errors import ConfigError
+from etude.base.spaces import Spaces, zeros
+from etude.base.trees import Tree
 from etude.protocols import Environments
 from etude.rollout.rows import carver
 from etude.rollout.worker import STEP, Channel, Memory, counters_of
-from etude.spaces import Spaces, zeros
-from etude.trees import Tree
 
 Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from etude.data import Contribution
+from etude.base.data import Contribution
+from etude.base.spaces import Spaces
 from etude.protocols import Weights
 from etude.rollout.contributing import Order
 from etude.rollout.saved import ends_of, notes, pack, plain_ends, unpack
-from etude.spaces import Spaces
 
 
 class Hands(Protocol):

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium
 import numpy as np
 
+from etude.base.errors import EtudeError
+from etude.base.seeding import episode_seed
+from etude.base.spaces import Spaces
 from etude.envs.faults import line_of, text_of, traceback_of
-from etude.errors import EtudeError
 from etude.protocols import Environments
 from etude.rollout.bells import Ear, ring
-from etude.seeding import episode_seed
-from etude.spaces import Spaces
 
 GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
 STEP = "step"  # what a parent that acts says with a bell, and its answer

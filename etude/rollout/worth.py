@@ -11,14 +11,14 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from etude.cores import usable_cores
+from etude.base.cores import usable_cores
+from etude.base.spaces import ACTION_MASK, Spaces, zeros
+from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
 from etude.rollout.collector import Actor
 from etude.rollout.crew import PoolOptions
 from etude.rollout.in_process import InProcess
 from etude.rollout.lockstep import LockstepPool
-from etude.spaces import ACTION_MASK, Spaces, zeros
-from etude.trees import Tree
 
 # What waking and hearing take of a time step, in seconds, for all workers together, and more for each: benchmarks/
 # stepping.py finds 0.19 ms and 0.03 ms on a virtual machine with two cores and nothing else to do, where cores fall

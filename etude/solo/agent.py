@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.report import EpisodeLines, draw_episodes
 from etude.solo import files
 from etude.solo.animation import play

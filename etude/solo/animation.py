@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from etude import trees
+from etude.base import trees
+from etude.base.spaces import Discrete, MultiDiscrete
 from etude.engines.solo import acting
 from etude.envs import AdaptedEnvironment, Described, GivenEnvironments, OwnUnits
 from etude.explore import AsIs, ByAgent, Greedy
@@ -16,7 +17,6 @@ from etude.protocols import Explorer
 from etude.report import write_film
 from etude.solo.irl import rewards_of
 from etude.solo.presentation import present_for
-from etude.spaces import Discrete, MultiDiscrete
 
 FPS = 30  # where an environment tells none
 

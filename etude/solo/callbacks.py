@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 HOOKS = (
     "on_train_begin", "on_episode_begin", "on_batch_begin", "on_batch_end", "on_episode_end", "on_train_end",

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from etude import checkpoint
-from etude.checks import Stored
+from etude.base.checks import Stored
+from etude.base.errors import CheckpointError
 from etude.engines.solo import load_parameters, load_weights, parameters, weights
-from etude.errors import CheckpointError
 from etude.solo.training import Record
 
 

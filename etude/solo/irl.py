@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.data import Choice
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space, zeros
 from etude.engines.solo import SoloEngine
-from etude.errors import ConfigError
 from etude.protocols import Explorer
 from etude.replay.sizes import Extras
 from etude.solo.presentation import REWARD_INPUTS, RewardModel
 from etude.solo.settings import Settings
-from etude.spaces import Space, zeros
 
 
 class Rewards(Protocol):

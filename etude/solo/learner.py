@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from etude.checks import Stored
-from etude.data import Chunk, Steps
-from etude.events import Learned
-from etude.progress import Progress, check_progress
+from etude.base.checks import Stored
+from etude.base.data import Chunk, Steps
+from etude.base.events import Learned
+from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.protocols import Weights
 from etude.replay import Buffer
-from etude.seeding import check_generator, generator_state, restore_generator
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
+from etude.training.progress import Progress, check_progress
 
 PORTION = 64  # minibatches in one call, at most
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from etude import checks
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.errors import ConfigError
 from etude.replay import Buffer
 
 Window = int | float | Callable[[int], int] | None  # rows to keep, the fraction to keep, or the first from how many

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.base.spaces import Discrete, zeros
 from etude.engines.solo import Calling, solo_engine
 from etude.envs import Described, GivenEnvironments, OwnUnits
-from etude.errors import ConfigError
 from etude.explore import AsIs, ByAgent, Each
 from etude.protocols import Explorer
 from etude.replay import Buffer, Ring
 from etude.replay.sizes import Extras
-from etude.seeding import generator
 from etude.solo.irl import rewards_of
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
@@ -24,7 +25,6 @@ from etude.solo.regimes import regime_of
 from etude.solo.session import Session
 from etude.solo.settings import Settings
 from etude.solo.transitions import transitions_of
-from etude.spaces import Discrete, zeros
 
 
 @dataclass(frozen=True, eq=False)

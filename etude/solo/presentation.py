@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import Batch
-from etude.errors import ConfigError
-from etude.spaces import Box, Dict, Space, describe
-from etude.trees import Tree
+from etude.base.data import Batch
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Dict, Space, describe
+from etude.base.trees import Tree
 
 Present = Callable[[Tree], Any]  # observations [..., ...] as the agent's methods get them
 RewardModel = Callable[[np.ndarray, np.ndarray, Any, np.ndarray], np.ndarray]  # (inputs, a, next_s, d) to rewards

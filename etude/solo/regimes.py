@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Protocol
 
-from etude.data import Batch, Update
-from etude.errors import ConfigError
+from etude.base.data import Batch, Update
+from etude.base.errors import ConfigError
 from etude.replay import Buffer, Passes, Prioritised, Uniform
 from etude.replay.buffer import Selector
 from etude.solo.options import Options, Trimming, cut

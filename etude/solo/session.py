@@ -6,14 +6,14 @@ import copy
 import functools
 from typing import Any
 
-from etude.checks import Stored
-from etude.collection import Collection
-from etude.cores import Busy
+from etude.base.checks import Stored
+from etude.base.cores import Busy
 from etude.protocols import Explorer, Rollout
 from etude.rollout import InProcess, Pool, PoolOptions, acting_here
 from etude.rollout.saved import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
+from etude.training.rollout_lifecycle import Collection
 
 
 class Session:

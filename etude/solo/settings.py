@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etude import checks
-from etude.errors import ConfigError
+from etude.base import checks
+from etude.base.errors import ConfigError
 from etude.protocols import Explorer
 
 

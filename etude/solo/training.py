@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from etude.cadence import Cadence
-from etude.events import Collected, Event, Finished, Warned
-from etude.interrupt import obeying_signals
-from etude.loop import Loop
+from etude.base.events import Collected, Event, Finished, Warned
+from etude.base.interrupt import obeying_signals
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.session import Session
+from etude.training.loop import Loop
+from etude.training.schedule import Cadence
 
 FOREVER = 2**62  # environment steps: training ends for other reasons
 

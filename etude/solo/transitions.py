@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
 from etude.envs import Described
-from etude.errors import ConfigError
 from etude.replay import Hindsight, NStep, OneStep, Triplets
 from etude.replay.buffer import View
-from etude.seeding import generator
 from etude.solo.presentation import Present, is_goal_space, present_for, tuples
 from etude.solo.settings import Settings
 

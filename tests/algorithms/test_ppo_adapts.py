@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from etude import PPO, Mlp, PPOConfig
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
-from etude.spaces import Box, Discrete, Spaces
 
 SPACES = Spaces(Box(-1, 1, (3,), np.float32), Discrete(2))
 

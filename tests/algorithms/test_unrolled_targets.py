@@ -7,7 +7,7 @@ import pytest
 
 from etude import IMPALAConfig
 from etude.algorithms.unrolls import corrected, flat
-from etude.data import Batch
+from etude.base.data import Batch
 
 B, T = 3, 5
 RNG = np.random.default_rng(0)

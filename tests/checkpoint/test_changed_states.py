@@ -12,7 +12,7 @@ import pytest
 from benchmarks.reliability.changes import change
 from benchmarks.reliability.runs import RUNS
 from etude import DQNConfig, Mlp, Run, checkpoint
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
 from etude.run import from_state
 
 STEPS = 48

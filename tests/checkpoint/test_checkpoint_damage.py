@@ -8,7 +8,7 @@ import pytest
 from checkpoint_states import same, small_state
 
 from etude import checkpoint
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
 
 
 @pytest.fixture

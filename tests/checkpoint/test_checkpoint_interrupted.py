@@ -16,9 +16,9 @@ import pytest
 from checkpoint_states import FullDisk, litter, same, small_state
 
 from etude import checkpoint
+from etude.base.errors import CheckpointError
 from etude.checkpoint import files
-from etude.errors import CheckpointError
-from etude.run_directory import RunDirectory
+from etude.checkpoint.run_directory import RunDirectory
 
 
 class Hooked:

@@ -21,8 +21,8 @@ import pytest
 from checkpoint_states import same, small_state
 
 from etude import checkpoint
+from etude.base.errors import CheckpointError
 from etude.checkpoint.container import END_MAGIC, MAGIC, write_container
-from etude.errors import CheckpointError
 
 PLENTY = 2**62
 
@@ -247,7 +247,7 @@ WATCH = """
 import sys
 import numpy as np
 from etude import checkpoint
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
 
 seen = []
 watching = True

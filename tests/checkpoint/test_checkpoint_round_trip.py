@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from etude import checkpoint
+from etude.base.errors import CheckpointError
 from etude.checkpoint import tensors
-from etude.errors import CheckpointError
 
 
 def any_bits(dtype: str) -> st.SearchStrategy[np.ndarray]:

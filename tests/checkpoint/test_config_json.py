@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.config_json import from_json, to_json
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.optimizers import Adam
+from etude.base.schedules import Linear
+from etude.checkpoint.config_json import from_json, to_json
 from etude.networks.specs import Conv, Mlp, Spec
-from etude.optimizers import Adam
-from etude.schedules import Linear
 
 
 class Colour(enum.Enum):

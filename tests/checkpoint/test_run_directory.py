@@ -14,12 +14,12 @@ import pytest
 from checkpoint_states import litter, same, small_state
 
 from etude import checkpoint
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.events import Started
 from etude.checkpoint import lock
-from etude.errors import CheckpointError, ConfigError
-from etude.events import Started
+from etude.checkpoint.run_directory import RunDirectory
 from etude.report import JsonLines, draw_runs
 from etude.report.plots import Series
-from etude.run_directory import RunDirectory
 
 STEPS = np.arange(3.0)
 SERIES = Series("dqn", "CartPole-v1", "0", STEPS, STEPS, STEPS + 1, STEPS[:0], ())

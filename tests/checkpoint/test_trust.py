@@ -16,11 +16,11 @@ import pytest
 
 import etude
 from etude import checkpoint, cli
+from etude.base.errors import CheckpointError, UntrustedError
 from etude.checkpoint import trust
+from etude.checkpoint.run_directory import RunDirectory
 from etude.envs import ConfiguredEnvironment
-from etude.errors import CheckpointError, UntrustedError
 from etude.run import from_state
-from etude.run_directory import RunDirectory
 
 SOURCE = """
 from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from etude.data import EpisodeEnd
-from etude.events import Collected, Evaluated, Finished, Saved, Started
+from etude.base.data import EpisodeEnd
+from etude.base.events import Collected, Evaluated, Finished, Saved, Started
 
 
 class MadeUpRun:

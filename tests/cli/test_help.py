@@ -9,10 +9,10 @@ import pytest
 
 from etude import cli
 from etude.algorithms import ALGORITHMS
+from etude.base.optimizers import Adam
 from etude.cli.field_help import field_comments
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
-from etude.optimizers import Adam
 
 
 def told(command, capsys, monkeypatch, columns=80):

@@ -9,12 +9,12 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import cli
+from etude.base.spaces import Box, Discrete, Spaces
+from etude.checkpoint.run_directory import RunDirectory
 from etude.cli import doctor
 from etude.cli.sessions import carry_out
 from etude.cli.watch import Watch, play
 from etude.run import Cadence
-from etude.run_directory import RunDirectory
-from etude.spaces import Box, Discrete, Spaces
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from etude import cli
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 DRAWING_AND_FRAMEWORKS = {"tyro", "rich", "matplotlib", "torch", "jax", "keras", "tensorflow"}
 

@@ -3,11 +3,11 @@ from dataclasses import dataclass
 import pytest
 
 from etude.algorithms import ALGORITHMS
+from etude.base.schedules import Linear
 from etude.cli.options import parse, schedule, schedule_text, split_positionals
 from etude.cli.train import with_hyperparameters
 from etude.networks import Conv, Mlp
 from etude.presets import PRESETS, lookup
-from etude.schedules import Linear
 
 
 @dataclass(frozen=True)

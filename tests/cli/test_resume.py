@@ -4,10 +4,10 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import cli
+from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.sessions import carry_out
 from etude.report import read_records
 from etude.run import Cadence
-from etude.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from a_made_up_run import MadeUpRun
 
 from etude import Conv, Recurrent, cli
 from etude.algorithms import ALGORITHMS
+from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.sessions import carry_out
 from etude.cli.train import with_hyperparameters
 from etude.cli.versions import used_by
 from etude.report import read_records
 from etude.run import Cadence
-from etude.run_directory import RunDirectory
 
 CADENCE = Cadence(target=100.0, evaluate_every=50, evaluate_episodes=3, save_every=500)
 
@@ -118,7 +118,7 @@ def test_an_algorithm_that_there_is_not_is_refused_with_those_that_there_are(mad
 
 
 def test_a_run_that_cannot_be_made_leaves_no_directory(monkeypatch, tmp_path):
-    from etude.errors import SpaceError
+    from etude.base.errors import SpaceError
 
     def refuse(*_, **__):
         raise SpaceError("no")

@@ -45,18 +45,18 @@ from etude import (
     TD3BCConfig,
     TD3Config,
     engines,
-    trees,
 )
 from etude.agent import Agent
 from etude.algorithms import find
-from etude.assembly import best_for, several_for
-from etude.data import Batch
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.schedules import Linear, at
+from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.engines.numpy import NumpyEngine
-from etude.exploration import explorer_for
-from etude.joint import joined_spaces
+from etude.multi_agent.joint import joined_spaces
 from etude.protocols import Explorer
-from etude.schedules import Linear, at
-from etude.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
+from etude.training.build import best_for, several_for
+from etude.training.build.exploration import explorer_for
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)

@@ -29,7 +29,7 @@ from etude import (
     SACConfig,
 )
 from etude.algorithms import ALGORITHMS
-from etude.events import Collected, Evaluated, Event, Learned
+from etude.base.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
 TINY = Mlp((8,))

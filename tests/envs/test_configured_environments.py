@@ -10,10 +10,10 @@ from my_wrappers import Doubled, Room, Shifted
 
 import etude
 from etude import DQNConfig, Mlp, Run, cli
+from etude.base.errors import ConfigError
+from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.options import environment_arguments
 from etude.envs import ConfiguredEnvironment, choose_vectorization, configured, make_environment, make_environments
-from etude.errors import ConfigError
-from etude.run_directory import RunDirectory
 
 TINY = DQNConfig(network=Mlp((4,)), warmup=8, learn_every=8, batch_size=4)
 DOUBLED, SHIFTED = "my_wrappers:Doubled", "my_wrappers:Shifted"

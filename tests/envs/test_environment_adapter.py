@@ -7,10 +7,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter, Scripted, always
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
 from etude.envs.actions import Actions, OwnUnits
-from etude.errors import EnvironmentFault, NumericalError, SpaceError
 
 ZEROS = np.zeros(2, np.float32)
 

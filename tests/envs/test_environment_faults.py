@@ -12,9 +12,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter, Scripted, always
 
+from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
+from etude.base.seeding import episode_seed
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environments
-from etude.errors import EnvironmentFault, NumericalError, SpaceError
-from etude.seeding import episode_seed
 
 ZEROS = np.zeros(2, np.float32)
 DICT = gym.spaces.Dict({"camera": Box(0, 255, (2, 2), np.uint8), "speed": Box(-9, 9, (2,), np.float32)})

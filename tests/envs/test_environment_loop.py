@@ -8,10 +8,10 @@ import pytest
 from gymnasium.spaces import Box
 from worlds import Counter, Counters, Scripted
 
+from etude.base.errors import SpaceError
+from etude.base.seeding import episode_seed
+from etude.base.spaces import Discrete
 from etude.envs import LoopEnvironments, NativeEnvironments, make_environments
-from etude.errors import SpaceError
-from etude.seeding import episode_seed
-from etude.spaces import Discrete
 
 
 class Seeds(Scripted):

@@ -10,8 +10,8 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter
 
+from etude.base.errors import ConfigError, MissingExtra
 from etude.envs import choose_vectorization, make_environment, make_environments
-from etude.errors import ConfigError, MissingExtra
 
 SOURCE = """
 import gymnasium

@@ -6,8 +6,8 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from worlds import Counter, Counters
 
+from etude.base.errors import ConfigError
 from etude.envs import LoopEnvironments, NativeEnvironments, make_environments
-from etude.errors import ConfigError
 
 COLUMNS = np.arange(4)
 

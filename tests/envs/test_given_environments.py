@@ -9,9 +9,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 from worlds import Counter, Old, Relay, Scripted
 
+from etude.base.errors import ConfigError, MissingExtra, SpaceError
+from etude.base.seeding import episode_seed
 from etude.envs import Canonical, GivenEnvironments, OwnUnits
-from etude.errors import ConfigError, MissingExtra, SpaceError
-from etude.seeding import episode_seed
 
 
 class Recorded(Counter):

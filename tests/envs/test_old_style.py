@@ -6,9 +6,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from worlds import Counter, Old, Scripted
 
+from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
+from etude.base.seeding import episode_seed
 from etude.envs import GivenEnvironments, make_environments
-from etude.errors import ConfigError, EnvironmentFault, SpaceError
-from etude.seeding import episode_seed
 
 
 def environments(given, n=1):

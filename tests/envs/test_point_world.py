@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from etude.base.errors import ConfigError
 from etude.envs import check_environment
-from etude.errors import ConfigError
 from etude.examples.point import PointWorld
 
 

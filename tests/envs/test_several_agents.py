@@ -8,10 +8,10 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from worlds import Counter, Relay
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
+from etude.base.seeding import episode_seed
 from etude.envs import Canonical, GivenEnvironments, OwnUnits
-from etude.errors import ConfigError, EnvironmentFault, SpaceError
-from etude.seeding import episode_seed
 
 EARLY = {"b": (2, "terminated"), "a": (4, "terminated")}
 

@@ -7,10 +7,10 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from several_worlds import Coming, Counting, Meeting, Mixed
 from worlds import Relay
 
-from etude import trees
+from etude.base import trees
+from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.envs import check_environment, make_environment, make_environments
-from etude.errors import ConfigError, EnvironmentFault, SpaceError
-from etude.joint import ACTING, TERMINATED, TRUNCATED, WAITING
+from etude.multi_agent.joint import ACTING, TERMINATED, TRUNCATED, WAITING
 
 NAMES = ["mpe2:simple_speaker_listener_v4", "mpe2.simple_spread_v3:parallel_env", "pettingzoo.classic:rps_v2"]
 

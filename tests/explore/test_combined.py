@@ -5,8 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from etude.data import Choice
-from etude.errors import ConfigError, NumericalError
+from etude.base.data import Choice
+from etude.base.errors import ConfigError, NumericalError
+from etude.base.spaces import Box, Discrete, MultiDiscrete
 from etude.explore import (
     AsIs,
     Boltzmann,
@@ -23,7 +24,6 @@ from etude.explore import (
     SoftmaxPolicy,
 )
 from etude.losses.distributions import Categorical, Deterministic, Gaussian
-from etude.spaces import Box, Discrete, MultiDiscrete
 
 NONE = np.empty((0, 0))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box
 from etude.explore import CorrelatedSample, Sample
 from etude.losses.distributions import TanhGaussian
-from etude.spaces import Box
 
 COLUMNS, STEPS, SIZE = 2_000, 40, 2
 BOX = Box(-1, 1, (SIZE,))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear
+from etude.base.spaces import Discrete
 from etude.explore import EpsilonZGreedy
 from etude.losses.masks import MaskedValues
-from etude.schedules import Linear
-from etude.spaces import Discrete
 
 ROWS, ACTIONS = 20_000, 4
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError, NumericalError
+from etude.base.errors import ConfigError, NumericalError
+from etude.base.spaces import Box
 from etude.explore import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
 from etude.losses.distributions import Deterministic
-from etude.spaces import Box
 
 N = 40_000
 BOX = Box(-1.0, 1.0, (2,), np.float32)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from etude.explore import GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Bernoullis, Categorical, Deterministic, Gaussian, MultiCategorical, TanhGaussian
-from etude.schedules import Linear
-from etude.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 N = 50_000
 NONE = np.empty((0, 0))  # the memory of explorers that have none

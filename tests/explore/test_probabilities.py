@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError, NumericalError
+from etude.base.errors import ConfigError, NumericalError
+from etude.base.spaces import Box, Discrete
 from etude.explore import GumbelSoftmaxPolicy, SoftmaxPolicy
-from etude.spaces import Box, Discrete
 
 N = 100_000
 NONE = np.empty((0, 0))  # the memory of explorers that have none

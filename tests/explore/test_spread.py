@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Discrete
 from etude.explore import EpsilonGreedy, GaussianNoise, SpreadEpsilonGreedy, SpreadGaussianNoise
 from etude.losses.distributions import Deterministic
-from etude.schedules import Linear
-from etude.spaces import Box, Discrete
 
 NONE = np.empty((0, 0))
 BOX = Box(-1.0, 1.0, (2,), np.float32)

@@ -7,7 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.schedules import Linear
+from etude.base.spaces import Discrete
 from etude.explore import (
     AdaptiveEpsGreedyPolicy,
     BoltzmannGumbelQPolicy,
@@ -18,8 +20,6 @@ from etude.explore import (
     SoftmaxPolicy,
 )
 from etude.losses.masks import MaskedValues
-from etude.schedules import Linear
-from etude.spaces import Discrete
 
 N, SINGLE = 100_000, 10_000
 NONE = np.empty((0, 0))  # the memory of explorers that have none

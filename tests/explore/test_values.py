@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.schedules import Linear
+from etude.base.spaces import Discrete
 from etude.explore import Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy
 from etude.losses.distributions import Categorical
 from etude.losses.masks import MaskedValues
-from etude.schedules import Linear
-from etude.spaces import Discrete
 
 N = 100_000
 NONE = np.empty((0, 0))  # the memory of explorers that have none

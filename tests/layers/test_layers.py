@@ -215,12 +215,12 @@ def broken(tmp_path):
 
 def test_each_rule_notices_its_breach(broken):
     assert floor_faults(broken) == [
-        "etude.data (floor 0) imports etude.replay.ring (floor 2)",
+        "etude.base.data (floor 0) imports etude.replay.ring (floor 2)",
         "etude.helpers is on no floor: give it one in FLOORS",
         "etude.replay imports its neighbour etude.explore on floor 2",
         "etude.run imports etude.Run; import the module that holds the name",
     ]
-    assert cycles(broken) == ["etude.data -> etude.replay.ring -> etude.data"]
+    assert cycles(broken) == ["etude.base.data -> etude.replay.ring -> etude.base.data"]
     assert outside_faults(broken, FRAMEWORKS, {"ops", "engines"}) == ["etude.replay.ring imports torch.nn"]
     assert outside_faults(broken, EDGES, {"report", "cli"}) == ["etude.helpers imports matplotlib.pyplot"]
-    assert calls_of_print(broken) == ["etude/data.py:3"]
+    assert calls_of_print(broken) == ["etude/base/data.py:3"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.losses.evolution import antithetic_gradient, centred_ranks
 
 

@@ -3,9 +3,9 @@
 import json
 
 from etude.algorithms.ppo import PPOConfig
-from etude.assembly.described import plain_config
-from etude.config_json import from_json
+from etude.checkpoint.config_json import from_json
 from etude.networks import ActorCritic, Conv, Mlp
+from etude.training.build.described import plain_config
 
 
 def test_a_spec_is_the_network_of_both():

@@ -7,10 +7,10 @@ import pytest
 
 from etude import Conv, DQNConfig, Mlp, RainbowConfig, SACConfig
 from etude.algorithms import find
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
 from etude.networks import Maker
-from etude.spaces import Box, Discrete, Spaces
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)

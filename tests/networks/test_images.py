@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from etude.algorithms.dqn import DQNConfig
-from etude.assembly.agents import agent_for
+from etude.base.spaces import Box, Discrete, Spaces, is_image
 from etude.networks import Conv, Mlp
 from etude.networks.encoding import Image
 from etude.networks.specs import NATURE, filters_for
-from etude.spaces import Box, Discrete, Spaces, is_image
+from etude.training.build.agents import agent_for
 
 
 def bytes_of(*shape, high=255):

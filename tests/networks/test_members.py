@@ -3,9 +3,9 @@
 import numpy as np
 
 from etude import Mlp
+from etude.base.spaces import Box
 from etude.networks import Maker
 from etude.networks.network import Ensemble
-from etude.spaces import Box
 
 
 def test_a_member_of_stacked_networks_computes_what_it_computes_among_them():

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Dict, Discrete, MultiBinary, zeros
 from etude.networks import Conv, Maker, Mlp, Recurrent, RecurrentNetwork
-from etude.spaces import Box, Dict, Discrete, MultiBinary, zeros
 
 VECTOR = Box(-1.0, 1.0, (3,), np.float32)
 MIXED = Dict(

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from recordings import dataset
 
-from etude.errors import DataError
+from etude.base.errors import DataError
 from etude.offline import read, write
 
 ROWS = 8

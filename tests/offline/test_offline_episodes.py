@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from recordings import SPACES, dataset, episode
 
-from etude import trees
-from etude.data import Episode, Steps
-from etude.errors import DataError
+from etude.base import trees
+from etude.base.data import Episode, Steps
+from etude.base.errors import DataError
 from etude.offline import Dataset, Recorder, to_steps
 from etude.replay import Advantages, NStep, OneStep, Ring, Sequences, WholeReturns
 from etude.replay.times import between

@@ -12,10 +12,10 @@ import pyarrow.parquet
 import pytest
 from recordings import SPACES, dataset, episode
 
-from etude import trees
-from etude.errors import ConfigError, DataError, MissingExtra
+from etude.base import trees
+from etude.base.errors import ConfigError, DataError, MissingExtra
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.offline import Dataset, read, write
-from etude.spaces import Box, Discrete, Spaces
 
 FORMATS = (".h5", ".parquet")
 each_format = pytest.mark.parametrize("suffix", FORMATS)

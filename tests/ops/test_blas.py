@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 import etude
 from etude.engines.numpy import NumpyEngine
 from etude.networks.dense import Affine, DenseActor
-from etude.spaces import Spaces
+from etude.base.spaces import Spaces
 from gymnasium.spaces import Box, Discrete
 
 width, kind = int(sys.argv[1]), sys.argv[2]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from etude import ops
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 X = np.array([[0.5, -2.0, 3.0], [0.0, 1.0, -1.0]], np.float32)
 

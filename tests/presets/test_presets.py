@@ -9,9 +9,9 @@ import pytest
 from etude import DQNConfig, PPOConfig, presets
 from etude.algorithms import find
 from etude.algorithms.ppo import PPO
-from etude.assembly.setup import Setup, parallel
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
+from etude.training.build.setup import Setup, parallel
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
 IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from etude.data import Steps
-from etude.spaces import Box, Dict, Discrete, Spaces
+from etude.base.data import Steps
+from etude.base.spaces import Box, Dict, Discrete, Spaces
 
 VECTOR = Spaces(Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32))
 NESTED = Spaces(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from recorded_world import VECTOR, World, code_of
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Advantages, AdvantageSequences, Buffer, Columns, Ring
 
 TIMES, ENVIRONMENTS, LENGTH = 12, 5, 4

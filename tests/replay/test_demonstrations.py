@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_views import SCALAR, one_column
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Advantages, Buffer, Demonstrations, Epochs, OneStep, Ring, Uniform
 
 HYPER = {"gamma": 0.9, "lambda_": 0.8}

@@ -12,10 +12,10 @@ from slow_views import Stored, reward_done
 from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, assert_same, random_steps, ring_and_world
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Dict, Discrete, Spaces
 from etude.replay import Advantages, Buffer, Hindsight, NStep, OneStep, Prioritised, Ring, Sequences, Triplets, Uniform
 from etude.replay.goals import GoalRewards
-from etude.spaces import Box, Dict, Discrete, Spaces
 
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(GOALS, 1), (GOALS, 3), (PICTURES, 1), (PICTURES, 3)])
 

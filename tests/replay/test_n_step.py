@@ -11,7 +11,7 @@ from slow_views import Stored
 from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, assert_same, random_steps, ring_and_world
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Advantages, Buffer, Hindsight, NStep, OneStep, Ring, Sequences, Triplets, Uniform
 
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_world import STACKS, VECTOR, World
 
-from etude.checks import Stored
-from etude.errors import CheckpointError, ConfigError, NumericalError
+from etude.base.checks import Stored
+from etude.base.errors import CheckpointError, ConfigError, NumericalError
 from etude.replay import Buffer, NStep, OneStep, Prioritised, Ring, Uniform
 
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_world import NESTED, STACKS, VECTOR, World, code_of
 
-from etude import trees
-from etude.checks import Stored
-from etude.data import Steps
-from etude.errors import CheckpointError, ConfigError, EtudeError, SpaceError
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Steps
+from etude.base.errors import CheckpointError, ConfigError, EtudeError, SpaceError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, memory
-from etude.spaces import Box, Discrete, Spaces
 
 LOG_PROB = {"log_prob": ((), np.float32)}
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude.data import EpisodeEnd, Steps
-from etude.errors import ConfigError
+from etude.base.data import EpisodeEnd, Steps
+from etude.base.errors import ConfigError
 from etude.replay import Returns, Rounds, Scores
 
 GAMMA = 0.5

@@ -11,8 +11,8 @@ from slow_views import Stored
 from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, ring_and_world
 
-from etude import trees
-from etude.errors import ConfigError
+from etude.base import trees
+from etude.base.errors import ConfigError
 from etude.replay import Buffer, Ring, Sequences, Uniform
 
 

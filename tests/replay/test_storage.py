@@ -12,7 +12,7 @@ import pytest
 from recorded_world import STACKS, VECTOR, World
 from test_ring import KINDS, LOG_PROB, assert_all_transitions_are_true, assert_same, random_steps
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Buffer, NStep, Prioritised, Ring, storage
 
 
@@ -79,7 +79,7 @@ def test_what_a_killed_process_left_behind_is_removed_by_the_next_ring(tmp_path)
     code = f"""
         import os, signal
         from etude.replay import Ring
-        from etude.spaces import Box, Discrete, Spaces
+        from etude.base.spaces import Box, Discrete, Spaces
         ring = Ring(Spaces(Box(0, 1, (9,)), Discrete(2)), 100, 1, folder={str(tmp_path)!r})
         os.kill(os.getpid(), signal.SIGKILL)
     """

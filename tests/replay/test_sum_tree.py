@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.errors import ConfigError, EtudeError
+from etude.base.errors import ConfigError, EtudeError
 from etude.replay.sum_tree import SumTree
 
 

@@ -12,7 +12,7 @@ from slow_views import Stored, reward_done
 from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, assert_same, ring_and_world
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Buffer, Hindsight, Prioritised, Ring, Triplets, Uniform
 
 

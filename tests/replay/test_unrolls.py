@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from recorded_world import VECTOR, World, code_of
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.replay import Buffer, Columns, Ring, Unrolls
 
 TIMES, ENVIRONMENTS = 12, 5

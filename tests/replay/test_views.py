@@ -7,11 +7,11 @@ import pytest
 from recorded_world import NESTED, STACKS, VECTOR, World, code_of
 from test_ring import LOG_PROB, assert_same, random_steps, ring_and_world
 
-from etude.data import Steps
-from etude.errors import ConfigError
+from etude.base.data import Steps
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Ring, Uniform
 from etude.replay.views import reverse_sums
-from etude.spaces import Box, Discrete, Spaces
 
 SCALAR = Spaces(Box(-np.inf, np.inf, (1,), np.float32), Discrete(2))
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])

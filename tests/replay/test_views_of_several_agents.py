@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude import trees
-from etude.data import Steps
-from etude.errors import ConfigError
-from etude.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED, WAITING, joined_spaces
+from etude.base import trees
+from etude.base.data import Steps
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, Spaces
+from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED, WAITING, joined_spaces
 from etude.replay import AgentAdvantages, AgentSteps, Ring
-from etude.spaces import Box, Discrete, Spaces
 
 GAMMA, LAMBDA = 0.8, 0.7
 OWN = Spaces(Box(-np.inf, np.inf, (1,), np.float32), Discrete(3))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.data import EpisodeEnd
-from etude.events import Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started
+from etude.base.data import EpisodeEnd
+from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started
 
 
 def started(

@@ -4,7 +4,7 @@ import types
 import pytest
 from events_of_a_run import a_run
 
-from etude.errors import MissingExtra
+from etude.base.errors import MissingExtra
 from etude.report import TensorBoard, WandB
 
 

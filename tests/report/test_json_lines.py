@@ -2,7 +2,7 @@ import json
 
 from events_of_a_run import a_run, collected, started
 
-from etude.events import Learned
+from etude.base.events import Learned
 from etude.report import JsonLines, read_records
 
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from events_of_a_run import a_run, collected, started
 
-from etude.events import Evaluated, Finished, Warned
+from etude.base.events import Evaluated, Finished, Warned
 from etude.report import Progress
 
 

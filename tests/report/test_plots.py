@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
 from etude.report.configurations import lines_in
 from etude.report.plots import aggregate

@@ -1,7 +1,7 @@
 import pytest
 from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
 
-from etude.events import Adjusted, Collected, Evaluated, Learned, Saving, Warned
+from etude.base.events import Adjusted, Collected, Evaluated, Learned, Saving, Warned
 from etude.report.records import Recorder, scalars
 
 

@@ -4,7 +4,7 @@ import io
 import pytest
 from rich.console import Console
 
-from etude.events import Finished, Started, Warned
+from etude.base.events import Finished, Started, Warned
 from etude.report import Progress
 from etude.report.streams import Lasting
 

@@ -3,7 +3,7 @@ import io
 from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
 from rich.console import Console
 
-from etude.events import Adjusted, Evaluated, Finished, Learned, Warned
+from etude.base.events import Adjusted, Evaluated, Finished, Learned, Warned
 from etude.report import Progress, Table
 
 

@@ -2,7 +2,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.report import write_film, write_video
 
 

@@ -13,9 +13,9 @@ import time
 
 import numpy as np
 
-from etude.data import Choice
-from etude.seeding import episode_seed
-from etude.spaces import Box, Discrete, Spaces
+from etude.base.data import Choice
+from etude.base.seeding import episode_seed
+from etude.base.spaces import Box, Discrete, Spaces
 
 SPACES = Spaces(Box(-np.inf, np.inf, (3,), np.float32), Discrete(1000))
 

@@ -8,10 +8,10 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Native, Noisy
 from witness import Witness, assert_same
 
-from etude.evaluate import evaluate
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.rollout.collector import Collector
 from etude.rollout.plans import carry_out, chunk
+from etude.training.evaluate import evaluate
 
 ENVIRONMENTS = 7
 

@@ -3,8 +3,8 @@ import pytest
 from labelled import Adder, Labelled, Native, Noisy
 from witness import Witness, assert_same
 
-from etude.data import EpisodeEnd
-from etude.errors import CheckpointError
+from etude.base.data import EpisodeEnd
+from etude.base.errors import CheckpointError
 from etude.rollout import InProcess
 
 

@@ -12,7 +12,7 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Long, Native, Noisy
 from witness import Witness
 
-from etude.errors import EnvironmentFault
+from etude.base.errors import EnvironmentFault
 from etude.rollout import LockstepPool, Pool, PoolOptions
 
 

@@ -5,12 +5,12 @@ import pytest
 from labelled import Labelled, Native
 from witness import Witness, assert_same
 
-from etude.data import Choice
-from etude.errors import ConfigError
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Spaces
 from etude.explore import Each, OrnsteinUhlenbeckProcess
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.rollout.collector import Collector
-from etude.spaces import Box, Spaces
 
 ENVIRONMENTS = 7
 

@@ -14,7 +14,7 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 from witness import Witness
 
-from etude.errors import ConfigError, EnvironmentFault
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.rollout import LockstepPool, Pool, PoolOptions
 
 

@@ -5,7 +5,7 @@ import pytest
 from labelled import Adder, Labelled, Native, Noisy
 from witness import Witness, assert_same
 
-from etude.errors import ConfigError, EnvironmentFault, NetworkError
+from etude.base.errors import ConfigError, EnvironmentFault, NetworkError
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 
 CHUNKS = [(6, None), (1, 2), (30, None), (1, 5), (1, 1), (4, None)]

@@ -11,11 +11,11 @@ from gymnasium.spaces import Box, Dict, Tuple
 from labelled import Adder, Labelled, Noisy
 from witness import assert_same
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.spaces import Discrete, Spaces
 from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_here, stepping_pays, worth
 from etude.rollout.stepping import Board, as_places
 from etude.rollout.worth import EACH, HAND_OVER, saved, step_seconds
-from etude.spaces import Discrete, Spaces
 
 TREE = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple((Box(0, 255, (2, 2), np.uint8), Discrete(5)))})
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
-from etude.data import Contribution
+from etude.base.data import Contribution
 from etude.rollout import Elsewhere, Here, PoolOptions, Turns, split_columns
 
 LENGTH, COUNT = 4, 3

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from etude.data import Steps
+from etude.base.data import Steps
 
 
 class Witness:

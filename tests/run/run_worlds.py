@@ -13,7 +13,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from etude.seeding import episode_seed
+from etude.base.seeding import episode_seed
 
 SCALE = 2.0**-16
 

@@ -13,7 +13,7 @@ from run_makers import DQN_TINY, PPO_TINY
 
 import etude
 from etude import Mlp, Recurrent, Run
-from etude.errors import ConfigError, SpaceError
+from etude.base.errors import ConfigError, SpaceError
 
 
 class Still(gym.Env):

@@ -14,11 +14,11 @@ from run_worlds import Counted
 import etude
 from etude import DQN, PPO, DQNConfig, Linear, Run, Setup
 from etude.algorithms import ALGORITHMS
-from etude.assembly.arguments import OF_ENVIRONMENT, OWN
-from etude.cadence import Cadence
-from etude.config.other_libraries import INSTEAD
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
+from etude.training.build.arguments import OF_ENVIRONMENT, OWN
+from etude.training.schedule import Cadence
 
 
 def fields(kind):

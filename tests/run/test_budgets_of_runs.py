@@ -10,9 +10,9 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 from etude import Linear
-from etude.errors import ConfigError
-from etude.events import Collected, Evaluated, Finished, Learned, Saved, Started
-from etude.run_directory import RunDirectory
+from etude.base.errors import ConfigError
+from etude.base.events import Collected, Evaluated, Finished, Learned, Saved, Started
+from etude.checkpoint.run_directory import RunDirectory
 
 
 def kinds(events, kind):

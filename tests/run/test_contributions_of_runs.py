@@ -9,8 +9,8 @@ import pytest
 from run_worlds import Labelled
 
 from etude import A3CConfig, Linear, Mlp, Run
-from etude.errors import ConfigError
-from etude.events import Collected, Learned
+from etude.base.errors import ConfigError
+from etude.base.events import Collected, Learned
 from etude.networks import Recurrent
 
 TINY = A3CConfig(network=Mlp((4,)), rollout=4, learning_rate=Linear(1e-2, 0.0))

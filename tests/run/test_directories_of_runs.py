@@ -9,10 +9,10 @@ from run_worlds import Counted
 
 import etude
 from etude import cli
-from etude.errors import CheckpointError, ConfigError
-from etude.events import Saved
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.events import Saved
+from etude.checkpoint.run_directory import RunDirectory
 from etude.report import JsonLines, read_records
-from etude.run_directory import RunDirectory
 
 
 @pytest.mark.parametrize("kind", [str, lambda path: path], ids=["text", "path"])

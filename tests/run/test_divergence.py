@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from etude.base.events import Learned
 from etude.engines.divergence import EARLY, PATIENCE, RECOVERED, Divergence
-from etude.events import Learned
 
 
 def healthy():

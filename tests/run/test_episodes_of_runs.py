@@ -9,7 +9,7 @@ import pytest
 from run_worlds import Labelled, label_of, labels, length_of, reward_of
 
 from etude import DQNConfig, Mlp, PPOConfig, Run, SACConfig
-from etude.events import Collected
+from etude.base.events import Collected
 from etude.replay import NStep, OneStep
 
 GAMMA, SEED, ENVIRONMENTS = 0.5, 5, 4

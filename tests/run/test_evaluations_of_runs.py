@@ -11,10 +11,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from run_makers import tiny
 from run_worlds import Counted
 
+from etude.base.events import Evaluated, Finished, Saved, Warned
+from etude.checkpoint.run_directory import RunDirectory
 from etude.envs import make_for_evaluation, time_limits
-from etude.events import Evaluated, Finished, Saved, Warned
 from etude.run import from_state
-from etude.run_directory import RunDirectory
 
 
 class Endless(Counted):

@@ -23,8 +23,8 @@ from etude import (
     Run,
     SACConfig,
 )
+from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
 from etude.explore import (
     Boltzmann,
     BoltzmannQPolicy,

@@ -12,11 +12,11 @@ from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd
 
 import etude
 from etude import checkpoint
-from etude.config_json import to_json
-from etude.errors import CheckpointError, ConfigError, EnvironmentFault
-from etude.events import Collected, Saved, Warned
+from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault
+from etude.base.events import Collected, Saved, Warned
+from etude.checkpoint.config_json import to_json
+from etude.checkpoint.run_directory import RunDirectory
 from etude.run import from_state
-from etude.run_directory import RunDirectory
 
 
 def own_network():

@@ -11,11 +11,12 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Recurrent, Run, assembly, checkpoint
-from etude.errors import ConfigError
-from etude.events import Collected, Learned, Saved, Warned
+from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Recurrent, Run, checkpoint
+from etude.base.errors import ConfigError
+from etude.base.events import Collected, Learned, Saved, Warned
+from etude.checkpoint.run_directory import RunDirectory
 from etude.run import from_state
-from etude.run_directory import RunDirectory
+from etude.training import build as assembly
 
 
 class Picture(gym.Env):

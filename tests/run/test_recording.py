@@ -8,9 +8,9 @@ import pytest
 
 import etude
 from etude import offline
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.explore import EpsilonGreedy
-from etude.recording import record, replayed
+from etude.training.recording import record, replayed
 
 
 class Counted(gym.Env):

@@ -10,10 +10,10 @@ import pytest
 from run_worlds import Counted, Failing, Labelled
 
 from etude import ESConfig, IMPALAConfig, Mlp, ReinforceConfig, Run, checkpoint, presets
+from etude.base.errors import ConfigError
+from etude.base.events import Collected, Evaluated, Finished, Learned, Saved, Started
+from etude.checkpoint.run_directory import RunDirectory
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
-from etude.events import Collected, Evaluated, Finished, Learned, Saved, Started
-from etude.run_directory import RunDirectory
 
 CONFIGS = {
     "reinforce": ReinforceConfig(network=Mlp((4,))),

@@ -10,10 +10,10 @@ from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
 from etude import MADDPGConfig, Mlp, Policies, Run
-from etude.errors import ConfigError, SpaceError
-from etude.events import Collected, Evaluated
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.events import Collected, Evaluated
+from etude.multi_agent.policies import identified
 from etude.run import from_state
-from etude.several import identified
 
 
 def tiny(algorithm, env, policies=None, **more):

@@ -10,8 +10,8 @@ import pytest
 from run_makers import tiny
 from run_worlds import Counted
 
-from etude.events import Saved
-from etude.run_directory import RunDirectory
+from etude.base.events import Saved
+from etude.checkpoint.run_directory import RunDirectory
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP and no SIGUSR1")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.solo.callbacks import Callback, Callbacks, LambdaCallback
 
 

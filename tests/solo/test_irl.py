@@ -8,8 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from etude import checkpoint
-from etude.data import Batch, Episode
-from etude.errors import CheckpointError, ConfigError
+from etude.base.data import Batch, Episode
+from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.experts import Expert, balance, play, read, write
 from etude.explore import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
 from etude.solo.irl import WithInputs, parted, rewards_of

@@ -5,16 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from etude.data import EpisodeEnd, Steps, Update
+from etude.base.data import EpisodeEnd, Steps, Update
+from etude.base.seeding import generator
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy
 from etude.replay import Buffer, OneStep, Ring
-from etude.seeding import generator
 from etude.solo.callbacks import Callbacks, LambdaCallback
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.regimes import regime_of
 from etude.solo.settings import Settings
-from etude.spaces import Box, Discrete, Spaces
 
 SPACES = Spaces(Box(-1, 1, (2,)), Discrete(2))
 

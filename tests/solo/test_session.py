@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from etude.errors import EnvironmentFault
+from etude.base.errors import EnvironmentFault
+from etude.base.seeding import generator, generator_state
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import Greedy
-from etude.seeding import generator, generator_state
 from etude.solo.options import Options
 from etude.solo.session import Session
-from etude.spaces import Box, Discrete, Spaces
 
 SPACES = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
 

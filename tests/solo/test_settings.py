@@ -2,14 +2,14 @@
 
 import pytest
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.replay import Buffer, OneStep, Ring, Uniform
-from etude.seeding import generator
 from etude.solo.options import Options, Trimming
 from etude.solo.regimes import regime_of
 from etude.solo.settings import Settings
-from etude.spaces import Box, Discrete, Spaces
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def filled(rows):
 def add(buffer, rows):
     import numpy as np
 
-    from etude.data import Steps
+    from etude.base.data import Steps
 
     buffer.add(
         Steps(

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
-from etude import DQN, PPO, SAC, Conv, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines, trees
+from etude import DQN, PPO, SAC, Conv, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines
 from etude.algorithms import check_spaces
-from etude.data import Batch
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.errors import ConfigError, NetworkError, NumericalError, SpaceError
+from etude.base.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError, NetworkError, NumericalError, SpaceError
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
-from etude.spaces import Box, Dict, Discrete, MultiDiscrete, Spaces, Tuple
 
 
 def exploring(output):

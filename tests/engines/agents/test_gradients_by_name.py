@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from cases import VECTOR
 
-from etude import A2C, A3C, ES, A2CConfig, A3CConfig, Adam, ESConfig, Mlp, engines, trees
-from etude.data import Batch, Contribution
+from etude import A2C, A3C, ES, A2CConfig, A3CConfig, Adam, ESConfig, Mlp, engines
+from etude.base import trees
+from etude.base.data import Batch, Contribution
+from etude.base.errors import ConfigError, NetworkError, NumericalError
+from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
 from etude.engines.gradients import FromRollouts, split_marks
 from etude.engines.numpy import NumpyEngine
 from etude.engines.summary import READ_BY_LOSSES
-from etude.errors import ConfigError, NetworkError, NumericalError
 from etude.replay import Scores
-from etude.spaces import Discrete, Spaces
 
 SPACES = Spaces(VECTOR, Discrete(3))
 HYPER = {"learning_rate": 0.1, "gamma": 0.9, "lambda_": 1.0, "entropy": 0.0, "value_cost": 0.5}

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from cases import MASKED
 
-from etude import CQLConfig, DQNConfig, Mlp, PPOConfig, QRDQNConfig, engines, trees
+from etude import CQLConfig, DQNConfig, Mlp, PPOConfig, QRDQNConfig, engines
 from etude.algorithms import find
-from etude.data import Batch
+from etude.base import trees
+from etude.base.data import Batch
+from etude.base.schedules import at
+from etude.base.spaces import Discrete, Spaces, zeros
 from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, Greedy
-from etude.schedules import at
-from etude.spaces import Discrete, Spaces, zeros
 
 SPACES, FLAT = Spaces(MASKED, Discrete(3)), Mlp(())
 VALUES = np.float32([-1e9, -2e9, -3e9])  # of the three actions, wherever one is

@@ -9,9 +9,9 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
-from etude.errors import ConfigError, NetworkError
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.networks import ActorCritic, Mlp
-from etude.spaces import Box, Discrete, Spaces
 
 OBSERVATION, ACTION = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 BOX, CHOICES = Spaces(OBSERVATION, ACTION), Spaces(OBSERVATION, Discrete(4))

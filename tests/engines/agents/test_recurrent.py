@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from frameworks import FRAMEWORKS
 
+from etude.base.spaces import Box
 from etude.networks import Mlp, Recurrent
 from etude.networks.recurrent import RecurrentArchitecture
-from etude.spaces import Box
 
 SPACE = Box(-1.0, 1.0, (3,), np.float32)
 B, L, UNITS = 4, 6, 5

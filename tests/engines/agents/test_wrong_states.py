@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etude import DQNConfig, Mlp, Run
-from etude.errors import CheckpointError
+from etude.base.errors import CheckpointError
 
 NAME = "q.dense0.weight"
 

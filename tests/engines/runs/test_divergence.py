@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from etude import DQNConfig, Mlp, PPOConfig, Run
-from etude.errors import NumericalError
-from etude.events import Warned
+from etude.base.errors import NumericalError
+from etude.base.events import Warned
 
 PPO = {"network": Mlp((8,), "tanh"), "rollout": 32, "minibatch": 32}
 DQN = {"network": Mlp((8,)), "warmup": 32, "batch_size": 16, "replay_size": 500}

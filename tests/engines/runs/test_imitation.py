@@ -12,12 +12,12 @@ from run_cases import differences, measured
 
 import etude
 from etude import AIRLConfig, GAILConfig, Mlp, offline
-from etude.data import Episode
+from etude.base.data import Episode
+from etude.base.errors import ConfigError, DataError
+from etude.base.events import Collected, Learned
+from etude.base.spaces import Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError, DataError
-from etude.events import Collected, Learned
 from etude.offline import Dataset
-from etude.spaces import Discrete, Spaces
 
 LENGTH = 20
 GAMMA = 0.5

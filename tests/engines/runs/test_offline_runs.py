@@ -12,11 +12,11 @@ from run_cases import differences, measured
 
 import etude
 from etude import BCConfig, CQLConfig, IQLConfig, MARWILConfig, Mlp, TD3BCConfig, offline
-from etude.data import Episode
-from etude.errors import ConfigError, DataError
-from etude.events import Collected, Learned
+from etude.base.data import Episode
+from etude.base.errors import ConfigError, DataError
+from etude.base.events import Collected, Learned
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.offline import Dataset
-from etude.spaces import Box, Discrete, Spaces
 
 SMALL = {"network": Mlp((16,)), "learning_rate": 1e-2, "batch_size": 64, "updates": 50, "gamma": 0.5}
 

@@ -6,7 +6,7 @@ import pytest
 
 import etude
 from etude import DQNConfig, Loss, Losses, Mlp, Run, ops
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 
 
 class Bare(etude.DQN):

@@ -7,9 +7,10 @@ import pytest
 from cases import CASES, LENGTH, pick, random_batches
 from probes import Cue, returns_for_both_cues
 
-from etude import DQNConfig, Linear, Mlp, R2D2Config, Recurrent, Run, trees
+from etude import DQNConfig, Linear, Mlp, R2D2Config, Recurrent, Run
+from etude.base import trees
+from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
 
 CASES = [case for case in CASES if case.algorithm == "r2d2"]
 NEVER = -1e9

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from probes import Cue, returns_for_both_cues
 
-from etude import Mlp, PPOConfig, Recurrent, RecurrentPPOConfig, Run, trees
+from etude import Mlp, PPOConfig, Recurrent, RecurrentPPOConfig, Run
+from etude.base import trees
+from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK
 from etude.engines.numpy import NumpyEngine
-from etude.errors import ConfigError
 from etude.explore import Greedy
-from etude.spaces import ACTION_MASK
 
 SMALL = Recurrent(Mlp((8,), "tanh"), 6, "lstm", (4,))
 

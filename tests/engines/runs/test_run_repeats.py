@@ -15,8 +15,8 @@ import pytest
 from run_cases import CASES, Case, differences, measured
 
 from etude import checkpoint
-from etude.events import Saved
-from etude.run_directory import RunDirectory
+from etude.base.events import Saved
+from etude.checkpoint.run_directory import RunDirectory
 
 CADENCE = {"evaluate_every": 90, "evaluate_episodes": 2}
 SAVED_AT_EVERY = 4  # parts of the run

@@ -10,7 +10,7 @@ from solo_agents import NotDense, agent_for, discrete, train
 
 import etude
 from etude import engines
-from etude.cores import left_beside, usable_cores
+from etude.base.cores import left_beside, usable_cores
 
 SETTINGS = {"jax": "NPROC", "tensorflow": "TF_NUM_INTRAOP_THREADS", "torch": "OMP_NUM_THREADS"}  # what says how many
 several = sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1

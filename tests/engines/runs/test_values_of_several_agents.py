@@ -7,9 +7,10 @@ import pytest
 from cases import variants_but
 from several_worlds import Coming, Counting, Meeting, Mixed
 
-from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig, trees
+from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig
+from etude.base import trees
 from etude.envs import make_environments
-from etude.joint import ACTING
+from etude.multi_agent.joint import ACTING
 from etude.replay import Ring
 
 GAMMA = 0.8

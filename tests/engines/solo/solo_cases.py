@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from etude.data import Batch
+from etude.base.data import Batch
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.solo import Calling, solo_engine
-from etude.spaces import Box, Discrete, Spaces
 
 S, A = 3, 2
 SPACES = Spaces(Box(-1.0, 1.0, (S,), np.float32), Discrete(A))

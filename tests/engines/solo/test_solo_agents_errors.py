@@ -6,7 +6,7 @@ from solo_agents_worlds import Locked, Reach, Walk
 from solo_cases import agents_of
 
 import etude
-from etude.errors import ConfigError, NumericalError, SpaceError
+from etude.base.errors import ConfigError, NumericalError, SpaceError
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.solo import LambdaCallback
 

@@ -16,7 +16,7 @@ import pytest
 from solo_agents import NotDense, agent_for, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Faulty, Walk
 
-from etude.errors import EnvironmentFault
+from etude.base.errors import EnvironmentFault
 from etude.solo import LambdaCallback, session
 
 # Pools and interruptions know no engine.

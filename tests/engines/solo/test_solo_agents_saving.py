@@ -6,8 +6,8 @@ from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, on
 from solo_agents_worlds import Walk
 
 import etude.solo
+from etude.base.errors import CheckpointError
 from etude.engines.solo import parameters, weights
-from etude.errors import CheckpointError
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 KINDS = {

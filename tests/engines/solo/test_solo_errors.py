@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from solo_cases import agents_of, batches, engine_for, optimizers_for
 
-from etude.errors import ConfigError, NumericalError
+from etude.base.errors import ConfigError, NumericalError
 
 
 def losses(change):

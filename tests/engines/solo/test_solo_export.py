@@ -10,9 +10,9 @@ import pytest
 from run_cases import differences
 from solo_cases import S, agents_of, batches, engine_for
 
-from etude.errors import NetworkError
+from etude.base.errors import NetworkError
+from etude.base.spaces import Box, Dict, Discrete, Spaces
 from etude.networks.dense import Activation, Affine, DenseActor
-from etude.spaces import Box, Dict, Discrete, Spaces
 
 NAMES = ("relu", "tanh", "sigmoid", "elu", "gelu", "silu", "softplus", "softmax", "linear")
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from solo_agents import agent_for, discrete, pool_of, train
 
-from etude.errors import ConfigError
+from etude.base.errors import ConfigError
 from etude.examples.experts import Expert, play
 from etude.explore import SoftmaxPolicy
 

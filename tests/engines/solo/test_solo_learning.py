@@ -7,8 +7,8 @@ import pytest
 from solo_cases import CONTINUOUS, A, S, agents_of, batches, engine_for, optimizers_for
 from solo_reference import steps_by_hand
 
-from etude.data import Batch
-from etude.spaces import Discrete, Spaces, Tuple
+from etude.base.data import Batch
+from etude.base.spaces import Discrete, Spaces, Tuple
 
 KINDS = [("DQN", False), ("PPO", False), ("DDPG", True)]
 every_kind = pytest.mark.parametrize("kind, continuous", KINDS, ids=[name for name, _ in KINDS])

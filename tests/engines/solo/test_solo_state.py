@@ -8,9 +8,9 @@ from run_cases import differences
 from solo_cases import agents_of, batches, engine_for
 
 from etude import checkpoint
-from etude.checks import Stored
+from etude.base.checks import Stored
+from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.engines import solo
-from etude.errors import CheckpointError, ConfigError, NetworkError
 
 KINDS = ("DQN", "PPO", "DDPG", "Noisy")
 

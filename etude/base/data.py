@@ -1,0 +1,130 @@
+"""What crosses between parts: plain NumPy arrays in frozen dataclasses. T is time steps, N parallel environments, B a
+batch.
+
+An observation is a tree (see `trees`): an array, or dicts and tuples of arrays. Actions are those of the agent: for a
+Box space they are in [-1, 1] (the environment's adapter scales them), for Discrete they start at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from etude.base.trees import Tree
+
+MEMORY = "memory"  # the extra that says what an agent remembered when it chose an action: [T, N, M] float32
+
+
+class EpisodeEnd(NamedTuple):
+    """One finished episode, in the environment's own rewards."""
+
+    environment: int
+    episode: int  # counts the episodes of this environment, from 0
+    length: int
+    total: float  # the undiscounted sum of rewards: the return; of several agents, of all their rewards
+    truncated: bool
+    total_by_agent: dict[str, float] | None = None  # the return of each of several agents, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """T time steps of N environments. Row t + 1 of a column follows row t; where row t ends an episode, row t + 1
+    starts the next one. There are no reset steps: every row is a real transition."""
+
+    observation: Tree  # [T, N, ...] what the action was chosen for
+    action: np.ndarray  # [T, N, ...]
+    reward: np.ndarray  # [T, N] float32; [T, N, agents] where each of several agents has its own
+    terminated: np.ndarray  # [T, N] bool: the world ended; nothing to bootstrap from
+    truncated: np.ndarray  # [T, N] bool: the clock ended; the value of the final observation counts
+    next_observation: Tree  # [N, ...] what the next collected row will start from
+    final_observation: Tree  # [E, ...] the true last observation of each of the E episodes that ended in these rows
+    final_index: np.ndarray  # [E, 2] int64: (t, n) of the rows that ended, sorted by t, then n
+    columns: np.ndarray  # [N] int64: the number of the environment in each column
+    restarted: np.ndarray  # [N] bool: row 0 does not continue what was collected before (a replaced worker, a resume)
+    extras: dict[str, np.ndarray] = field(default_factory=dict)  # [T, N, ...]: log_prob, ...
+    episodes: tuple[EpisodeEnd, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, N)."""
+        return self.terminated.shape  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        """The number of environment steps, T * N."""
+        return self.terminated.size
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one environment's rollout adds to learning, computed where it was collected: gradients in the place of
+    `Steps`."""
+
+    steps: int  # environment steps that it counts for
+    episodes: tuple[EpisodeEnd, ...] = ()
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)  # by name; none where the rollout is not yet counted
+    losses: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    updates: int = 0  # gradient steps that its weights had seen
+
+    def __len__(self) -> int:
+        """The number of environment steps."""
+        return self.steps
+
+
+class Chunk(NamedTuple):
+    """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
+    None, on until every environment has ended an episode."""
+
+    steps: int | None
+    environments: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a loss reads: B transitions, or k batches of B stacked along a first axis for `Engine.learn`. Of unrolls,
+    each of the B is T time steps in a row: [B, T, ...].
+
+    `discount` replaces gamma, n and done: gamma**n, or 0 where the episode terminated. `next_observation` is the
+    observation that the discount applies to; None for views whose losses do not bootstrap (advantages).
+    """
+
+    observation: Tree  # [B, ...]
+    action: np.ndarray  # [B, ...]
+    reward: np.ndarray  # [B] float32; for n-step views the discounted sum of n rewards
+    discount: np.ndarray  # [B] float32
+    next_observation: Tree  # [B, ...]
+    weight: np.ndarray  # [B] float32: importance weights, 1 where all count the same
+    index: np.ndarray  # [B] int64: rows of the ring, for priorities
+    extras: dict[str, Tree] = field(default_factory=dict)  # log_prob, advantage, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One whole trajectory of L transitions, for files, hindsight and estimators."""
+
+    observation: Tree  # [L + 1, ...] the last one included
+    action: np.ndarray  # [L, ...]
+    reward: np.ndarray  # [L] float32
+    terminated: bool
+    truncated: bool
+    extras: dict[str, np.ndarray] = field(default_factory=dict)  # [L, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The result of a learn call of k gradient steps: means over the k, and errors for priorities."""
+
+    losses: dict[str, float]
+    metrics: dict[str, float]
+    td_error: np.ndarray | None  # [k, B]
+    steps: int  # k
+    ratio: np.ndarray | None = None  # [k, B]: how likely the actions are now, over how likely they were when taken
+
+
+class Choice(NamedTuple):
+    """What an explorer decided for N environments."""
+
+    action: np.ndarray  # [N, ...]
+    extras: dict[str, np.ndarray]  # [N, ...]: log_prob where the algorithm needs it

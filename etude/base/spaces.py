@@ -1,0 +1,165 @@
+"""Spaces, as Gymnasium defines them, and what etude needs to know of them.
+
+Agents see *canonical* spaces: Box actions in [-1, 1] (where the environment's are bounded), Discrete starting at 0, an
+action mask under the key `action_mask` of a Dict observation. `envs` makes them so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+
+from etude.base.errors import SpaceError
+from etude.base.trees import Tree
+
+ACTION_MASK = "action_mask"
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """The canonical observation and action spaces of a task.
+
+    agents: those of each of several agents, by name; None where there is one. See `joint` for what joins them.
+    """
+
+    observation: Any  # a Space: Any, because each kind has attributes of its own
+    action: Any
+    agents: dict[str, Spaces] | None = None
+    turns: bool = False  # whether several agents act one after the other
+
+    @property
+    def masked(self) -> bool:
+        """Whether observations carry an action mask."""
+        return isinstance(self.observation, Dict) and ACTION_MASK in self.observation.spaces
+
+
+def parts(space: Space) -> list[tuple[Any, Space]]:
+    """The (key, space) pairs of a Dict (sorted by key) or Tuple space, in the order of `trees`; [] for others."""
+    if isinstance(space, Dict):
+        return sorted(space.spaces.items())
+    if isinstance(space, Tuple):
+        return list(enumerate(space.spaces))
+    return []
+
+
+GREY = 16  # pixels: uint8 arrays of two dimensions are grey images where both are at least as long
+
+
+def is_image(space: Space) -> TypeGuard[Box]:
+    """Whether a space holds images: uint8 with three dimensions, with four (stacked images), or with two that are long
+    enough. See `networks.encoding.Image` for their order."""
+    if not isinstance(space, Box) or space.dtype != np.uint8:
+        return False
+    return len(space.shape) in (3, 4) or (len(space.shape) == 2 and min(space.shape) >= GREY)
+
+
+def zeros(space: Space, *batch: int) -> Tree:
+    """A tree of zero arrays of shape `[*batch, ...]` that can hold values of `space`."""
+    if isinstance(space, Dict):
+        return {key: zeros(part, *batch) for key, part in parts(space)}
+    if isinstance(space, Tuple):
+        return tuple(zeros(part, *batch) for _, part in parts(space))
+    return np.zeros((*batch, *(space.shape or ())), storage_dtype(space))
+
+
+def storage_dtype(space: Space) -> np.dtype:
+    """The dtype in which values of a space are kept: float64 becomes float32, other dtypes stay."""
+    if space.dtype == np.float64:
+        return np.dtype(np.float32)
+    return np.dtype(space.dtype)
+
+
+def limits(space: Space) -> list[tuple[Any, Any]]:
+    """The least and the greatest value of each leaf, in the order of `trees.leaves`, as agents see the space; None
+    where they are not the space's own to say: observations leave the bounds of a Box by rounding."""
+    inner = parts(space)
+    if inner:
+        return [found for _, part in inner for found in limits(part)]
+    if isinstance(space, Discrete):
+        return [(0, int(space.n) - 1)]
+    if isinstance(space, MultiDiscrete):
+        return [(0, space.nvec - 1)]
+    return [(0, 1)] if isinstance(space, MultiBinary) else [(None, None)]
+
+
+def from_zero(space: Space) -> Space:
+    """The same space as agents see it: counted from 0, and without float64."""
+    if isinstance(space, Dict):
+        return Dict({key: from_zero(part) for key, part in parts(space)})
+    if isinstance(space, Tuple):
+        return Tuple([from_zero(part) for _, part in parts(space)])
+    if isinstance(space, Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.nvec, dtype=space.dtype.type)
+    if isinstance(space, Box) and space.dtype == np.float64:
+        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
+            return Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+    return space
+
+
+def describe(space: Space) -> str:
+    """A space in a few words for messages: `Box(3,) float32`, `Discrete(4)`, `Dict(position: Box(2,) float32)`."""
+    if isinstance(space, Box):
+        return f"Box{space.shape} {space.dtype}"
+    if isinstance(space, Discrete):
+        return f"Discrete({space.n})" if space.start == 0 else f"Discrete({space.n}, start={space.start})"
+    if isinstance(space, MultiDiscrete):
+        return f"MultiDiscrete({space.nvec.tolist()})"
+    if isinstance(space, MultiBinary):
+        return f"MultiBinary({space.n})"
+    if isinstance(space, Dict):
+        return "Dict(" + ", ".join(f"{key}: {describe(part)}" for key, part in parts(space)) + ")"
+    if isinstance(space, Tuple):
+        return "Tuple(" + ", ".join(describe(part) for _, part in parts(space)) + ")"
+    return type(space).__name__
+
+
+def to_json(space: Space) -> dict:
+    """A space as plain data, fit for JSON."""
+    if isinstance(space, Box):
+        bounds = [float(x.flat[0]) if np.all(x == x.flat[0]) else x.tolist() for x in (space.low, space.high)]
+        return {"box": {"low": bounds[0], "high": bounds[1], "shape": list(space.shape), "dtype": str(space.dtype)}}
+    if isinstance(space, Discrete):
+        return {"discrete": {"n": int(space.n), "start": int(space.start)}}
+    if isinstance(space, MultiDiscrete):
+        start = {"start": space.start.tolist()} if np.any(space.start) else {}
+        return {"multi_discrete": {"nvec": space.nvec.tolist(), **start}}
+    if isinstance(space, MultiBinary):
+        return {"multi_binary": {"n": space.n if isinstance(space.n, int) else [int(n) for n in space.n]}}
+    if isinstance(space, Dict):
+        return {"dict": {key: to_json(part) for key, part in parts(space)}}
+    if isinstance(space, Tuple):
+        return {"tuple": [to_json(part) for _, part in parts(space)]}
+    raise SpaceError(
+        f"etude cannot use a {type(space).__name__} space; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
+        "Dict and Tuple of these. Convert it with a gymnasium wrapper."
+    )
+
+
+def from_json(data: dict) -> Space:
+    """The space that `to_json` described."""
+    kind, value = next(iter(data.items()))
+    if kind == "box":
+        dtype = np.dtype(value["dtype"])
+        low, high = np.asarray(value["low"], dtype), np.asarray(value["high"], dtype)
+        shape = tuple(value["shape"])
+        return Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), shape, dtype.type)
+    if kind == "discrete":
+        return Discrete(value["n"], start=value["start"])
+    if kind == "multi_discrete":
+        return MultiDiscrete(value["nvec"], start=value.get("start"))
+    if kind == "multi_binary":
+        return MultiBinary(value["n"])
+    if kind == "dict":
+        return Dict({key: from_json(part) for key, part in value.items()})
+    return Tuple([from_json(part) for part in value])
+
+
+__all__ = [
+    "ACTION_MASK", "Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Spaces", "Tuple",
+    "describe", "from_json", "from_zero", "is_image", "limits", "parts", "storage_dtype", "to_json", "zeros",
+]  # fmt: skip

@@ -1,0 +1,229 @@
+"""What the configs of algorithms have in common: the fields that a run itself reads.
+
+A config of one's own derives from one of these, and adds what its agent reads. Field names mean the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from etude.base import checks
+from etude.base.errors import ConfigError
+from etude.base.optimizers import Adam
+from etude.base.other_libraries import explain
+from etude.base.schedules import Linear
+from etude.networks import Mlp, Spec, actor_of, critic_of
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyperparameters of every algorithm. Floats may change while a run goes on."""
+
+    network: Spec = Mlp((64, 64))  # a spec, a function that returns a module of your own, or `ActorCritic` of two
+    learning_rate: float | Linear = 3e-4  # of the optimizer; a number or `Linear`
+    gamma: float = 0.99  # the discount for one step
+    max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
+    layer_gradient_norms: bool = False  # tell the norm of each layer's gradient, before the bound
+    normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
+    normalize_reward: bool = False  # divide by the running deviation of the discounted return
+    optimizer: Adam = Adam()  # beta1, beta2, epsilon
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        if given:  # a copy is made without
+            known = [field.name for field in fields(cls) if field.init]
+            if unknown := given.keys() - set(known):
+                raise ConfigError(explain(cls.__name__, unknown, known))
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.fractions(self, "gamma")
+        checks.not_negative(self, "learning_rate")
+        if self.max_gradient_norm is not None:
+            checks.positive(self, "max_gradient_norm")
+
+    @property
+    def example_length(self) -> int:
+        """Environment steps in one example of a batch."""
+        return 1
+
+    @property
+    def actor_network(self) -> Spec:
+        """The network of actors."""
+        return actor_of(self.network)
+
+    @property
+    def critic_network(self) -> Spec:
+        """The network of critics."""
+        return critic_of(self.network)
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(Config):
+    """Learning from replayed transitions, whatever policy they are of. Cadences count environment steps."""
+
+    batch_size: int = 64  # transitions in a gradient step
+    replay_size: int = 100_000  # transitions kept
+    warmup: int = 1_000  # environment steps before the first learning
+    learn_every: int = 1  # environment steps between two learning phases
+    updates: int = 1  # gradient steps in a learning phase
+    n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
+    priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
+    importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
+    exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
+    actor_priorities: bool = False  # actors judge what they collect; False: new rows have the largest error so far
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent", "exploration_exponent")
+        checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+        if self.actor_priorities and not self.priority_exponent:
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
+                "priority_exponent a number above 0, such as 0.6."
+            )
+        if self.actor_priorities and self.normalize_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities and normalize_reward; actors do not know the scale of the "
+                "rewards. Leave one of them off."
+            )
+
+
+@dataclass(frozen=True)
+class SampledConfig(OffPolicyConfig):
+    """Learning from replayed transitions, with a policy over numbers that explores by being sampled."""
+
+    exploration_correlation: float = 0.0  # of the normal numbers behind two samples that follow one another
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "exploration_correlation")
+
+
+@dataclass(frozen=True)
+class SequenceConfig(OffPolicyConfig):
+    """Learning from replayed sequences, with networks that keep a memory."""
+
+    batch_size: int = 64  # sequences in a gradient step
+    sequence_length: int = 40  # environment steps of a sequence; fewer where the episode ends
+    burn_in: int = 10  # up to so many of them only warm the memory up: those before the sampled step
+    stored_memory: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "sequence_length")
+        checks.not_negative(self, "burn_in")
+        if self.burn_in >= self.sequence_length:
+            raise ConfigError(
+                f"{type(self).__name__}: burn_in = {self.burn_in} of sequence_length = {self.sequence_length} steps; "
+                "expected fewer than all, so that some are left to learn from."
+            )
+        if self.actor_priorities:
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities = True, but actors judge transitions, not sequences. Leave "
+                "it off."
+            )
+
+    @property
+    def example_length(self) -> int:
+        return self.sequence_length
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig(Config):
+    """Learning from what the present policy has just done, which is forgotten afterwards."""
+
+    lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
+    rollout: int = 128  # time steps of every environment between two learning phases
+    minibatch: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
+    epochs: int = 1  # passes over the rollout in a learning phase
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "lambda_")
+        checks.counts(self, "rollout", "epochs")
+        if self.minibatch is not None:
+            checks.counts(self, "minibatch")
+
+
+@dataclass(frozen=True)
+class OnPolicySequenceConfig(OnPolicyConfig):
+    """On-policy learning with networks that keep a memory, from the parts that each environment's rollout is cut into.
+    A minibatch is of as many whole ones as it has room for, at least one."""
+
+    sequence_length: int = 32  # time steps that gradients flow back over; the rollout is a multiple of it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "sequence_length")
+        if self.rollout % self.sequence_length:
+            raise ConfigError(
+                f"{type(self).__name__}: rollout = {self.rollout}, sequence_length = {self.sequence_length}; expected "
+                "a rollout of whole sequences, as 128 is of 32. Change one of them."
+            )
+
+    @property
+    def example_length(self) -> int:
+        return self.sequence_length
+
+
+@dataclass(frozen=True)
+class GradientsConfig(OnPolicyConfig):
+    """Learning from gradients of the rollouts of single environments, each computed where it was collected and applied
+    by itself."""
+
+    rollout: int = 5  # time steps of an environment for one gradient
+    minibatch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize_observation or self.normalize_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: normalize_observation and normalize_reward need the steps themselves; the "
+                "learner gets gradients alone. Leave them off, or normalise in the environment."
+            )
+        if self.epochs != 1 or self.minibatch is not None:
+            raise ConfigError(
+                f"{type(self).__name__}: epochs = {self.epochs}, minibatch = {self.minibatch}; a rollout gives one "
+                "gradient. Leave them at 1 and None."
+            )
+
+
+@dataclass(frozen=True)
+class UnrollsConfig(OnPolicyConfig):
+    """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
+    V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
+
+    lambda_: float = 1.0
+    rollout: int = 20
+    minibatch: int | None = None
+    rho_bar: float = 1.0  # bound on the importance ratios of errors
+    c_bar: float = 1.0  # bound on those of traces
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative(self, "rho_bar", "c_bar")
+
+    @property
+    def example_length(self) -> int:
+        return self.rollout
+
+
+@dataclass(frozen=True)
+class EpisodesConfig(Config):
+    """Learning from rounds: every environment plays one whole episode, and then all of them are learned from at once
+    and forgotten. A round is never cut: a run ends with the round in which it has taken its steps."""
+
+
+@dataclass(frozen=True)
+class OfflineConfig(Config):
+    """Learning from recorded episodes. All steps and cadences of such a run are gradient steps."""
+
+    network: Spec = Mlp((256, 256))
+    batch_size: int = 256  # transitions in a gradient step
+    updates: int = 100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "batch_size", "updates")

@@ -1,0 +1,101 @@
+"""Several agents as one: their observations are a tree by agent name, their actions one array.
+
+An observation is {"agents": {name: what that agent observes}, "status": [agents]}. All arrays with an axis of agents
+are in the order of their names, as trees visit them. Actions stand one after the other in one array: [..., agents]
+integers where every agent has Discrete actions (a MultiDiscrete one takes several places), else float32 numbers, in
+which whole ones are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from etude import ops
+from etude.base.errors import SpaceError
+from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
+from etude.base.trees import Tree
+
+AGENTS, STATUS = "agents", "status"
+ACTIVE = "active"  # the extra of a batch [B, agents]: 1 where there is something to learn for an agent, else 0
+WAITING, ACTING, TERMINATED, TRUNCATED = 0, 1, 2, 3  # not its turn, or not there; to act now; ended, and how
+
+
+def joined_spaces(agents: dict[str, Spaces], turns: bool = False) -> Spaces:
+    """The spaces of all agents together."""
+    agents = {name: agents[name] for name in sorted(agents)}
+    seen = Dict({name: own.observation for name, own in agents.items()})
+    observation = Dict({AGENTS: seen, STATUS: status_space(len(agents))})
+    return Spaces(observation, joined_actions([own.action for own in agents.values()]), agents, turns)
+
+
+def status_space(agents: int) -> MultiDiscrete:
+    """The space of what each agent is about: WAITING, ACTING, TERMINATED or TRUNCATED."""
+    return MultiDiscrete([4] * agents, dtype=np.int8)  # type: ignore[arg-type]
+
+
+def joined_actions(spaces: Sequence[Space]) -> Any:
+    """The space of one array with the actions of agents that have these."""
+    for i, space in enumerate(spaces):
+        _check(i, space)
+    if all(_choices(space) for space in spaces):
+        return MultiDiscrete([n for space in spaces for n in _choices(space)])
+    bounds = [_bounds(space) for space in spaces]
+    low, high = (np.concatenate(ends).astype(np.float32) for ends in zip(*bounds, strict=True))
+    return Box(low, high, dtype=np.float32)
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest and the highest numbers [width] of an action; choices have none."""
+    if _choices(space):
+        return np.full(width(space), -np.inf), np.full(width(space), np.inf)
+    return space.low.ravel(), space.high.ravel()
+
+
+def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:
+    """Joined actions [..., all places] of any framework, as each agent's own: [...], or [..., its places]."""
+    found, start = {}, 0
+    for name, own in agents.items():
+        end = start + width(own.action)
+        part = action[..., start] if isinstance(own.action, Discrete) else action[..., start:end]
+        found[name] = ops.cast(part, "int32") if _choices(own.action) else part
+        start = end
+    return found
+
+
+def join_actions(actions: Sequence[np.ndarray], spaces: Sequence[Space]) -> np.ndarray:
+    """The agents' actions [N, ...] as one array [N, all places]."""
+    flat = [np.reshape(action, (len(action), -1)) for action in actions]
+    kind = np.int64 if all(_choices(space) for space in spaces) else np.float32
+    return np.concatenate([part.astype(kind, copy=False) for part in flat], 1)
+
+
+def width(action: Space) -> int:
+    """How many places an agent's action takes."""
+    return math.prod(action.shape or ())
+
+
+def present(observation: Tree) -> Any:
+    """Which agents act, or would go on if their time had not run out, 1 or 0: [..., agents] float32."""
+    status = observation[STATUS]
+    return ops.cast((status == ACTING) | (status == TRUNCATED), "float32")
+
+
+def _choices(space: Any) -> list[int]:
+    """Among how many each place chooses; [] for numbers."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, MultiDiscrete):
+        return [int(n) for n in space.nvec.reshape(-1)]
+    return [2] * width(space) if isinstance(space, MultiBinary) else []
+
+
+def _check(i: int, space: Space) -> None:
+    if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
+        raise SpaceError(
+            f"etude cannot use the actions {describe(space)} of agent number {i}; expected Box, Discrete, "
+            "MultiDiscrete or MultiBinary."
+        )

@@ -1,0 +1,161 @@
+"""Configs and policies as plain data, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from etude.agent import Agent
+from etude.algorithms import ALGORITHMS, find
+from etude.base.checks import Stored
+from etude.base.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, SpaceError
+from etude.base.spaces import Spaces
+from etude.checkpoint.config_json import from_saved, to_json
+from etude.envs import ConfiguredEnvironment, name_of
+from etude.multi_agent.policies import Policies, TeamAgent
+from etude.networks import ActorCritic
+from etude.training.build.setup import Setup
+
+
+def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """A config as plain data, and the names of the functions in it (networks of one's own), which are no data."""
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.init}
+    functions: dict[str, str] = {}
+    plain = {name: _plain(value, name, functions) for name, value in values.items()}
+    return {"class": type(config).__name__, **plain}, functions
+
+
+def _plain(value: Any, place: str, functions: dict[str, str]) -> Any:
+    if callable(value):
+        return functions.setdefault(place, name_of(value))
+    if isinstance(value, ActorCritic):
+        own = {name: _plain(part, f"{place}.{name}", functions) for name, part in vars(value).items()}
+        return {"class": type(value).__name__, **own}
+    return to_json(value)
+
+
+def config_from(described: dict[str, Any]) -> Any:
+    """The config in a run's description; ConfigError where that is not all that the run was made from."""
+    algorithm, functions = described["algorithm"], described["functions"]
+    if algorithm not in ALGORITHMS:
+        raise ConfigError(f"This run trains an agent of your own, {algorithm}: give it again, as agent=.")
+    if functions:
+        what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
+        raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
+    return from_saved(find(algorithm)[1], Stored(described["config"], "description/config"))
+
+
+def check_description(state: dict[str, Any]) -> dict[str, Any]:
+    """The description in a run's state. Raises CheckpointError where no run can be made from it."""
+    names = ("algorithm", "environment", "environment_is_named", "config", "functions", "setup", "engine")
+    whole = Stored(state, "").fields(("description", "rollout"), state)
+    held = whole["description"].fields(names, whole["description"].table())
+    for name in ("algorithm", "environment", "engine"):
+        held[name].text()
+    held["environment_is_named"].flag()
+    for function in held["functions"].table().values():
+        function.text()
+    setup = held["setup"].table()
+    from_saved(Setup, Stored({**held["setup"].value, "class": "Setup"}, "description/setup"))
+    if whole["rollout"].value is not None:  # before as many environments are made
+        environments = whole["rollout"].fields(("environments",), whole["rollout"].table())["environments"].table()
+        setup["environments"].whole(len(environments), len(environments))
+    if "environment_args" in held:
+        held["environment_args"].table()
+    if "wrappers" in held:
+        for wrapper in held["wrappers"].items():
+            wrapper.text()
+        held["wrappers_are_named"].flag()
+    if "explorer" in held and held["explorer"].value is not None:
+        held["explorer"].table()
+    if "policies" in held and held["policies"].value is not None:
+        _check_policies(held["policies"])
+    if "data" in held and held["data"].value is not None:
+        held["data"].fields(("transitions",), held["data"].table())["transitions"].whole(1)
+    return whole["description"].value
+
+
+@contextmanager
+def built_as_described(env_given: bool, rest_given: bool) -> Iterator[None]:
+    """Turns what is wrong with a description into CheckpointError, while a run is made from it; what was given instead
+    of what it says is wrong as it is."""
+    try:
+        yield
+    except (EnvironmentFault, SpaceError) as error:
+        if env_given:
+            raise
+        raise _unusable(error) from error
+    except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        if rest_given or isinstance(error, DataError):
+            raise
+        raise _unusable(error) from error
+
+
+def _unusable(error: Exception) -> CheckpointError:
+    return CheckpointError(f"No run can be made from the description in this checkpoint: {error}")
+
+
+def _check_policies(saved: Stored) -> None:
+    held = saved.fields(("of", "identity"))
+    for policy in held["of"].table().values():
+        policy.text()
+    held["identity"].flag()
+
+
+def plain_environment(env: Any) -> dict[str, Any]:
+    """What a run's environments are made from, as plain data; callables by their text alone."""
+    given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    return {
+        "environment": given.env if isinstance(given.env, str) else repr(given.env),
+        "environment_is_named": isinstance(given.env, str),
+        "environment_args": given.args,
+        "wrappers": [wrapper if isinstance(wrapper, str) else repr(wrapper) for wrapper in given.wrappers],
+        "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
+    }
+
+
+def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """(env, env_args and wrappers) of a run that goes on; ConfigError where one has to be given again.
+
+    env: in the place of that in the description; None: that one. given: the arguments of loading, which come before
+    what the description says. Arguments of an environment are not those of another one; wrappers stay.
+    """
+    named, before = described["environment_is_named"], described["environment"]
+    if env is None and not named:
+        raise ConfigError(f"This run's environment was made by {before}: give it again, as env=.")
+    wrappers = given.get("wrappers")
+    if wrappers is None and not described.get("wrappers_are_named", True):
+        raise ConfigError(
+            f"This run's environment has the wrappers {', '.join(described['wrappers'])}, and not all are names: give "
+            "them again, as wrappers=[...]."
+        )
+    same = env is None or not named or env == before
+    args = given.get("env_args", described.get("environment_args") if same else None)
+    wrappers = described.get("wrappers") if wrappers is None else wrappers
+    return (before if env is None else env), {"env_args": args, "wrappers": wrappers}
+
+
+def taken_from(
+    described: dict[str, Any], env: Any, made_with: dict[str, Any], given: dict[str, Any]
+) -> tuple[Any, Any]:
+    """(the environment, the folder of the replay) as far as a run takes them from its description, and its user did not
+    give them again."""
+    named = described["environment"] if env is None else None
+    args, wrappers = (None if name in given else made_with[name] for name in ("env_args", "wrappers"))
+    folder = None if "replay_folder" in given else described["setup"].get("replay_folder")
+    return ConfiguredEnvironment(named, dict(args or {}), tuple(wrappers or ())), folder
+
+
+def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
+    """Which policy drives which agent, as plain data; None where there is one agent."""
+    if not isinstance(agent, TeamAgent) or spaces.agents is None:
+        return None
+    return agent.policies.plain(spaces.agents)
+
+
+def policies_from(described: dict[str, Any]) -> Policies | None:
+    """The policies in a run's description."""
+    plain = described.get("policies")
+    return None if plain is None else Policies(**plain)

@@ -1,0 +1,54 @@
+"""Where and how a run is carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from etude import presets
+from etude.agent import Agent
+from etude.base import checks
+from etude.base.errors import ConfigError
+from etude.config import (
+    OffPolicyConfig,
+)
+from etude.envs.make import Vectorization
+
+EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where and how a run is carried out; nothing of this changes what is learned, but for `seed` and
+    `environments`."""
+
+    seed: int = 0
+    engine: str = "auto"  # auto, jax, torch, tensorflow
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
+    environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
+    workers: int = 0  # processes that collect; 0: in this process
+    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
+    vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
+    replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        if self.environments is not None and self.environments < 1:
+            raise ConfigError(f"environments = {self.environments}; expected a whole number of at least 1.")
+        if self.workers < 0 or (self.environments is not None and self.workers > self.environments):
+            raise ConfigError(
+                f"workers = {self.workers} for {self.environments} environments; expected from 0 to as many as "
+                "environments."
+            )
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
+
+
+def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:
+    """How many environments are stepped in parallel."""
+    if setup.environments is not None:
+        return setup.environments
+    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
+    usual = 1 if isinstance(agent.config, OffPolicyConfig) else 8
+    return max(preset.environments if preset else usual, setup.workers)

@@ -1,0 +1,181 @@
+"""The learning half of a run: what happens to steps once they are collected."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+from etude.agent import Agent
+from etude.base.checks import Stored
+from etude.base.data import Chunk, Steps
+from etude.base.events import Learned
+from etude.base.schedules import at
+from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.networks import RunningMoments, RunningScale
+from etude.protocols import Engine, Weights
+from etude.replay import Buffer
+from etude.training import build as assembly
+from etude.training.progress import Progress, check_progress
+from etude.training.update_schedule import Due, cycle_for
+
+BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
+
+
+class Learner:
+    """Replay, engine and normalisers of one agent, and when how much learning is due.
+
+    count: environments that are collected from in one call. seed: of the noise in layers.
+    """
+
+    def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int, seed: int):
+        self.agent, self.engine, self.replay, self.count = agent, engine, replay, count
+        self.progress = Progress()
+        self.cycle = cycle_for(agent.config, count)
+        self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
+        self.scale = RunningScale(count) if agent.config.normalize_reward else None
+        self.gradients = assembly.gradients_for(agent, engine, seed, count)
+        self._acting = assembly.acting_weights(agent, engine)
+        self._generator = generator(seed, "noisy layers")
+        self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
+
+    def chunk(self, left: int, after: int = 0) -> Chunk:
+        """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
+        whole episodes.
+
+        after: time steps that are collected before.
+        """
+        ahead = after * self.count
+        wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
+        if wanted is None:
+            return Chunk(None)
+        if left < self.count:
+            return Chunk(1, left)
+        return Chunk(min(wanted, left // self.count))
+
+    def take(self, steps: Steps) -> None:
+        """Store collected steps and count them."""
+        self.progress.step += len(steps)
+        self.progress.episodes += len(steps.episodes)
+        self.store(steps)
+
+    def store(self, steps: Steps) -> None:
+        """Put steps into the replay."""
+        if self.scale is not None:
+            ended = steps.terminated | steps.truncated
+            each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
+            self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
+        self.replay.add(steps)
+
+    def learn_if_due(self) -> Learned | None:
+        """A learning phase, where one is due."""
+        due = self.cycle.due(self.progress, self.replay)
+        if not due.gradient_steps:
+            return None
+        learned = self.learn(due)
+        self.cycle.learned(self.replay)
+        self._perturbation = self.engine.structure.draw_perturbation(self._generator)
+        return learned
+
+    def learn(self, due: Due) -> Learned:
+        """So many gradient steps on batches of so many examples."""
+        began = time.perf_counter()
+        losses, metrics = self._learn(due)
+        if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
+            self.engine.load(moved)
+        self.progress.updates += due.gradient_steps
+        return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
+
+    def _learn(self, due: Due) -> tuple[dict[str, float], dict[str, float]]:
+        hyper = self.hyper()
+        self.replay.adjust(hyper)
+        self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
+        losses: dict[str, float] = {}
+        metrics: dict[str, float] = {}
+        most = max(1, BATCH_BYTES // (due.size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        for k in _portions(due.gradient_steps, most):
+            batches = self.replay.sample(k, due.size)
+            update = self.gradients.learn(batches, hyper, self.progress.updates)
+            if update.td_error is not None:
+                self.replay.update(batches, update.td_error, update.ratio)
+            for means, values in ((losses, update.losses), (metrics, update.metrics)):
+                for name, value in values.items():
+                    means[name] = means.get(name, 0.0) + value * k / due.gradient_steps
+        return losses, metrics
+
+    def hyper(self) -> dict[str, float]:
+        """The present values of the hyperparameters that may change while the run goes on."""
+        config, progress = self.agent.config, self.progress
+        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.structure.hyper}
+
+    def follow_moments(self, steps: Steps) -> bool:
+        """Take collected observations into the normaliser; whether there is one.
+
+        To be called after learning, so that steps are learned from with the moments that they were acted on with.
+        """
+        if self.moments is None:
+            return False
+        self.moments.update(steps.observation)
+        name = self.engine.structure.normaliser
+        self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
+        return True
+
+    def acting_weights(self) -> Weights:
+        """What acting needs; nothing where the engine itself acts."""
+        return self.engine.weights(self._acting)
+
+    def exploring_weights(self) -> Weights:
+        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and marks of the
+        learner's progress."""
+        return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates, self.hyper())
+
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
+        return self.engine.weights(self.engine.structure.trainable)
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data, by component, from which `restore` goes on."""
+        return {
+            "engine": self.engine.state(),
+            "replay": self.replay.state(),
+            "progress": asdict(self.progress),
+            "perturbation": {"noise": self._perturbation, "generator": generator_state(self._generator)},
+            "moments": None if self.moments is None else self.moments.state(),
+            "scale": None if self.scale is None else self.scale.state(),
+        }
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
+        self.engine.check_state(held["engine"])
+        if "replay" in held:
+            self.replay.check_state(held["replay"])
+        check_progress(held["progress"])
+        if "perturbation" in held:
+            perturbation = held["perturbation"].fields(("noise", "generator"))
+            perturbation["noise"].like(self._perturbation)
+            check_generator(perturbation["generator"])
+        if self.moments is None:
+            held["moments"].like(None)
+        else:
+            self.moments.check_state(held["moments"])
+        if self.scale is not None:
+            self.scale.check_state(held["scale"])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed; without its replay, to act only."""
+        self.engine.restore(state["engine"])
+        if "replay" in state:
+            self.replay.restore(state["replay"])
+        self.progress = Progress(**state["progress"])
+        if "perturbation" in state:
+            self._perturbation = state["perturbation"]["noise"]
+            restore_generator(self._generator, state["perturbation"]["generator"])
+        if self.moments is not None:
+            self.moments.restore(state["moments"])
+        if self.scale is not None:
+            self.scale.restore(state["scale"])
+
+
+def _portions(total: int, most: int) -> list[int]:
+    """`total` in portions of `most` and one remainder, so that few sizes are compiled."""
+    return [most] * (total // most) + ([total % most] if total % most else [])

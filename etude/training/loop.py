@@ -1,0 +1,226 @@
+"""The one loop: collect, add, sample, learn, load; and now and then evaluate and save. A generator of events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Protocol
+
+from etude.base.data import Chunk, Steps
+from etude.base.errors import EnvironmentFault, NumericalError
+from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
+from etude.engines.divergence import Divergence
+from etude.protocols import Weights
+from etude.training.progress import Progress
+from etude.training.schedule import Cadence
+
+
+class Learning(Protocol):
+    """The learning half of a loop, such as `Learner`."""
+
+    progress: Progress
+    count: int  # environments that are stepped in parallel
+
+    def chunk(self, left: int, after: int = 0) -> Chunk:
+        """What to collect next, of `left` environment steps at most; `after` so many time steps more."""
+
+    def take(self, steps: Steps) -> None:
+        """Store collected steps and count them."""
+
+    def learn_if_due(self) -> Learned | None:
+        """A learning phase, where one is due."""
+
+    def follow_moments(self, steps: Steps) -> bool:
+        """Take collected observations into the normaliser, after learning; whether there is one."""
+
+    def exploring_weights(self) -> Weights:
+        """What rollouts act with."""
+
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
+
+
+class Collecting(Protocol):
+    """The collecting half of a loop, such as `Collection`."""
+
+    def open(self, total: int, weights: Weights) -> None:
+        """Be ready to collect in a run of `total` steps."""
+
+    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+        """The steps of a chunk, in parts that name their environments; none where nothing is collected."""
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next collected step on."""
+
+    def notes(self) -> list[str]:
+        """What happened since the last call that a user should know."""
+
+
+class Loop:
+    """Takes steps with one learner and one collection.
+
+    overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
+    "best", and tells of it. evaluate: plays episodes as a cadence says, or returns None where the function that it is
+    given says stop; a loop without it takes no cadence of evaluations.
+    """
+
+    def __init__(
+        self,
+        learner: Learning,
+        collection: Collecting,
+        overlap: bool,
+        save: Callable[[str], Iterator[Event]],
+        evaluate: Callable[[Cadence, Callable[[], bool]], Evaluated | None] | None = None,
+    ):
+        self._learner, self._collection, self._overlap = learner, collection, overlap
+        self._save, self._evaluate = save, evaluate
+        self._divergence = Divergence(learner.trained_weights)
+        self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
+        self._saved = 0  # the step of the last checkpoint
+        self._clock = 0.0
+        self._stop: str | None = None
+        self._save_asked = False
+        self._told: set[str] = set()  # warnings that are told once
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far."""
+        return self._learner.progress.step
+
+    def stop(self, reason: str) -> None:
+        """Ask the loop to end after the step at hand."""
+        self._stop = reason
+
+    def request_save(self) -> None:
+        """Ask for a checkpoint after the step at hand."""
+        self._save_asked = True
+
+    def forget_requests(self) -> None:
+        """Whatever was asked for before does not concern the steps to come."""
+        self._stop, self._save_asked = None, False
+
+    def steps(self, end: int, plan: Cadence) -> Iterator[Event]:
+        """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
+
+        Where the environment fails, a checkpoint is written before the error is raised; where numbers are not finite,
+        none is.
+        """
+        progress = self._learner.progress
+        self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
+        try:
+            self._collection.open(progress.total, self._learner.exploring_weights())
+            reason = yield from self._until(end, plan)
+        except (EnvironmentFault, KeyboardInterrupt):
+            if self._whole and self.step != self._saved:
+                yield from self._keep("last")
+            raise
+        except NumericalError as error:
+            raise NumericalError(self._divergence.explained(error, self.step, progress.updates)) from error
+        yield from (Warned(self.step, note) for note in self._divergence.last_notes())
+        yield from self._keep("last")
+        self._count_seconds()
+        totals = {"episodes": progress.episodes, "updates": progress.updates}
+        yield Finished(self.step, reason, progress.seconds, totals)
+
+    def _until(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
+        """Up to step `end`, or the reason to stop before."""
+        if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
+            return "target"
+        while self.step < end:
+            before = self.step
+            yield from self._collect_and_learn(end, plan)
+            if (yield from self._evaluate_if_due(before, end, plan)):
+                return "target"
+            if self._stop is not None and self.step < end:
+                return self._stop
+            if (plan.saves(before, self.step) or self._save_asked) and self.step < end:
+                self._save_asked = False
+                yield from self._keep("last")
+        return "steps"
+
+    def _evaluate_if_due(self, before: int, end: int, plan: Cadence) -> Generator[Event, None, bool]:
+        """The evaluation that is due since step `before`, or was stopped; whether it reached the target."""
+        progress = self._learner.progress
+        if self._evaluate is None or plan.evaluate_every is None:
+            return False
+        if plan.evaluates(before, self.step):
+            progress.evaluation_due = plan.affords(progress, end)
+            if not progress.evaluation_due:
+                yield from self._warn_once(_left_out(plan.evaluate_share, plan.cost(progress)), "left out")
+        if not progress.evaluation_due:
+            return False
+        evaluated = self._evaluate(plan, lambda: self._stop is not None)
+        if evaluated is None:
+            return False
+        progress.evaluation_due, progress.evaluation_cost = False, sum(evaluated.lengths)
+        progress.evaluation_steps += progress.evaluation_cost
+        yield evaluated
+        if evaluated.cut_off:
+            yield from self._warn_once(_cut_off(evaluated), "cut off")
+        if evaluated.best:
+            yield from self._keep("best")
+        return plan.target is not None and evaluated.mean >= plan.target
+
+    def _warn_once(self, message: str, about: str) -> Iterator[Event]:
+        if about not in self._told:
+            self._told.add(about)
+            yield Warned(self.step, message)
+
+    def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
+        learner, collection, began = self._learner, self._collection, time.perf_counter()
+        chunk = learner.chunk(end - self.step)
+        parts = collection.collect(chunk, self.step, self._upcoming(chunk, end, plan))
+        seconds, self._whole = time.perf_counter() - began, False
+        for steps in parts:
+            learner.take(steps)
+        learned = learner.learn_if_due()
+        moved = [learner.follow_moments(steps) for steps in parts]
+        if any(moved) or learned is not None:
+            collection.load(learner.exploring_weights())
+        self._whole = True
+        warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
+        episodes = tuple(end for steps in parts for end in steps.episodes)
+        events = [*warned, Collected(self.step, episodes, seconds)] if parts else warned
+        if learned is None:
+            return events
+        return [*events, learned, *(Warned(self.step, note) for note in self._divergence.notes(learned))]
+
+    def _upcoming(self, chunk: Chunk, end: int, plan: Cadence) -> int:
+        """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
+        them."""
+        if not self._overlap:
+            return 0
+        if chunk.steps is None:
+            return 1
+        after = self.step + chunk.steps * self._learner.count
+        following = self._learner.chunk(end - after, chunk.steps) if after < end else Chunk(0)
+        return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0
+
+    def _keep(self, kind: str) -> Iterator[Event]:
+        self._count_seconds()
+        for event in self._save(kind):
+            if isinstance(event, Saved) and kind == "last":
+                self._saved = self.step
+            yield event
+
+    def _count_seconds(self) -> None:
+        now = time.perf_counter()
+        self._learner.progress.seconds += now - self._clock
+        self._clock = now
+
+
+def _left_out(share: float | None, cost: int) -> str:
+    return (
+        f"Evaluations take at most {share:.0%} of the run's environment steps, the last one apart, and one takes about "
+        f"{cost:,}: those that would take more are left out. To evaluate every N steps, give evaluate_every "
+        "(--evaluate-every N)."
+    )
+
+
+def _cut_off(evaluated: Evaluated) -> str:
+    return (
+        f"{evaluated.cut_off} of {len(evaluated.lengths)} episodes of the evaluation were cut off after "
+        f"{max(evaluated.lengths):,} steps, and count with what they had earned by then. If episodes do not end by "
+        "themselves, limit their time: gymnasium.wrappers.TimeLimit; if they are longer, give evaluate_max_steps "
+        "(--evaluate-max-steps)."
+    )

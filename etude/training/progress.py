@@ -1,0 +1,44 @@
+"""What a run counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from etude.base.checks import Stored
+
+
+@dataclass
+class Progress:
+    """All of it is in a run's checkpoints."""
+
+    step: int = 0  # environment steps
+    total: int = 0  # environment steps that the schedules are stretched over
+    updates: int = 0  # gradient steps
+    phases: int = 0  # off-policy: learning phases that were due so far, those of the warm-up included
+    episodes: int = 0
+    best: float | None = None  # the highest mean return of an evaluation
+    seconds: float = 0.0
+    evaluation_steps: int = 0  # environment steps that evaluations took while training
+    evaluation_cost: int = 0  # of these, the last evaluation's
+    evaluation_due: bool = False  # it was stopped in the middle, and takes place when the run goes on
+
+
+def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]:
+    """The fields of a `Progress`, and `more`. Raises CheckpointError where they are not."""
+    held = saved.fields((*_ALWAYS, *more), _SINCE)
+    step = held["step"].whole()
+    for name in ("total", "updates"):
+        held[name].whole()
+    for name in ("phases", "episodes"):  # each took a step
+        held[name].whole(0, step)
+    if held["best"].value is not None:
+        held["best"].number()
+    held["seconds"].number(0)
+    for name in held.keys() & set(_SINCE):
+        held[name].flag() if name == "evaluation_due" else held[name].whole()
+    return held
+
+
+_SINCE = ("evaluation_steps", "evaluation_cost", "evaluation_due")  # older files have none
+_ALWAYS = tuple(field.name for field in fields(Progress) if field.name not in _SINCE)

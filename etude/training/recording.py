@@ -1,0 +1,104 @@
+"""Recorded data from an environment that is played, or from what a run has collected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude.base import trees
+from etude.base.data import Choice
+from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
+from etude.base.trees import Tree
+from etude.envs import action_space_of, make_environments
+from etude.explore import Greedy, Sample
+from etude.explore.memoryless import Memoryless
+from etude.losses.distributions import UNMASKED, of_choices
+from etude.networks.encoding import width
+from etude.offline import Dataset, Recorder
+from etude.offline.columns import Columns, split
+from etude.protocols import Explorer
+from etude.replay.ring import TERMINATED, TRUNCATED
+from etude.rollout import InProcess
+
+TOGETHER = 8  # environments that are played side by side
+
+
+def record(env: Any, episodes: int, actor: Any = None, explorer: Explorer | None = None, seed: int = 0) -> Dataset:
+    """Play exactly `episodes` whole episodes; `offline.write` puts them in a file.
+
+    env: as for `Run`. actor: what acts by `act(observation [N, ...])`, such as `run.actor()`; None takes random
+    actions, each allowed one alike, and keeps their log probabilities as `log_prob`.
+    explorer: what turns the actor's output into actions; None takes the best ones, and what it adds (the `log_prob` of
+    `Sample`) is recorded.
+    """
+    if episodes < 1:
+        raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
+    if actor is None and explorer is not None:
+        raise ConfigError("record: an explorer needs the output of an actor; give one, such as run.actor().")
+    count = min(episodes, TOGETHER)
+    environments = make_environments(env, np.arange(count), run_seed=seed)
+    if actor is None:
+        actor = RandomActor(environments.spaces)
+        explorer = Uniform() if isinstance(environments.spaces.action, Box) else Sample()
+    rollout = InProcess(environments, actor, explorer or Greedy(), seed)
+    recorder = Recorder()
+    try:
+        # As many episodes of each environment, so that short ones are not recorded more often than long ones.
+        for _ in range(-(-episodes // count)):
+            for steps in rollout.collect_episodes(0):
+                recorder.add(steps)
+        source = Spaces(environments.spaces.observation, action_space_of(env))
+    finally:
+        rollout.close()
+    return Dataset(tuple(recorder.episodes[:episodes]), source, env if isinstance(env, str) else None)
+
+
+def replayed(run: Any) -> Dataset:
+    """All episodes that the replay of a `Run` holds, the mixture of policies that it learned from; the open ones are
+    truncated where they are."""
+    ring = run.learner.replay.ring
+    rows = ring.oldest(ring.filled)
+    reward, kind = ring.outcome(rows)
+    newest = np.cumsum(ring.filled)[ring.filled > 0] - 1
+    timeout = (kind & TRUNCATED) != 0
+    timeout[newest] |= kind[newest] == 0
+    columns = Columns(
+        ring.observation(rows), ring.actions(rows), reward, (kind & TERMINATED) != 0, timeout, ring.following(rows),
+        ring.stored(rows),
+    )  # fmt: skip
+    episodes, _ = split(columns, "the replay of this run")
+    source = Spaces(ring.spaces.observation, action_space_of(run.environment))
+    return Dataset(tuple(episodes), source, run.environment if isinstance(run.environment, str) else None)
+
+
+class RandomActor:
+    """Acts like an agent that knows nothing: all logits alike, but for those that an action mask forbids."""
+
+    memory = 0  # numbers that it keeps from step to step
+
+    def __init__(self, spaces: Spaces):
+        self._spaces = spaces
+
+    def act(self, observation: Tree) -> Any:
+        """A uniform distribution over the actions for [N, ...] observations; for Box actions, what `Uniform` takes."""
+        space, rows = self._spaces.action, len(trees.leaves(observation)[0])
+        if isinstance(space, Box):
+            return np.zeros((rows, *space.shape), np.float32)
+        logits = np.zeros((rows, width(space)), np.float32)
+        return of_choices(space, logits, observation[ACTION_MASK] if self._spaces.masked else UNMASKED)
+
+
+@dataclass(frozen=True)
+class Uniform(Memoryless):
+    """Actions from [-1, 1], each alike, in the shape of the output; `log_prob` [N] float32."""
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return rng.uniform(-1, 1, (steps, math.prod(action_space.shape or ()))).astype(np.float32)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        log_prob = np.full(len(noise), -noise.shape[1] * math.log(2), np.float32)
+        return Choice(noise.reshape(output.shape), {"log_prob": log_prob})

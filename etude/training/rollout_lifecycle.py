@@ -1,0 +1,123 @@
+"""The rollout of a run: made when the first step is asked for, given up where it fails, saved and gone on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from etude.base.checks import Stored
+from etude.base.data import Chunk, Steps
+from etude.base.errors import EtudeError
+from etude.base.spaces import Spaces
+from etude.protocols import Explorer, Rollout, Weights
+from etude.rollout.saved import check_rollout, given_up, open_episodes
+
+
+class Collection:
+    """Collects for one run, with one rollout after the other where there has to be a new one.
+
+    make_explorer: from the environment steps that schedules are stretched over. count: environments.
+    """
+
+    def __init__(
+        self,
+        make_explorer: Callable[[int], Explorer],
+        make_rollout: Callable[[Explorer], Rollout],
+        spaces: Spaces,
+        count: int,
+        seed: int,
+    ):
+        self._make_explorer, self._make_rollout, self._spaces, self._seed = make_explorer, make_rollout, spaces, seed
+        self._rollout: Rollout | None = None
+        self._explorer: Explorer | None = None
+        self._left: dict | None = None  # the state that the next rollout is to continue from
+        self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
+        self._step = 0
+        self._notes: list[str] = []
+
+    def open(self, total: int, weights: Weights) -> None:
+        """Be ready to collect in a run of `total` environment steps."""
+        explorer = self._make_explorer(total)
+        if explorer != self._explorer:  # its schedule is stretched over another number of steps
+            self.close()
+        if self._rollout is None:
+            self._explorer = explorer
+            self._rollout = self._make_rollout(explorer)
+            self._rollout.load(weights)
+            if self._left is not None:
+                self._notes += self._rollout.restore(self._left)
+                self._left = None
+
+    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+        """The steps of a chunk, in parts that name their environments. Where that fails, what was being collected is
+        lost and where the environments are is unknown: the next call begins new episodes.
+
+        step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
+        """
+        assert self._rollout is not None
+        self._step = step
+        try:
+            if chunk.steps is None:
+                parts = self._rollout.collect_episodes(step, bool(upcoming))
+            else:
+                parts = (self._rollout.collect(chunk.steps, step, chunk.environments, upcoming),)
+        except BaseException:
+            self.give_up()
+            raise
+        for end in (end for part in parts for end in part.episodes):
+            self._episodes[end.environment] = end.episode + 1
+        self._notes += self._rollout.warnings()
+        return parts
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next collected step on."""
+        assert self._rollout is not None
+        self._rollout.load(weights)
+
+    def notes(self) -> list[str]:
+        """What happened since the last call that a user should know."""
+        told, self._notes = self._notes, []
+        return told
+
+    def state(self) -> dict[str, Any] | None:
+        """What `restore` goes on from; None before the first step."""
+        return self._left if self._rollout is None else self._rollout.state()
+
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: such as this
+        run's contributions hold, by name."""
+        if saved.value is not None:
+            check_rollout(saved, len(self._episodes), self._spaces, gradients)
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        self.close()
+        self._left, self._explorer = state, None
+        if state is not None:
+            self._episodes = open_episodes(state)
+
+    def close(self) -> None:
+        """End workers and close environments; to collect again, `open` it. May be called twice."""
+        if self._rollout is None:
+            return
+        try:
+            self._left = self._rollout.state()
+        except EtudeError:
+            self.give_up()
+        except BaseException:  # Ctrl-C, while a worker that hangs is waited for
+            self.give_up()
+            raise
+        else:
+            self._rollout.close()
+            self._rollout = None
+
+    def give_up(self) -> None:
+        """End at once: what is being collected is lost, and no worker is waited for. The next call of `open` begins new
+        episodes."""
+        if self._rollout is None:
+            return
+        rollout, self._rollout = self._rollout, None
+        self._left = given_up(self._episodes, self._seed, self._step, self._spaces)
+        rollout.close()

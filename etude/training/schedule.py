@@ -1,0 +1,66 @@
+"""When a run evaluates and saves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from etude.base import checks
+from etude.base.errors import ConfigError
+from etude.base.other_libraries import explain
+from etude.training.progress import Progress
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """When a run evaluates and saves, in environment steps."""
+
+    evaluate_every: int | None = None  # None: only when asked
+    evaluate_episodes: int = 10
+    target: float | None = None  # stop when the mean return of an evaluation reaches this
+    save_every: int | None = None  # None: only at the end
+    evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
+    evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                never = ", or None" if name in ("evaluate_every", "save_every") else ""
+                raise ConfigError(f"{name} = {value}; expected a whole number of at least 1{never}.")
+        if self.evaluate_share is not None and not self.evaluate_share > 0:
+            raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
+        if self.target is not None and self.evaluate_every is None:
+            raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Self:
+        """From the keyword arguments of `train`; ConfigError for those that there are not."""
+        known = [field.name for field in fields(cls)]
+        if unknown := given.keys() - set(known):
+            raise ConfigError(explain("train", unknown, ["steps", "report", *known]))
+        return cls(**given)
+
+    def evaluates(self, before: int, now: int) -> bool:
+        """Whether an evaluation is due between two steps."""
+        return _crossed(before, now, self.evaluate_every)
+
+    def affords(self, progress: Progress, end: int) -> bool:
+        """Whether an evaluation that is due now may take place in a run up to step `end`: where it stays within
+        `evaluate_share`, and where it is the last one. Decided by steps alone, so that every run decides alike."""
+        if self.evaluate_share is None or not self.evaluates(progress.step, end):
+            return True
+        return progress.evaluation_steps + self.cost(progress) <= self.evaluate_share * progress.step
+
+    def cost(self, progress: Progress) -> int:
+        """The environment steps that an evaluation will take: as the last one, or as episodes of training."""
+        return progress.evaluation_cost or self.evaluate_episodes * progress.step // max(1, progress.episodes)
+
+    def saves(self, before: int, now: int) -> bool:
+        """Whether a checkpoint is due between two steps."""
+        return _crossed(before, now, self.save_every)
+
+
+def _crossed(before: int, now: int, every: int | None) -> bool:
+    return every is not None and before // every != now // every
