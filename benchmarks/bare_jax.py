@@ -97,11 +97,11 @@ def bare(case: Case) -> Callable[[Arrays], Any]:
     losses, rules = LOSSES[case.algorithm], case.rules
     params = jax.tree_util.tree_map(jnp.asarray, weights(case))
     zeros = jax.tree_util.tree_map(jnp.zeros_like, params)
-    carry = (params, {name: params[name] for name in rules.lagged}, zeros, zeros, jnp.zeros((), jnp.int32))
+    carry = (params, {name: params[name] for name in rules.target_params}, zeros, zeros, jnp.zeros((), jnp.int32))
 
-    def gradient(params: Any, lagged: Any, batch: Arrays, group: str) -> Any:
+    def gradient(params: Any, target_params: Any, batch: Arrays, group: str) -> Any:
         def own(part: Any) -> Any:
-            found, error = losses(F, {**params, group: part}, lagged, batch)
+            found, error = losses(F, {**params, group: part}, target_params, batch)
             value = found[group]()
             return value, (value, error)
 
@@ -119,33 +119,42 @@ def bare(case: Case) -> Callable[[Arrays], Any]:
         return jax.tree_util.tree_map(move, w, m, v), m, v
 
     def step(carry: Any, batch: Arrays) -> Any:
-        params, lagged, first, second, t = carry
+        params, target_params, first, second, t = carry
         t, error, told = t + 1, None, {}
         gradients = {}
         for group in params:
             if group not in rules.delayed:
-                gradients[group], (told[group], error) = gradient(params, lagged, batch, group)
+                gradients[group], (told[group], error) = gradient(params, target_params, batch, group)
         new = {group: adam(params[group], first[group], second[group], gradients[group], t) for group in gradients}
 
         def late(_: Any) -> Any:
             found = {}
             for group in rules.delayed:
                 found[group] = adam(
-                    params[group], first[group], second[group], gradient(params, lagged, batch, group)[0], t / DELAY
+                    params[group],
+                    first[group],
+                    second[group],
+                    gradient(params, target_params, batch, group)[0],
+                    t / DELAY,
                 )
             moved = {name: (found.get(name) or new[name])[0] for name in rules.followed}
-            return found, {name: follow(lagged[name], moved[name]) for name in rules.followed}
+            return found, {name: follow(target_params[name], moved[name]) for name in rules.followed}
 
         if rules.delayed:
             same = {group: (params[group], first[group], second[group]) for group in rules.delayed}
-            found, lagged = jax.lax.cond(t % DELAY == 0, late, lambda _: (same, lagged), None)
+            found, target_params = jax.lax.cond(t % DELAY == 0, late, lambda _: (same, target_params), None)
             new = {group: (new | found)[group] for group in params}
         params, first, second = ({group: new[group][i] for group in params} for i in range(3))
         if not rules.delayed:
-            lagged = {**lagged, **{name: follow(lagged[name], params[name]) for name in rules.followed}}
+            target_params = {
+                **target_params,
+                **{name: follow(target_params[name], params[name]) for name in rules.followed},
+            }
         copy = lambda old, w: jnp.where(t % EVERY == 0, w, old)  # noqa: E731
-        lagged |= {name: jax.tree_util.tree_map(copy, lagged[name], params[name]) for name in rules.copied}
-        return (params, lagged, first, second, t), (told, error)
+        target_params |= {
+            name: jax.tree_util.tree_map(copy, target_params[name], params[name]) for name in rules.copied
+        }
+        return (params, target_params, first, second, t), (told, error)
 
     def follow(old: Any, new: Any) -> Any:
         return jax.tree_util.tree_map(lambda x, y: x + TAU * (y - x), old, new)

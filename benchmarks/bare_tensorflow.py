@@ -93,9 +93,9 @@ def bare(case: Case) -> Callable[[Arrays], Any]:
     """From k batches in NumPy to the mean losses and the errors in NumPy; weights are variables."""
     rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
     params = tf.nest.map_structure(tf.Variable, weights(case))
-    lagged = {name: tf.nest.map_structure(tf.Variable, params[name]) for name in rules.lagged}
+    target_params = {name: tf.nest.map_structure(tf.Variable, params[name]) for name in rules.target_params}
     groups = {name: tf.nest.flatten(part) for name, part in params.items()}
-    pairs = {name: list(zip(tf.nest.flatten(lagged[name]), groups[name], strict=True)) for name in lagged}
+    pairs = {name: list(zip(tf.nest.flatten(target_params[name]), groups[name], strict=True)) for name in target_params}
     moments = {
         name: [[tf.Variable(tf.zeros_like(w)) for w in group] for _ in range(2)] for name, group in groups.items()
     }
@@ -118,7 +118,7 @@ def bare(case: Case) -> Callable[[Arrays], Any]:
     def step(batch: Arrays) -> Any:
         told = {}
         with tf.GradientTape(persistent=True) as tape:
-            found, error = losses(params, lagged, batch)
+            found, error = losses(params, target_params, batch)
             for name in groups:
                 if name not in rules.delayed:
                     told[name] = found[name]()

@@ -101,9 +101,9 @@ def bare(case: Case, compiled: bool = False) -> Callable[[Arrays], Any]:
 def _eager(case: Case) -> Callable:
     rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
     params = tree_map(lambda w: torch.tensor(w).requires_grad_(), weights(case))
-    lagged = {name: tree_map(lambda w: w.detach().clone(), params[name]) for name in rules.lagged}
+    target_params = {name: tree_map(lambda w: w.detach().clone(), params[name]) for name in rules.target_params}
     groups = {name: tree_flatten(part)[0] for name, part in params.items()}
-    pairs = {name: list(zip(tree_flatten(lagged[name])[0], groups[name], strict=True)) for name in lagged}
+    pairs = {name: list(zip(tree_flatten(target_params[name])[0], groups[name], strict=True)) for name in target_params}
     optimizers = {name: torch.optim.Adam(g, RATE, eps=rules.epsilon, fused=True) for name, g in groups.items()}
     t = 0
 
@@ -112,7 +112,7 @@ def _eager(case: Case) -> Callable:
         t += 1
         late = not rules.delayed or t % DELAY == 0
         due = [name for name in groups if late or name not in rules.delayed]
-        scalars, error = losses(params, lagged, batch)
+        scalars, error = losses(params, target_params, batch)
         told = []
         for name in due:
             value, group = scalars[name](), groups[name]
@@ -141,17 +141,17 @@ def _compiled(case: Case) -> Callable:
     rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
     params = tree_map(torch.tensor, weights(case))
     zeros = tree_map(torch.zeros_like, params)
-    lagged = {name: tree_map(torch.clone, params[name]) for name in rules.lagged}
-    state = (params, lagged, zeros, tree_map(torch.clone, zeros), torch.zeros(()))
+    target_params = {name: tree_map(torch.clone, params[name]) for name in rules.target_params}
+    state = (params, target_params, zeros, tree_map(torch.clone, zeros), torch.zeros(()))
     assert not rules.delayed, "not written for losses that are not always due"
 
     def functional(state: Any, batch: Any) -> Any:
-        params, lagged, first, second, t = state
+        params, target_params, first, second, t = state
         gradients, scalars, rest = {}, [], []
         for group in params:
 
             def own(part: Any, group: str = group) -> Any:
-                found, error = losses({**params, group: part}, lagged, batch)
+                found, error = losses({**params, group: part}, target_params, batch)
                 value = found[group]()
                 return value, (value,) if error is None else (value, error)
 
@@ -169,9 +169,9 @@ def _compiled(case: Case) -> Callable:
         params = tree_map(move, params, first, second)
         late = {}
         for name in rules.copied:
-            late[name] = tree_map(lambda old, w: torch.where(t % EVERY == 0, w, old), lagged[name], params[name])
+            late[name] = tree_map(lambda old, w: torch.where(t % EVERY == 0, w, old), target_params[name], params[name])
         for name in rules.followed:
-            late[name] = tree_map(lambda old, w: old + TAU * (w - old), lagged[name], params[name])
+            late[name] = tree_map(lambda old, w: old + TAU * (w - old), target_params[name], params[name])
         return (params, late, first, second, t), torch.stack(scalars), *rest
 
     function = torch.no_grad()(torch.compile(functional, fullgraph=True))

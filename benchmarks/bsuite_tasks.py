@@ -84,12 +84,12 @@ GREEDY = {
     "learning_rate": 1e-3,
     "gamma": 0.99,
     "batch_size": 64,
-    "warmup": 500,
-    "learn_every": 4,
-    "updates": 1,
+    "learning_starts": 500,
+    "train_every": 4,
+    "gradient_steps": 1,
     "n_step": 1,
     "network": etude.Mlp((64, 64)),
-    "target_every": 100,
+    "target_update_every": 100,
 }
 REMEMBERING = {
     "network": etude.Recurrent(etude.Mlp((32,)), 32),
@@ -97,19 +97,19 @@ REMEMBERING = {
     "gamma": 0.99,
     "epsilon": etude.Linear(1.0, 0.05, 0.3),
     "batch_size": 32,
-    "warmup": 1_000,
-    "learn_every": 16,
-    "target_every": 100,
+    "learning_starts": 1_000,
+    "train_every": 16,
+    "target_update_every": 100,
     "burn_in": 0,
-    "stored_memory": False,
+    "stored_state": False,
 }
 SWINGING = {
     **GREEDY,
     "network": etude.Mlp((128, 128)),
     "learning_rate": 5e-4,
     "batch_size": 128,
-    "learn_every": 2,
-    "target_every": 200,
+    "train_every": 2,
+    "target_update_every": 200,
     "n_step": 5,
 }
 LASTING = EpsilonZGreedy(etude.Linear(1.0, 0.05, 0.2))

@@ -41,7 +41,7 @@ class Rules:
     delayed: tuple[str, ...] = ()  # groups that learn at every second step, when also all are followed
 
     @property
-    def lagged(self) -> tuple[str, ...]:
+    def target(self) -> tuple[str, ...]:
         """Groups that have a second copy."""
         return (*self.copied, *self.followed)
 
@@ -106,7 +106,7 @@ EXPECTILE, BETA, ALPHA, TARGET_NOISE, REACH, DELAY, CQL_ACTIONS = 0.7, 3.0, 2.5,
 UNITS, N_STEP, BURN_IN, PRIORITY_MIX = 64, 5, 10, 0.9  # of GRUs; of R2D2
 RECURRENT = ("recurrent_ppo", "r2d2")
 ROLLED_OUT = ("ppo", "recurrent_ppo", "mappo", "gail", "airl", "reinforce", "a2c")
-NOISES = ("q", "q_lagged", "chooser")  # of Rainbow: what each evaluation of a network takes
+NOISES = ("q", "q_target", "chooser")  # of Rainbow: what each evaluation of a network takes
 POLICY_COST = 1e-3  # of MADDPG's logits
 AGENTS = ("a", "b", "c")
 

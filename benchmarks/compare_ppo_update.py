@@ -62,7 +62,7 @@ class Recorder:
         self.taken: list[np.ndarray] = []
         make: Callable[[], gym.Env] = lambda: Kept(gym.make(environment, max_episode_steps=limit), self.taken)  # noqa: E731
         config = etude.PPOConfig(
-            rollout=2_048, minibatch=64, epochs=10, normalize_observation=False, normalize_reward=False
+            rollout_length=2_048, minibatch_size=64, epochs=10, normalize_observation=False, normalize_reward=False
         )  # Stable-Baselines3's defaults
         self.run = etude.Run("ppo", make, config=config, environments=1, engine=engine, device="cpu", seed=seed)
         self.names = sorted(self.run.engine.state()["first"])
@@ -75,7 +75,7 @@ class Recorder:
         learner, collection = self.run.learner, self.run._collection
         collection.open(learner.progress.total, learner.exploring_weights())
         self.taken.clear()
-        (steps,) = collection.collect(learner.chunk(self.run.agent.config.rollout), learner.progress.step, 0)
+        (steps,) = collection.collect(learner.chunk(self.run.agent.config.rollout_length), learner.progress.step, 0)
         learner.take(steps)
         due, hyper = learner.cycle.due(learner.progress, learner.replay), learner.hyper()
         learner.replay.adjust(hyper)
@@ -151,11 +151,11 @@ def rows_of(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray], number: 
     return once | {name: [at(name, step - 1) for step in SHOWN] for name in GRADIENT_STEP}
 
 
-def compare(case: str, engine: str, updates: int, seed: int, peers: str) -> dict[str, dict[str, dict]]:
+def compare(case: str, engine: str, gradient_steps: int, seed: int, peers: str) -> dict[str, dict[str, dict]]:
     """Differences by peer, update and quantity."""
     environment, limit = CASES[case]
     recorder = Recorder(environment, limit, engine, seed)
-    for number in range(updates):
+    for number in range(gradient_steps):
         recorder.update(number)
     recorder.run.close()
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +170,7 @@ def compare(case: str, engine: str, updates: int, seed: int, peers: str) -> dict
             subprocess.run(command, check=True)
             with np.load(answered) as theirs:
                 held = dict(theirs)
-            found[peer] = {f"update {n + 1}": rows_of(recorder.found, held, n) for n in range(updates)}
+            found[peer] = {f"update {n + 1}": rows_of(recorder.found, held, n) for n in range(gradient_steps)}
             if peer != "cleanrl":
                 found[peer]["update 1"]["initial_sizes"] = [difference(sizes(recorder.found), sizes(held))]
     return found
@@ -180,13 +180,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", required=True, help="a Python that has requirements-peers.txt")
     parser.add_argument("--engine", default="torch", choices=("jax", "tensorflow", "torch"))
-    parser.add_argument("--updates", type=int, default=3)
+    parser.add_argument("--gradient-steps", type=int, default=3)
     parser.add_argument("--seed", type=int, default=101)
     parser.add_argument("--only", default="", help="part of the name of a case")
     options = parser.parse_args()
     for case in (name for name in CASES if options.only in name):
-        for peer, updates in compare(case, options.engine, options.updates, options.seed, options.peers).items():
-            for update, rows in updates.items():
+        for peer, gradient_steps in compare(
+            case, options.engine, options.gradient_steps, options.seed, options.peers
+        ).items():
+            for update, rows in gradient_steps.items():
                 print(f"\n{case}, {update} of {options.engine}, beside {PEERS[peer]}; gradient steps {SHOWN}")
                 for name, numbers in rows.items():
                     print(f"  {name:<18}" + "".join(f"{number:>10.1e}" for number in numbers), flush=True)

@@ -50,10 +50,11 @@ def engine_for(case: Case, framework: str) -> Any:
     kind, config = find(case.algorithm)
     names = {field.name for field in dataclasses.fields(config)}
     same = {
-        "learning_rate": RATE, "gamma": GAMMA, "tau": TAU, "target_every": EVERY, "clip": CLIP, "entropy": ENTROPY,
+        "learning_rate": RATE, "gamma": GAMMA, "tau": TAU, "target_update_every": EVERY, "clip_range": CLIP,
+        "entropy_coefficient": ENTROPY,
         "network": network_for(case), "max_gradient_norm": case.rules.largest_norm,
         "double": case.algorithm == "rainbow", "normalize_observation": False,
-        "atoms": ATOMS, "lowest": LOWEST, "highest": HIGHEST, "quantiles": QUANTILES, "samples": CQL_ACTIONS,
+        "atoms": ATOMS, "v_min": LOWEST, "v_max": HIGHEST, "quantiles": QUANTILES, "samples": CQL_ACTIONS,
     }  # fmt: skip
     agent = kind(config(**{name: value for name, value in same.items() if name in names}))
     spaces = spaces_of(case)

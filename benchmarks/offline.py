@@ -25,8 +25,8 @@ EPISODES = 20
 ALGORITHMS = {"CartPole-v1": ("bc", "cql", "iql", "marwil"),
               "Pendulum-v1": ("bc", "cql", "iql", "marwil", "td3_bc")}  # fmt: skip
 # Where the presets, which are for mediocre data, do not fit: the better the data, the nearer to it.
-FOR_GOOD = {"cql/CartPole-v1": {"conservatism": 20.0},
-            "cql/Pendulum-v1": {"conservatism": 20.0, "gamma": 0.99, "tau": 0.005, "steps": 10_000}}  # fmt: skip
+FOR_GOOD = {"cql/CartPole-v1": {"cql_alpha": 20.0},
+            "cql/Pendulum-v1": {"cql_alpha": 20.0, "gamma": 0.99, "tau": 0.005, "steps": 10_000}}  # fmt: skip
 BARS = {"CartPole-v1": 475.0, "Pendulum-v1": -250.0}  # for bc and cql on good data
 ROWS = [
     f"{algorithm}/{environment}/{kind}"

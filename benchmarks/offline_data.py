@@ -20,7 +20,7 @@ SEED = 100
 TEACHERS = {
     "CartPole-v1": (
         "dqn",
-        etude.DQNConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, learn_every=1, updates=1, n_step=1),
+        etude.DQNConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, train_every=1, gradient_steps=1, n_step=1),
         {"mediocre": 3_000, "good": 44_500},
     ),
     "Pendulum-v1": (

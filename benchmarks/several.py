@@ -27,17 +27,17 @@ STEPS, JUDGED = 10_000, 400
 AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the mean
 TASKS = ("mpe2:simple_speaker_listener_v4", "mpe2:simple_spread_v3")
 INDEPENDENT: dict[str, Any] = {"network": etude.Mlp((HIDDEN, HIDDEN)), "learning_rate": RATE, "gamma": GAMMA}
-REPLAYED: dict[str, Any] = {"batch_size": BATCH, "warmup": BATCH, "learn_every": 25, "updates": 25}
+REPLAYED: dict[str, Any] = {"batch_size": BATCH, "learning_starts": BATCH, "train_every": 25, "gradient_steps": 25}
 ROLLED: dict[str, Any] = {
-    "rollout": 128,
-    "minibatch": None,
+    "rollout_length": 128,
+    "minibatch_size": None,
     "epochs": 4,
     "normalize_observation": False,
     "normalize_reward": False,
 }
 ALGORITHMS = ("mappo", "maddpg", "matd3")
 ROWS: dict[str, tuple[str, Any]] = {
-    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_every=100, n_step=1)),
+    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_update_every=100, n_step=1)),
     "ppo, each its own": ("ppo", etude.PPOConfig(**INDEPENDENT, **ROLLED)),
     **{name: (name, config_for(name, TASKS[0])) for name in ALGORITHMS},
 }

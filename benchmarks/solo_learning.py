@@ -178,7 +178,7 @@ def train(row: Row, engine: str, seed: int) -> dict[str, Any]:
         "reached": bool(found["score"] >= row.bar),
         "episodes": progress.episodes,
         "steps": progress.step,
-        "updates": progress.updates,
+        "gradient_steps": progress.gradient_steps,
         "seconds": round(seconds, 1),
     }
 

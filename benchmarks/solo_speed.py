@@ -58,12 +58,12 @@ def made(network: str, env: Any, environments: int, balancing: bool) -> Any:
     return agent
 
 
-def learn(agent: Any, balancing: bool, updates: int) -> None:
+def learn(agent: Any, balancing: bool, gradient_steps: int) -> None:
     """Learn so many minibatches after each round, where it learns."""
     from etude.explore import EpsGreedyQPolicy
 
     policy = EpsGreedyQPolicy(0.0 if balancing else 1.0)
-    agent.set(policy=policy, pool_size=20_000, batch=64, num_updates=updates, update_batches=10_000)
+    agent.set(policy=policy, pool_size=20_000, batch=64, num_updates=gradient_steps, update_batches=10_000)
 
 
 class Timed:
@@ -113,9 +113,9 @@ def overlapping(repeats: int) -> dict[str, Any]:
     collects = 1 / Timed(first, processes=1, parallel_store_and_training=False, num_store=NEVER)(SECONDS)[0]
     learn(first, False, 50)
     both = 1 / Timed(first, processes=1, parallel_store_and_training=False)(SECONDS)[0]
-    updates = max(1, round(50 * collects / (both - collects)))
+    gradient_steps = max(1, round(50 * collects / (both - collects)))
     for agent in agents.values():
-        learn(agent, False, updates)
+        learn(agent, False, gradient_steps)
     modes = {
         name: Timed(agent, processes=1, parallel_store_and_training=name == "at the same time")
         for name, agent in agents.items()
@@ -124,7 +124,7 @@ def overlapping(repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         for name, timed in modes.items():
             found[name].append(timed(SECONDS)[0])
-    return {"rates": found, "updates": updates, "collecting": collects}
+    return {"rates": found, "gradient_steps": gradient_steps, "collecting": collects}
 
 
 def main() -> None:

@@ -56,17 +56,18 @@ def unlike_preset(task: str) -> dict:
     one_step = {"double": False, "n_step": 1}
     ppo = {"rollout": 32}
     values_as_cleanrl = {
-        **one_step, "network": Mlp((120, 84)), "learning_rate": 2.5e-4, "batch_size": 128, "replay_size": 10_000,
-        "warmup": 10_000, "learn_every": 10, "updates": 1, "target_every": 50, "epsilon": Linear(1.0, 0.05, 0.5),
-        "max_gradient_norm": None,
+        **one_step, "network": Mlp((120, 84)), "learning_rate": 2.5e-4, "batch_size": 128, "buffer_size": 10_000,
+        "learning_starts": 10_000, "train_every": 10, "gradient_steps": 1, "target_update_every": 50,
+        "epsilon": Linear(1.0, 0.05, 0.5), "max_gradient_norm": None,
     }  # fmt: skip
     settings = {
         "dqn": one_step,
         "qr_dqn": one_step,
         "ppo": ppo,
         "recurrent_ppo": {
-            **ppo, "network": Recurrent(Mlp((), "tanh", "orthogonal"), 64, "lstm", (64,)), "minibatch": 256,
-            "epochs": 20, "learning_rate": Linear(1e-3, 0.0), "clip": Linear(0.2, 0.0), "gamma": 0.98, "lambda_": 0.8,
+            **ppo, "network": Recurrent(Mlp((), "tanh", "orthogonal"), 64, "lstm", (64,)), "minibatch_size": 256,
+            "epochs": 20, "learning_rate": Linear(1e-3, 0.0), "clip_range": Linear(0.2, 0.0), "gamma": 0.98,
+            "gae_lambda": 0.8,
         },
         "dqn as CleanRL": values_as_cleanrl,
         "c51 as CleanRL": {

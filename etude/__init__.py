@@ -43,7 +43,7 @@ from etude.config import (
     UnrollsConfig,
 )
 from etude.multi_agent.policies import Policies
-from etude.networks import ActorCritic, Conv, Mlp, Recurrent, lagged
+from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
 from etude.training.build import Setup
@@ -61,6 +61,6 @@ __all__ = [
     "MAPPOConfig", "MARWILConfig", "MATD3Config", "Mlp", "OffPolicyConfig", "OfflineConfig", "OnPolicyConfig",
     "OnPolicySequenceConfig", "PPOConfig", "Policies", "QRDQNConfig", "R2D2Config", "RL_pytorch", "RainbowConfig",
     "Recurrent", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "Run", "SACConfig",
-    "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "config", "lagged", "load", "offline",
+    "SequenceConfig", "Setup", "TD3BCConfig", "TD3Config", "UnrollsConfig", "config", "target", "load", "offline",
     "record", "replayed", "report",
 ]  # fmt: skip

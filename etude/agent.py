@@ -71,7 +71,7 @@ class Agent:
     critic).
 
     config: a frozen dataclass, derived from one of `etude.config` (`OffPolicyConfig`, `OnPolicyConfig`, ...), which say
-        when a run learns from how much. Its float fields, and those that `lagged` names, may change while a run goes
+        when a run learns from how much. Its float fields, and those that `target` names, may change while a run goes
         on: inside `loss` they are scalars of the engine's framework.
     noise: set in `build`: shapes of the standard normal arrays that `loss` gets, [B, *shape] by name.
     batch_noise: the same for arrays that a whole batch shares, [*shape].

@@ -64,10 +64,10 @@ class OffPolicyConfig(Config):
     """Learning from replayed transitions, whatever policy they are of. Cadences count environment steps."""
 
     batch_size: int = 64  # transitions in a gradient step
-    replay_size: int = 100_000  # transitions kept
-    warmup: int = 1_000  # environment steps before the first learning
-    learn_every: int = 1  # environment steps between two learning phases
-    updates: int = 1  # gradient steps in a learning phase
+    buffer_size: int = 100_000  # transitions kept
+    learning_starts: int = 1_000  # environment steps before the first learning
+    train_every: int = 1  # environment steps between two learning phases
+    gradient_steps: int = 1  # gradient steps in a learning phase
     n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
     priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
@@ -76,8 +76,8 @@ class OffPolicyConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "warmup", "priority_exponent", "importance_exponent", "exploration_exponent")
-        checks.counts(self, "batch_size", "replay_size", "learn_every", "updates", "n_step")
+        checks.not_negative(self, "learning_starts", "priority_exponent", "importance_exponent", "exploration_exponent")
+        checks.counts(self, "batch_size", "buffer_size", "train_every", "gradient_steps", "n_step")
         if self.actor_priorities and not self.priority_exponent:
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
@@ -108,7 +108,7 @@ class SequenceConfig(OffPolicyConfig):
     batch_size: int = 64  # sequences in a gradient step
     sequence_length: int = 40  # environment steps of a sequence; fewer where the episode ends
     burn_in: int = 10  # up to so many of them only warm the memory up: those before the sampled step
-    stored_memory: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
+    stored_state: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,17 +134,17 @@ class SequenceConfig(OffPolicyConfig):
 class OnPolicyConfig(Config):
     """Learning from what the present policy has just done, which is forgotten afterwards."""
 
-    lambda_: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
-    rollout: int = 128  # time steps of every environment between two learning phases
-    minibatch: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
+    gae_lambda: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
+    rollout_length: int = 128  # time steps of every environment between two learning phases
+    minibatch_size: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
     epochs: int = 1  # passes over the rollout in a learning phase
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.fractions(self, "lambda_")
-        checks.counts(self, "rollout", "epochs")
-        if self.minibatch is not None:
-            checks.counts(self, "minibatch")
+        checks.fractions(self, "gae_lambda")
+        checks.counts(self, "rollout_length", "epochs")
+        if self.minibatch_size is not None:
+            checks.counts(self, "minibatch_size")
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class OnPolicySequenceConfig(OnPolicyConfig):
         checks.counts(self, "sequence_length")
         if self.rollout % self.sequence_length:
             raise ConfigError(
-                f"{type(self).__name__}: rollout = {self.rollout}, sequence_length = {self.sequence_length}; expected "
-                "a rollout of whole sequences, as 128 is of 32. Change one of them."
+                f"{type(self).__name__}: rollout_length = {self.rollout_length}, sequence_length = "
+                f"{self.sequence_length}; expected a rollout of whole sequences, as 128 is of 32. Change one of them."
             )
 
     @property
@@ -173,8 +173,8 @@ class GradientsConfig(OnPolicyConfig):
     """Learning from gradients of the rollouts of single environments, each computed where it was collected and applied
     by itself."""
 
-    rollout: int = 5  # time steps of an environment for one gradient
-    minibatch: int | None = None
+    rollout_length: int = 5  # time steps of an environment for one gradient
+    minibatch_size: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,10 +183,10 @@ class GradientsConfig(OnPolicyConfig):
                 f"{type(self).__name__}: normalize_observation and normalize_reward need the steps themselves; the "
                 "learner gets gradients alone. Leave them off, or normalise in the environment."
             )
-        if self.epochs != 1 or self.minibatch is not None:
+        if self.epochs != 1 or self.minibatch_size is not None:
             raise ConfigError(
-                f"{type(self).__name__}: epochs = {self.epochs}, minibatch = {self.minibatch}; a rollout gives one "
-                "gradient. Leave them at 1 and None."
+                f"{type(self).__name__}: epochs = {self.epochs}, minibatch_size = {self.minibatch_size}; a rollout "
+                "gives one gradient. Leave them at 1 and None."
             )
 
 
@@ -195,9 +195,9 @@ class UnrollsConfig(OnPolicyConfig):
     """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
     V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
 
-    lambda_: float = 1.0
-    rollout: int = 20
-    minibatch: int | None = None
+    gae_lambda: float = 1.0
+    rollout_length: int = 20
+    minibatch_size: int | None = None
     rho_bar: float = 1.0  # bound on the importance ratios of errors
     c_bar: float = 1.0  # bound on those of traces
 
@@ -222,8 +222,10 @@ class OfflineConfig(Config):
 
     network: Spec = Mlp((256, 256))
     batch_size: int = 256  # transitions in a gradient step
-    updates: int = 100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
+    gradient_steps: int = (
+        100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.counts(self, "batch_size", "updates")
+        checks.counts(self, "batch_size", "gradient_steps")

@@ -55,7 +55,7 @@ class Engine(Protocol):
         """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
 
     def state(self) -> dict[str, Any]:
-        """Everything that learning continues from: weights, lagged copies, optimizer moments, counters, generator."""
+        """Everything that learning continues from: weights, target copies, optimizer moments, counters, generator."""
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""

@@ -234,7 +234,7 @@ class Run:
     def _single_actor(self) -> SingleActor:
         """What `act` asks, with the present weights."""
         progress = self.learner.progress
-        now = (progress.step, progress.updates)
+        now = (progress.step, progress.gradient_steps)
         if self._single is None:
             rng = generator(self.setup.seed, "act")
             self._single = SingleActor(self.actor(), self._translation, self.engine.spaces.action, rng)

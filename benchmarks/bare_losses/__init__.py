@@ -1,7 +1,7 @@
 """The losses of the bare loops, each written once. `f` holds the operations of a framework, named as in `bare_jax.py`.
 
 A loss returns what trains each group of weights, as functions, so that one that is not due costs nothing, and the
-error of each step for priorities. `params` and `lagged` hold lists of networks by group.
+error of each step for priorities. `params` and `target_params` hold lists of networks by group.
 """
 
 from bare_losses.actor_critics import ddpg, discrete_sac, maddpg, sac, td3

@@ -10,12 +10,12 @@ from cases import AGENTS, POLICY_COST, REACH, TARGET_NOISE
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
-def sac(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def sac(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic, log_temperature = params["actor"][0], params["critic"][0], params["temperature"][0]
     temperature = f.stop(f.exp(log_temperature))
     with f.no_gradient():
         next_action, next_log_prob = squashed(f, *gaussian(f, actor, batch["next_observation"]), batch["next_noise"])
-        next_q = f.min_first(q_of(f, lagged["critic"][0], batch["next_observation"], next_action))
+        next_q = f.min_first(q_of(f, target_params["critic"][0], batch["next_observation"], next_action))
         target = f.stop(batch["reward"] + batch["discount"] * (next_q - temperature * next_log_prob))
     error = target - q_of(f, critic, batch["observation"], batch["action"])
     return {
@@ -24,12 +24,12 @@ def sac(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, f.stop(f.mean(error, 0))
 
 
-def discrete_sac(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def discrete_sac(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic, log_temperature = params["actor"][0], params["critic"][0], params["temperature"][0]
     temperature = f.stop(f.exp(log_temperature))
     with f.no_gradient():
         logits = f.mlp(actor, batch["next_observation"])
-        next_q = f.min_first(f.mlp(lagged["critic"][0], batch["next_observation"]))
+        next_q = f.min_first(f.mlp(target_params["critic"][0], batch["next_observation"]))
         surprise = next_q - temperature * f.log_softmax(logits)
         target = f.stop(batch["reward"] + batch["discount"] * f.sum(f.softmax(logits) * surprise, -1))
     q = f.mlp(critic, batch["observation"])
@@ -45,11 +45,11 @@ def discrete_sac(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, f.stop(0.5 * (error[0] + error[1]))
 
 
-def ddpg(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def ddpg(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic = params["actor"][0], params["critic"][0]
     with f.no_gradient():
-        next_action = f.tanh(f.mlp(lagged["actor"][0], batch["next_observation"]))
-        next_q = q_of(f, lagged["critic"][0], batch["next_observation"], next_action)
+        next_action = f.tanh(f.mlp(target_params["actor"][0], batch["next_observation"]))
+        next_q = q_of(f, target_params["critic"][0], batch["next_observation"], next_action)
         target = f.stop(batch["reward"] + batch["discount"] * next_q)
     error = target - q_of(f, critic, batch["observation"], batch["action"])
     chosen = f.tanh(f.mlp(actor, batch["observation"]))
@@ -59,8 +59,8 @@ def ddpg(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, f.stop(error)
 
 
-def td3(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
-    critic_loss, error = twin_loss(f, params, lagged, batch)
+def td3(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
+    critic_loss, error = twin_loss(f, params, target_params, batch)
 
     def actor_loss() -> Any:
         action = f.tanh(f.mlp(params["actor"][0], batch["observation"]))
@@ -69,7 +69,7 @@ def td3(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     return {"critic": critic_loss, "actor": actor_loss}, error
 
 
-def maddpg(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def maddpg(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     n, choices = len(AGENTS), params["a.actor"][0][-1][0].shape[-1]
     here = 0.0 * batch["reward"] + 1.0
     seen, following = (f.reshape(batch[name], (here.shape[0], -1)) for name in ("observation", "next_observation"))
@@ -80,14 +80,16 @@ def maddpg(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
         return soft + f.stop(f.one_hot(f.argmax(soft), choices) - soft)
 
     with f.no_gradient():
-        later = [f.mlp(lagged[f"{agent}.actor"][0], batch["next_observation"][:, i]) for i, agent in enumerate(AGENTS)]
+        later = [
+            f.mlp(target_params[f"{agent}.actor"][0], batch["next_observation"][:, i]) for i, agent in enumerate(AGENTS)
+        ]
         later = [relaxed(x, batch["next_gumbel"][:, i]) for i, x in enumerate(later)]
         after = f.concatenate([following, *later, here], -1)
     now, losses, errors = f.concatenate([seen, *taken, here], -1), {}, 0.0
     for i, agent in enumerate(AGENTS):
         critic = params[f"{agent}.critic"][0]
         with f.no_gradient():
-            next_q = f.mlp(lagged[f"{agent}.critic"][0], after)[0, :, 0]
+            next_q = f.mlp(target_params[f"{agent}.critic"][0], after)[0, :, 0]
             target = f.stop(batch["reward"][:, i] + batch["discount"][:, i] * next_q)
         error = target - f.mlp(critic, now)[0, :, 0]
         x = f.mlp(params[f"{agent}.actor"][0], batch["observation"][:, i])
@@ -135,13 +137,13 @@ def soft_losses(f: Any, params: Any, batch: Any, mean: Any, log_std: Any) -> Any
     }
 
 
-def twin_loss(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def twin_loss(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     """TD3's loss of the critics, and the error."""
     with f.no_gradient():
         noise = f.clip(TARGET_NOISE * batch["target_noise"], -REACH, REACH)
-        action = f.tanh(f.mlp(lagged["actor"][0], batch["next_observation"]))
+        action = f.tanh(f.mlp(target_params["actor"][0], batch["next_observation"]))
         action = f.clip(action + noise, -1.0, 1.0)
-        next_q = f.min_first(q_of(f, lagged["critic"][0], batch["next_observation"], action))
+        next_q = f.min_first(q_of(f, target_params["critic"][0], batch["next_observation"], action))
         target = f.stop(batch["reward"] + batch["discount"] * next_q)
     error = target - q_of(f, params["critic"][0], batch["observation"], batch["action"])
     return lambda: 0.5 * f.mean(batch["weight"] * f.sum(error**2, 0)), f.stop(f.mean(error, 0))

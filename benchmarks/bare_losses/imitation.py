@@ -7,14 +7,14 @@ from typing import Any
 from bare_losses.policies import gaussian_log_prob, proximal
 
 
-def gail(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def gail(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     seen, taken = _both(f, batch, "observation"), f.clip(_both(f, batch, "action"), -1.0, 1.0)
     logits = f.mlp(params["discriminator"][0], f.concatenate([seen, taken], -1), f.tanh)[:, 0]
     model, _ = proximal(f, params["model"], batch)
     return {"model": model, "discriminator": lambda: _told_apart(f, logits)}, None
 
 
-def airl(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def airl(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     reward, potential = params["discriminator"]
     model, log_prob = proximal(f, params["model"], batch)
     with f.no_gradient():

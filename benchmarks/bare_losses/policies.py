@@ -12,7 +12,7 @@ from bare_losses.values import recurrent
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
-def ppo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def ppo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     return {"model": proximal(f, params["model"], batch)[0]}, None
 
 
@@ -27,7 +27,7 @@ def proximal(f: Any, networks: Any, batch: Any) -> Any:
     return lambda: f.mean(batch["weight"] * total), log_prob
 
 
-def mappo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def mappo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     observation, active = batch["observation"], batch["active"]
     everything = f.concatenate([f.reshape(observation, (active.shape[0], -1)), active], -1)
     losses = {}
@@ -43,7 +43,7 @@ def mappo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     return losses, None
 
 
-def recurrent_ppo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def recurrent_ppo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic = params["model"]
     acting, judging = f.halves(batch["memory"])
     keep = 1.0 - batch["first"]
@@ -55,20 +55,20 @@ def recurrent_ppo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     return {"model": lambda: f.mean(batch["weight"] * total)}, None
 
 
-def reinforce(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def reinforce(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     log_prob, entropy, value = _actor_critic(f, params["model"], batch["observation"], batch["action"])
     advantage = _standard_of_weighted(f, f.stop(batch["return"] - value), batch["weight"])
     total = VALUE_COST * (value - batch["return"]) ** 2 - log_prob * advantage - ENTROPY * entropy
     return {"model": lambda: f.mean(batch["weight"] * total)}, None
 
 
-def a2c(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def a2c(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     log_prob, entropy, value = _actor_critic(f, params["model"], batch["observation"], batch["action"])
     total = VALUE_COST * (value - batch["return"]) ** 2 - log_prob * batch["advantage"] - ENTROPY * entropy
     return {"model": lambda: f.mean(batch["weight"] * total)}, None
 
 
-def impala(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def impala(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     flat = _flat(f, batch)
     log_prob, entropy, value = _actor_critic(f, params["model"], flat["observation"], flat["action"])
     with f.no_gradient():
@@ -78,11 +78,11 @@ def impala(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     return {"model": lambda: f.mean(flat["weight"] * total)}, None
 
 
-def appo(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def appo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     flat = _flat(f, batch)
     log_prob, entropy, value = _actor_critic(f, params["model"], flat["observation"], flat["action"])
     with f.no_gradient():
-        before = f.take(f.log_softmax(f.mlp(lagged["model"][0], flat["observation"], f.tanh)), flat["action"])
+        before = f.take(f.log_softmax(f.mlp(target_params["model"][0], flat["observation"], f.tanh)), flat["action"])
         next_value = f.mlp(params["model"][1], flat["next_observation"], f.tanh)[:, 0]
         target, advantage = _vtrace(f, batch, value, next_value, before - flat["log_prob"])
         advantage = _standard(f, advantage)

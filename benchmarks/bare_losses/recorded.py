@@ -10,12 +10,12 @@ from cases import ALPHA, BETA, CQL_ACTIONS, EXPECTILE
 from bare_losses.actor_critics import HALF_LOG_TAU, first_q, gaussian, q_of, soft_losses, squashed, twin_loss
 
 
-def bc(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def bc(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     log_prob = f.take(f.log_softmax(f.mlp(params["actor"][0], batch["observation"])), batch["action"])
     return {"actor": lambda: -f.mean(batch["weight"] * log_prob)}, None
 
 
-def marwil(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def marwil(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     with f.no_gradient():
         next_value = f.mlp(params["critic"][0], batch["next_observation"])[:, 0]
         target = f.stop(batch["reward"] + batch["discount"] * next_value)
@@ -29,11 +29,11 @@ def marwil(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, held
 
 
-def iql(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def iql(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, log_std = params["actor"]
     value = f.mlp(params["state_value"][0], batch["observation"])[:, 0]
     with f.no_gradient():
-        held = f.min_first(q_of(f, lagged["critic"][0], batch["observation"], batch["action"]))
+        held = f.min_first(q_of(f, target_params["critic"][0], batch["observation"], batch["action"]))
         next_value = f.mlp(params["state_value"][0], batch["next_observation"])[:, 0]
         target = f.stop(batch["reward"] + batch["discount"] * next_value)
         share = f.stop(f.exp(f.clip(BETA * (held - value), -1e9, math.log(100.0))))
@@ -50,13 +50,13 @@ def iql(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, f.stop(f.mean(error, 0))
 
 
-def cql(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def cql(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic = params["actor"][0], params["critic"][0]
     here = gaussian(f, actor, batch["observation"])
     with f.no_gradient():
         after = gaussian(f, actor, batch["next_observation"])
         next_action, _ = squashed(f, *after, batch["next_noise"])
-        next_q = f.min_first(q_of(f, lagged["critic"][0], batch["next_observation"], next_action))
+        next_q = f.min_first(q_of(f, target_params["critic"][0], batch["next_observation"], next_action))
         target = f.stop(batch["reward"] + batch["discount"] * next_q)
         drawn = [
             squashed(f, m[:, None], s[:, None], batch[name]) for (m, s), name in ((here, "here"), (after, "after"))
@@ -76,8 +76,8 @@ def cql(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     }, f.stop(f.mean(error, 0))
 
 
-def td3_bc(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
-    critic_loss, error = twin_loss(f, params, lagged, batch)
+def td3_bc(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
+    critic_loss, error = twin_loss(f, params, target_params, batch)
 
     def actor_loss() -> Any:
         action = f.tanh(f.mlp(params["actor"][0], batch["observation"]))

@@ -7,30 +7,30 @@ from typing import Any
 from cases import ATOMS, BURN_IN, HIGHEST, LOWEST, N_STEP, PRIORITY_MIX, QUANTILES
 
 
-def dqn(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def dqn(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     q = f.take(f.mlp(params["q"][0], batch["observation"]), batch["action"])
     with f.no_gradient():
-        next_q = f.max_last(f.mlp(lagged["q"][0], batch["next_observation"]))
+        next_q = f.max_last(f.mlp(target_params["q"][0], batch["next_observation"]))
         target = f.stop(batch["reward"] + batch["discount"] * next_q)
     return {"q": lambda: f.mean(batch["weight"] * f.huber(q - target))}, f.stop(target - q)
 
 
-def c51(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def c51(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     shape = (-1, params["q"][0][-1][0].shape[-1] // ATOMS, ATOMS)
     support = f.linspace(LOWEST, HIGHEST, ATOMS)
     logits = f.row(f.reshape(f.mlp(params["q"][0], batch["observation"]), shape), batch["action"])
     with f.no_gradient():
-        probabilities = f.softmax(f.reshape(f.mlp(lagged["q"][0], batch["next_observation"]), shape))
+        probabilities = f.softmax(f.reshape(f.mlp(target_params["q"][0], batch["next_observation"]), shape))
         best = f.row(probabilities, f.argmax(f.sum(probabilities * support, -1)))
     error = _cross_entropy(f, batch, logits, best, support)
     return {"q": lambda: f.mean(batch["weight"] * error)}, f.stop(error)
 
 
-def qr_dqn(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def qr_dqn(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     shape = (-1, params["q"][0][-1][0].shape[-1] // QUANTILES, QUANTILES)
     quantile = f.row(f.reshape(f.mlp(params["q"][0], batch["observation"]), shape), batch["action"])
     with f.no_gradient():
-        following = f.reshape(f.mlp(lagged["q"][0], batch["next_observation"]), shape)
+        following = f.reshape(f.mlp(target_params["q"][0], batch["next_observation"]), shape)
         best = f.row(following, f.argmax(f.mean(following, -1)))
         target = f.stop(batch["reward"][:, None] + batch["discount"][:, None] * best)
     fraction = f.linspace(0.5 / QUANTILES, 1 - 0.5 / QUANTILES, QUANTILES)[:, None]
@@ -41,26 +41,26 @@ def qr_dqn(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
     return {"q": lambda: f.mean(batch["weight"] * loss)}, error
 
 
-def rainbow(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def rainbow(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     support = f.linspace(LOWEST, HIGHEST, ATOMS)
     logits = f.row(_dueling(f, params["q"], batch["noise_q"], batch["observation"]), batch["action"])
     with f.no_gradient():
         chooser = f.softmax(_dueling(f, params["q"], batch["noise_chooser"], batch["next_observation"]))
-        following = _dueling(f, lagged["q"], batch["noise_q_lagged"], batch["next_observation"])
+        following = _dueling(f, target_params["q"], batch["noise_q_target"], batch["next_observation"])
         best = f.softmax(f.row(following, f.argmax(f.sum(chooser * support, -1))))
     error = _cross_entropy(f, batch, logits, best, support)
     return {"q": lambda: f.mean(batch["weight"] * error)}, f.stop(error)
 
 
-def r2d2(f: Any, params: Any, lagged: Any, batch: Any) -> Any:
+def r2d2(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     mask, actions = batch["mask"], batch["action"]
     start = (params["q"], batch["observation"], batch["memory"], f.relu)
     q, memories = recurrent(f, *start, trained=mask, untrained=BURN_IN)
     with f.no_gradient():
-        _, lagged_memories = recurrent(f, lagged["q"], *start[1:])
+        _, target_memories = recurrent(f, target_params["q"], *start[1:])
         chooser, next_q = (
             _next_values(f, networks, batch["next_observation"], f.stop(x))
-            for networks, x in ((params["q"], memories), (lagged["q"], lagged_memories))
+            for networks, x in ((params["q"], memories), (target_params["q"], target_memories))
         )
         value = f.take(next_q, f.argmax(chooser))
         ends = 0.0 * mask[:, :1]

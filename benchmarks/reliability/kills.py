@@ -38,7 +38,8 @@ from etude.report import read_records
 
 OPTIONS = {
     "steps": 4000, "seed": 3, "envs": 4, "workers": 2, "save-every": 50, "evaluate-every": 500, "evaluate-episodes": 2,
-    "set.warmup": 100, "set.learn-every": 20, "set.updates": 2, "set.replay-size": 2000, "set.network.widths": 16,
+    "set.learning-starts": 100, "set.train-every": 20, "set.gradient-steps": 2, "set.buffer-size": 2000,
+    "set.network.widths": 16,
 }  # fmt: skip
 TRAINING = [word for name, value in OPTIONS.items() for word in (f"--{name}", str(value))]
 TIMEOUT = 600.0  # seconds for one training

@@ -29,19 +29,19 @@ class A2CConfig(OnPolicyConfig):
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
     learning_rate: float | Linear = 7e-4
-    lambda_: float = 1.0
-    rollout: int = 5
-    minibatch: int | None = None
+    gae_lambda: float = 1.0
+    rollout_length: int = 5
+    minibatch_size: int | None = None
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    entropy: float | Linear = 0.01  # what entropy is worth in the loss
-    value_cost: float = 0.5  # weight of the critic's loss
+    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the critic's loss
     normalize_advantage: bool = False  # to mean 0 and deviation 1 in every rollout
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "value_cost")
+        checks.not_negative(self, "value_coefficient")
 
 
 class A2C(Agent):
@@ -74,7 +74,7 @@ class A2C(Agent):
         entropy = ops.mean(batch.weight * policy.entropy())
         return Losses(
             model=Loss(
-                policy_loss + config.value_cost * value_loss - config.entropy * entropy,
+                policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy,
                 policy_loss=policy_loss,
                 value_loss=value_loss,
                 entropy=entropy,

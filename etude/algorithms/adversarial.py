@@ -25,8 +25,8 @@ from etude.networks import Maker, Spec
 class AdversarialConfig(PPOConfig):
     """Hyperparameters of the discriminator, besides those of PPO, which the policy learns by."""
 
-    rollout: int = 128
-    minibatch: int | None = 256
+    rollout_length: int = 128
+    minibatch_size: int | None = 256
     epochs: int = 4
     normalize_reward: bool = False
     normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's

@@ -23,8 +23,8 @@ class ApexDDPGConfig(DDPGConfig):
     importance_exponent: float | Linear = 0.4
     n_step: int = 3
     learning_rate: float | Linear = 1e-4
-    learn_every: int = 256  # together with the number of environments: how many steps of each are judged at once
-    updates: int = 64
+    train_every: int = 256  # together with the number of environments: how many steps of each are judged at once
+    gradient_steps: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,7 +22,7 @@ class ApexDQNConfig(DQNConfig):
     priority_exponent: float = 0.6
     importance_exponent: float | Linear = 0.4
     n_step: int = 3
-    learn_every: int = 256  # together with the number of environments: how many steps of each are judged at once
-    updates: int = 64
+    train_every: int = 256  # together with the number of environments: how many steps of each are judged at once
+    gradient_steps: int = 64
     double: bool = True
     network: Spec = Mlp((64, 64), dueling=True)

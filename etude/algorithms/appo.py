@@ -1,7 +1,7 @@
 """APPO: the clipped surrogate of PPO on V-trace advantages, with a policy that lags behind.
 
 As RLlib describes it, https://docs.ray.io/en/latest/rllib/rllib-algorithms.html, after Schulman et al. 2017,
-arXiv:1707.06347, and Espeholt et al. 2018, arXiv:1802.01561; the lagged policy as in Luo et al. 2020, IMPACT,
+arXiv:1707.06347, and Espeholt et al. 2018, arXiv:1802.01561; the target policy as in Luo et al. 2020, IMPACT,
 arXiv:1912.00167.
 """
 
@@ -23,9 +23,9 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
-LARGEST_RATIO = 2.0  # of the policy that acted to the lagged one, in the surrogate
+LARGEST_RATIO = 2.0  # of the policy that acted to the target policy, in the surrogate
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class APPOConfig(UnrollsConfig):
     """Hyperparameters of APPO, besides those of every algorithm that learns from unrolls."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
-    rollout: int = 50
-    minibatch: int | None = 200
+    rollout_length: int = 50
+    minibatch_size: int | None = 200
     epochs: int = 2
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    target_every: int = 8  # gradient steps between two copies to the lagged policy
-    kl_coefficient: float | Linear = 0.0  # weight of the divergence from the lagged policy
-    entropy: float | Linear = 0.01  # what entropy is worth in the loss
-    value_cost: float = 0.5  # weight of the critic's loss
+    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    target_update_every: int = 8  # gradient steps between two copies to the target policy
+    kl_coefficient: float | Linear = 0.0  # weight of the divergence from the target policy
+    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the critic's loss
     normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "clip", "kl_coefficient", "value_cost")
-        checks.counts(self, "target_every")
+        checks.not_negative(self, "clip_range", "kl_coefficient", "value_coefficient")
+        checks.counts(self, "target_update_every")
 
 
 class APPO(Agent):
@@ -63,7 +63,7 @@ class APPO(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         acting = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         self.model = {**acting, "critic": make(self.config.critic_network, spaces.observation, outputs=1)}
-        self.before = {name: lagged(part, every="target_every") for name, part in acting.items()}
+        self.before = {name: target(part, every="target_update_every") for name, part in acting.items()}
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.model, observation, self.normaliser(observation))
@@ -81,11 +81,16 @@ class APPO(Agent):
         vtrace = corrected(batch, value, next_value, log_prob_before - acted, config)
         advantage = standardise(vtrace.advantage) if config.normalize_advantage else vtrace.advantage
         log_ratio = log_prob - acted + ops.minimum(acted - log_prob_before, math.log(LARGEST_RATIO))
-        policy_loss = ops.mean(weight * ppo_clip(log_ratio, advantage, config.clip))
+        policy_loss = ops.mean(weight * ppo_clip(log_ratio, advantage, config.clip_range))
         value_loss = ops.mean(weight * ops.square(value - vtrace.target))
         entropy, kl = ops.mean(weight * policy.entropy()), ops.mean(weight * before.kl(policy))
-        loss = policy_loss + config.value_cost * value_loss - config.entropy * entropy + config.kl_coefficient * kl
-        clipped = ops.abs(ops.exp(log_ratio) - 1.0) > config.clip
+        loss = (
+            policy_loss
+            + config.value_coefficient * value_loss
+            - config.entropy_coefficient * entropy
+            + config.kl_coefficient * kl
+        )
+        clipped = ops.abs(ops.exp(log_ratio) - 1.0) > config.clip_range
         return Losses(
             model=Loss(
                 loss,

@@ -19,7 +19,7 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import categorical_q_learning, expected_values
 from etude.losses.masks import masked
-from etude.networks import Maker, lagged
+from etude.networks import Maker, target
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class C51Config(DQNConfig):
 
     double: bool = False
     atoms: int = 51  # values that a return may have
-    lowest: float = -10.0  # the smallest of them; returns are discounted sums of rewards
-    highest: float = 10.0  # the largest of them
+    v_min: float = -10.0  # the smallest of them; returns are discounted sums of rewards
+    v_max: float = 10.0  # the largest of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.counts(self, "atoms")
-        if self.atoms < 2 or not self.lowest < self.highest:
+        if self.atoms < 2 or not self.v_min < self.v_max:
             raise ConfigError(
-                f"{type(self).__name__}: atoms = {self.atoms}, lowest = {self.lowest}, highest = {self.highest}; "
+                f"{type(self).__name__}: atoms = {self.atoms}, v_min = {self.v_min}, v_max = {self.v_max}; "
                 "expected at least 2 atoms, and lowest below highest."
             )
 
@@ -52,8 +52,8 @@ class C51(Agent):
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.atoms)
-        self.q_lagged = lagged(self.q, every="target_every")
-        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
+        self.q_target = target(self.q, every="target_update_every")
+        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)
@@ -61,7 +61,7 @@ class C51(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         logits = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
         following = self.normaliser(batch.next_observation)
-        next_logits = self.q_lagged.perturbed(noise["q_lagged"])(following)
+        next_logits = self.q_target.perturbed(noise["q_target"])(following)
         judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_logits
         chooser = self._values(judged, batch.next_observation)
         error = categorical_q_learning(
@@ -76,4 +76,4 @@ class C51(Agent):
         return masked(values, observation[ACTION_MASK]) if self.masked else values
 
     def _support(self, like: Any) -> Any:
-        return ops.linspace(self.config.lowest, self.config.highest, self.config.atoms, like)
+        return ops.linspace(self.config.v_min, self.config.v_max, self.config.atoms, like)

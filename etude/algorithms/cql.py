@@ -24,7 +24,7 @@ from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import lowest, soft_actor, soft_temperature
 from etude.losses.value import double_q, huber, squared, td
-from etude.networks import Maker, Part, lagged
+from etude.networks import Maker, Part, target
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
@@ -33,16 +33,16 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 class CQLConfig(OfflineConfig):
     """Hyperparameters of CQL, besides those of every offline algorithm."""
 
-    conservatism: float = 1.0  # weight of the gap; where it is learned, its first value
-    wanted_gap: float | None = None  # learn the weight, so that the gap becomes this (Lagrange); None: fixed
-    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+    cql_alpha: float = 1.0  # weight of the gap; where it is learned, its first value
+    target_gap: float | None = None  # learn the weight, so that the gap becomes this (Lagrange); None: fixed
+    tau: float = 0.005  # after every gradient step the target critics move this part of the way
     samples: int = 10  # Box actions: actions drawn from each of three sources for an estimate of the gap
     temperature: float = 1.0  # Box actions: the first price of certainty, learned for minus the size of an action
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "conservatism")
+        checks.not_negative(self, "cql_alpha")
         checks.positive(self, "temperature")
         checks.counts(self, "samples")
 
@@ -57,18 +57,18 @@ class CQL(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.ground = OnDQN() if isinstance(spaces.action, Discrete) else OnSAC()
         self.ground.build(self, make, spaces)
-        if self.config.wanted_gap is not None:
-            self.weight = make.free(np.log(max(self.config.conservatism, 1e-8)))
+        if self.config.target_gap is not None:
+            self.weight = make.free(np.log(max(self.config.cql_alpha, 1e-8)))
 
     def act(self, observation: Tree) -> Any:
         return self.ground.act(self, observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses, gap = self.ground.loss(self, batch, noise)
-        weight = self.config.conservatism
-        if self.config.wanted_gap is not None:
+        weight = self.config.cql_alpha
+        if self.config.target_gap is not None:
             weight = ops.exp(self.weight())
-            losses["weight"] = Loss(weight * ops.stop_gradient(self.config.wanted_gap - gap), conservatism=weight)
+            losses["weight"] = Loss(weight * ops.stop_gradient(self.config.target_gap - gap), cql_alpha=weight)
         critic = losses["critic"]
         critic.value = critic.value + self.ground.critics * ops.stop_gradient(weight) * gap
         critic.metrics["gap"] = gap
@@ -82,7 +82,7 @@ class OnDQN:
 
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
         agent.critic = make(agent.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
-        agent.critic_lagged = lagged(agent.critic, tau="tau")
+        agent.critic_target = target(agent.critic, tau="tau")
 
     def act(self, agent: CQL, observation: Tree) -> Any:
         return self._of(agent, agent.critic(agent.normaliser(observation)), observation)
@@ -91,7 +91,7 @@ class OnDQN:
         """The losses of double DQN, and the mean gap."""
         q, following = agent.critic(agent.normaliser(batch.observation)), agent.normaliser(batch.next_observation)
         next_q, chooser = (
-            agent.critic_lagged(following),
+            agent.critic_target(following),
             self._of(agent, agent.critic(following), batch.next_observation),
         )
         td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
@@ -119,7 +119,7 @@ class OnSAC:
         self.size = size = int(np.prod(spaces.action.shape))
         agent.actor = make(agent.config.actor_network, spaces.observation, outputs=2 * size)
         agent.critic = make(agent.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
-        agent.critic_lagged = lagged(agent.critic, tau="tau")
+        agent.critic_target = target(agent.critic, tau="tau")
         agent.temperature = make.free(np.log(agent.config.temperature))
         count = agent.config.samples
         agent.noise = {"action": (size,), "next_action": (size,), "here": (count, size), "after": (count, size)}
@@ -135,7 +135,7 @@ class OnSAC:
         here, after = self.act(agent, batch.observation), self.act(agent, batch.next_observation)
         log_temperature = agent.temperature()
 
-        next_q = lowest(self._values(agent.critic_lagged, following, after.sample(noise["next_action"])))
+        next_q = lowest(self._values(agent.critic_target, following, after.sample(noise["next_action"])))
         q = self._values(agent.critic, observation, batch.action)
         td_error = td(q, batch.reward, batch.discount, next_q)
 

@@ -21,7 +21,7 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class DDPGConfig(OffPolicyConfig):
 
     network: Spec = Mlp((256, 256))  # of the actor, and of the critic
     batch_size: int = 256
-    replay_size: int = 1_000_000
-    tau: float = 0.005  # after every gradient step the lagged networks move this part of the way
+    buffer_size: int = 1_000_000
+    tau: float = 0.005  # after every gradient step the target networks move this part of the way
     random_steps: int = 1_000  # environment steps at the start that act uniformly at random
     exploration_noise: float | Linear = 0.1  # deviation of the noise on actions while collecting
 
@@ -42,8 +42,8 @@ class DDPGConfig(OffPolicyConfig):
 
 
 class DDPG(Agent):
-    """A deterministic policy that climbs a critic, which is trained towards the lagged critic at the action of the
-    lagged policy."""
+    """A deterministic policy that climbs a critic, which is trained towards the target critic at the action of the
+    target policy."""
 
     acts_by = "actions"
     actions = (Box,)
@@ -52,8 +52,8 @@ class DDPG(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=int(np.prod(spaces.action.shape)))
         self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
-        self.actor_lagged = lagged(self.actor, tau="tau")
-        self.critic_lagged = lagged(self.critic, tau="tau")
+        self.actor_target = target(self.actor, tau="tau")
+        self.critic_target = target(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Deterministic:
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
@@ -61,8 +61,8 @@ class DDPG(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
 
-        next_action = ops.tanh(self.actor_lagged(following))
-        next_q = self.critic_lagged((following, next_action))[:, 0]
+        next_action = ops.tanh(self.actor_target(following))
+        next_q = self.critic_target((following, next_action))[:, 0]
         q = self.critic((observation, batch.action))[:, 0]
         td_error = td(q, batch.reward, batch.discount, next_q)
         critic = ops.mean(batch.weight * squared(td_error))

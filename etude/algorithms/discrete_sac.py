@@ -21,7 +21,7 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Categorical
 from etude.losses.soft import lowest, soft_discrete_actor, soft_temperature, soft_value
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DiscreteSACConfig(OffPolicyConfig):
 
     network: Spec = Mlp((256, 256))  # of the actor, and of each critic
     batch_size: int = 256
-    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+    tau: float = 0.005  # after every gradient step the target critics move this part of the way
     temperature: float = 1.0  # the price of certainty; where it is learned, its first value
     learn_temperature: bool = True  # whether it is learned
     target_entropy: float | None = None  # what it is learned for, in nats; None: 0.6 times the most, log(n)
@@ -51,7 +51,7 @@ class DiscreteSAC(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=self.choices)
         self.critic = make(self.config.critic_network, spaces.observation, outputs=self.choices, members=2)
-        self.critic_lagged = lagged(self.critic, tau="tau")
+        self.critic_target = target(self.critic, tau="tau")
         if self.config.learn_temperature:
             self.temperature = make.free(np.log(self.config.temperature))
 
@@ -63,7 +63,7 @@ class DiscreteSAC(Agent):
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
         temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
 
-        next_q = lowest(self.critic_lagged(following))
+        next_q = lowest(self.critic_target(following))
         next_value = soft_value(next_q, self.act(batch.next_observation), temperature)
         q = self.critic(observation)
         td_error = ops.stack(

@@ -19,7 +19,7 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class DQNConfig(OffPolicyConfig):
     # At a constant rate the best actions of the last agent are those of whichever phase came last. The rate does not
     # fall to 0, so that a run that goes on in small pieces, each the end of its schedule, still learns.
     learning_rate: float | Linear = Linear(1e-3, 1e-4)
-    learn_every: int = 4
-    updates: int = 4
+    train_every: int = 4
+    gradient_steps: int = 4
     n_step: int = 5
     max_gradient_norm: float | None = 10.0
-    double: bool = True  # choose the next action with the online network, value it with the lagged one
-    target_every: int = 500  # gradient steps between two copies into the lagged network
+    double: bool = True  # choose the next action with the online network, evaluate it with the target network
+    target_update_every: int = 500  # gradient steps between two copies into the target network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon")
-        checks.counts(self, "target_every")
+        checks.counts(self, "target_update_every")
 
 
 class DQN(Agent):
@@ -54,8 +54,8 @@ class DQN(Agent):
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n))
-        self.q_lagged = lagged(self.q, every="target_every")
-        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
+        self.q_target = target(self.q, every="target_update_every")
+        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._of(self.q(self.normaliser(observation)), observation)
@@ -63,7 +63,7 @@ class DQN(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         q = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
         following = self.normaliser(batch.next_observation)
-        next_q = self.q_lagged.perturbed(noise["q_lagged"])(following)
+        next_q = self.q_target.perturbed(noise["q_target"])(following)
         if self.config.double:
             chooser = self._of(self.q.perturbed(noise["chooser"])(following), batch.next_observation)
             td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)

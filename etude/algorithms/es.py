@@ -28,12 +28,12 @@ class ESConfig(EpisodesConfig):
 
     network: Spec = Mlp((32, 32), "tanh", "orthogonal")  # of the policy
     learning_rate: float | Linear = 0.01
-    deviation: float = 0.02  # of the noise on every weight
+    sigma: float = 0.02  # of the noise on every weight
     weight_decay: float = 0.005  # times the weights is added to the gradient
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.positive(self, "deviation")
+        checks.positive(self, "sigma")
         checks.not_negative(self, "weight_decay")
 
 
@@ -53,5 +53,5 @@ class ES(Agent):
         return self.policy(self.model, observation, self.normaliser(observation))
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        ascent = antithetic_gradient(centred_ranks(returns), noise, self.config.deviation)
+        ascent = antithetic_gradient(centred_ranks(returns), noise, self.config.sigma)
         return self.config.weight_decay * weights - ascent

@@ -32,13 +32,13 @@ class IMPALAConfig(UnrollsConfig):
     learning_rate: float | Linear = 6e-4
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    entropy: float | Linear = 0.01  # what entropy is worth in the loss
-    value_cost: float = 0.5  # weight of the critic's loss
+    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the critic's loss
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "value_cost")
+        checks.not_negative(self, "value_coefficient")
 
 
 class IMPALA(Agent):
@@ -73,7 +73,7 @@ class IMPALA(Agent):
         ratio = ops.exp(log_ratio)
         return Losses(
             model=Loss(
-                policy_loss + config.value_cost * value_loss - config.entropy * entropy,
+                policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy,
                 policy_loss=policy_loss,
                 value_loss=value_loss,
                 entropy=entropy,

@@ -20,7 +20,7 @@ from etude.config import OfflineConfig
 from etude.losses.offline import expectile, exponential_weight
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
-from etude.networks import Maker, Part, lagged
+from etude.networks import Maker, Part, target
 
 LARGEST_WEIGHT = 100.0  # of one recorded action, as in the authors' code
 
@@ -31,7 +31,7 @@ class IQLConfig(OfflineConfig):
 
     expectile: float = 0.7  # of the values of the actions in the data: 0.5 is their mean, 1 would be their highest
     beta: float | Linear = 3.0  # how much better actions are preferred: the inverse temperature of the policy
-    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+    tau: float = 0.005  # after every gradient step the target critics move this part of the way
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +56,7 @@ class IQL(Agent):
             self.critic = make(critic, seen, outputs=int(spaces.action.n), members=2)
         else:
             self.critic = make(critic, (seen, spaces.action), outputs=1, members=2)
-        self.critic_lagged = lagged(self.critic, tau="tau")
+        self.critic_target = target(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))
@@ -67,7 +67,7 @@ class IQL(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, observation = self.config, self.normaliser(batch.observation)
         value = self.value(batch.observation)
-        held = ops.stop_gradient(lowest(self._values(self.critic_lagged, observation, batch.action)))
+        held = ops.stop_gradient(lowest(self._values(self.critic_target, observation, batch.action)))
         state_value = expectile(held - value, config.expectile)
 
         q = self._values(self.critic, observation, batch.action)

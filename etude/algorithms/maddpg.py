@@ -28,7 +28,7 @@ from etude.losses.soft import lowest
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, split_actions, width
 from etude.multi_agent.policies import TeamAgent, average_weights
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class MADDPGConfig(OffPolicyConfig):
     gamma: float = 0.95
     max_gradient_norm: float | None = 0.5
     batch_size: int = 256
-    replay_size: int = 1_000_000
-    tau: float = 0.01  # after every gradient step the lagged networks move this part of the way
+    buffer_size: int = 1_000_000
+    tau: float = 0.01  # after every gradient step the target networks move this part of the way
     critics: int = 1  # of each agent; the lowest of their values is the target
     target_noise: float = 0.0  # deviation of the noise on Box actions of the target policies
-    target_noise_reach: float = 0.5  # where that noise is clipped
+    target_noise_clip: float = 0.5  # where that noise is clipped
     policy_delay: int = 1  # gradient steps of the critics for one of the actors, and of what lags
     relaxation: float = 1.0  # temperature of the Gumbel-softmax through which Discrete actions are learned
     policy_cost: float = 1e-3  # weight of the mean square of what actors put out, before it becomes actions
@@ -55,7 +55,7 @@ class MADDPGConfig(OffPolicyConfig):
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.counts(self, "critics", "policy_delay")
-        checks.not_negative(self, "target_noise", "target_noise_reach", "policy_cost")
+        checks.not_negative(self, "target_noise", "target_noise_clip", "policy_cost")
         checks.not_negative(self, "random_steps", "exploration_noise")
         checks.positive(self, "relaxation")
 
@@ -100,7 +100,7 @@ class MADDPG(TeamAgent):
         for name, own in self.agents.items():
             actor = make(config.actor_network, own.observation, outputs=self.sizes[name])
             critic = make(config.critic_network, everything, outputs=1, members=config.critics)
-            late = {f"{key}_lagged": lagged(part, tau="tau", every="policy_delay")
+            late = {f"{key}_target": target(part, tau="tau", every="policy_delay")
                     for key, part in (("actor", actor), ("critic", critic))}  # fmt: skip
             self.give(name, {"actor": actor, "critic": critic, **late})
             self.trained_every[f"{name}.actor"] = "policy_delay"
@@ -128,7 +128,7 @@ class MADDPG(TeamAgent):
             parts, active = getattr(self, name), batch.extras[ACTIVE][:, i : i + 1]
             weight = average_weights(batch.weight, active)
 
-            next_q = lowest(parts["critic_lagged"](after)[:, :, 0])
+            next_q = lowest(parts["critic_target"](after)[:, :, 0])
             q = parts["critic"](now)[:, :, 0]
             error = td(q, batch.reward[:, i], batch.discount[:, i], next_q)
             critic = ops.mean(weight * ops.sum(squared(error), 0))
@@ -158,9 +158,9 @@ class MADDPG(TeamAgent):
 
     def _target_action(self, name: str, seen: Tree, noise: dict[str, Any]) -> Any:
         drawn = noise[f"{name}.next_action"]
-        action = self._relaxed(name, self._policy(name, "actor_lagged", seen), drawn)
+        action = self._relaxed(name, self._policy(name, "actor_target", seen), drawn)
         if isinstance(self.agents[name].action, Box):
-            action = smoothed(action, drawn, self.config.target_noise, self.config.target_noise_reach)
+            action = smoothed(action, drawn, self.config.target_noise, self.config.target_noise_clip)
         return action
 
     def _taken(self, action: Any) -> dict[str, Any]:

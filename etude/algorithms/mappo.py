@@ -35,15 +35,15 @@ class MAPPOConfig(OnPolicyConfig):
     epochs: int = 10
     max_gradient_norm: float | None = 10.0
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    entropy: float | Linear = 0.01  # what entropy is worth in the loss
-    value_cost: float = 1.0  # weight of the critics' loss
+    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
+    value_coefficient: float = 1.0  # weight of the critics' loss
     normalize_advantage: bool = True  # to mean 0 and deviation 1 over the agents of a policy, in every minibatch
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "clip", "value_cost")
+        checks.not_negative(self, "clip_range", "value_coefficient")
 
 
 class MAPPO(TeamAgent):
@@ -92,10 +92,10 @@ class MAPPO(TeamAgent):
     def _loss(self, name: str, policy: Any, batch: Batch, everything: Tree) -> Loss:
         """That of PPO, for the agents of one policy."""
         config, now = self.config, moved(policy, batch, self.config.normalize_advantage)
-        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
+        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
         value_error = ops.square(self._value(name, everything) - batch.extras["return"])
         loss = joined(config, batch, now, surrogate, value_error)
-        told = loss.metrics | {"clip_fraction": clip_fraction(now, batch, config.clip)}
+        told = loss.metrics | {"clip_fraction": clip_fraction(now, batch, config.clip_range)}
         return Loss(loss.value, **{f"{name}.{key}": value for key, value in told.items()})
 
     def _policy(self, policy: str, seen: Tree) -> Any:

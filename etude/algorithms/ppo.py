@@ -35,20 +35,20 @@ class PPOConfig(OnPolicyConfig):
     """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
-    rollout: int = 256
-    minibatch: int | None = 64
+    rollout_length: int = 256
+    minibatch_size: int | None = 64
     epochs: int = 10
     normalize_observation: bool = True
     normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
     objective: Literal["clip", "penalty"] = "clip"  # what keeps the policy near the one that acted
-    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
     kl_target: float = 0.01  # the divergence, in nats, that the penalty adapts itself to
     kl_coefficient: float = 1.0  # of the penalty, where it starts
-    entropy: float | Linear = 0.0  # what entropy is worth in the loss
-    value_cost: float = 0.5  # weight of the critic's loss
-    value_clip: float | None = None  # bound on how far values move from those of the rollout; None: no bound
+    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the critic's loss
+    value_clip_range: float | None = None  # bound on how far values move from those of the rollout; None: no bound
     normalize_value: bool = False  # the critic learns returns by their running mean and deviation
     normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
@@ -56,10 +56,10 @@ class PPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.one_of(self, "objective", ("clip", "penalty"))
-        checks.not_negative(self, "clip", "value_cost", "kl_coefficient")
+        checks.not_negative(self, "clip_range", "value_coefficient", "kl_coefficient")
         checks.positive(self, "kl_target")
         if self.value_clip is not None:
-            checks.not_negative(self, "value_clip")
+            checks.not_negative(self, "value_clip_range")
 
 
 class PPO(Agent):
@@ -91,14 +91,14 @@ class PPO(Agent):
         config = self.config
         now = moved(self.act(batch.observation), batch, config.normalize_advantage)
         if config.objective == "clip":
-            surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
+            surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
         else:
             surrogate = ppo_penalty(now.log_ratio, now.advantage, now.divergence, self.penalty())
         unit = self.returns()[1] if config.normalize_value else 1.0
-        error = value_error(self.value(batch.observation), batch, config.value_clip, unit)
+        error = value_error(self.value(batch.observation), batch, config.value_clip_range, unit)
         loss = joined(config, batch, now, surrogate, error)
         if config.objective == "clip":
-            loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip)
+            loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip_range)
         else:
             loss.metrics["kl_coefficient"] = self.penalty()
         if config.normalize_value:

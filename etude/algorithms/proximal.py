@@ -48,13 +48,14 @@ def joined(config: Any, batch: Batch, now: Moved, surrogate: Any, value_error: A
     """The loss of policy, critic and entropy, with what is told of each. Schulman et al. 2017, arXiv:1707.06347,
     equation 9.
 
-    config: has `value_cost` and `entropy`. surrogate, value_error: to be lowered, of the shape of the batch's weights.
+    config: has `value_coefficient` and `entropy_coefficient`. surrogate, value_error: to be minimised, shaped as
+        the weights of the batch.
     """
     policy_loss = ops.mean(batch.weight * surrogate)
     value_loss = ops.mean(batch.weight * value_error)
     entropy = ops.mean(batch.weight * now.policy.entropy())
     return Loss(
-        policy_loss + config.value_cost * value_loss - config.entropy * entropy,
+        policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy,
         policy_loss=policy_loss,
         value_loss=value_loss,
         entropy=entropy,

@@ -18,7 +18,7 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import quantile_error, quantile_regression
 from etude.losses.masks import best_action, masked
-from etude.networks import Maker, lagged
+from etude.networks import Maker, target
 
 WIDTH = 1.0  # of the Huber loss: the paper's QR-DQN-1
 
@@ -46,8 +46,8 @@ class QRDQN(Agent):
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
-        self.q_lagged = lagged(self.q, every="target_every")
-        self.batch_noise = dict.fromkeys(("q", "q_lagged", "chooser"), (self.q.noise_size,))
+        self.q_target = target(self.q, every="target_update_every")
+        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)
@@ -55,7 +55,7 @@ class QRDQN(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         quantiles = ops.take_row(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
         following = self.normaliser(batch.next_observation)
-        next_quantiles = self.q_lagged.perturbed(noise["q_lagged"])(following)
+        next_quantiles = self.q_target.perturbed(noise["q_target"])(following)
         judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_quantiles
         best = best_action(self._values(judged, batch.next_observation))
         reward, discount = ops.expand_dims(batch.reward, -1), ops.expand_dims(batch.discount, -1)

@@ -21,7 +21,7 @@ from etude.losses.masks import best_action, masked
 from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
-from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, lagged
+from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, target
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class R2D2Config(SequenceConfig):
 
     network: Spec = Recurrent()  # a `Recurrent`
     learning_rate: float | Linear = 1e-3
-    learn_every: int = 16
+    train_every: int = 16
     batch_size: int = 32
     n_step: int = 5
     max_gradient_norm: float | None = 40.0
@@ -38,13 +38,13 @@ class R2D2Config(SequenceConfig):
     importance_exponent: float | Linear = 0.6
     priority_mix: float = 0.9  # eta: how far a sequence's priority is its largest error; the rest is its mean error
     rescale_values: bool = False  # learn values on a scale that draws large ones together, for rewards of any size
-    target_every: int = 400  # gradient steps between two copies into the lagged network
+    target_update_every: int = 400  # gradient steps between two copies into the target network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon", "priority_mix")
-        checks.counts(self, "target_every")
+        checks.counts(self, "target_update_every")
 
 
 class R2D2(Agent):
@@ -58,7 +58,7 @@ class R2D2(Agent):
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.recurrent(self.config.network, spaces.observation, outputs=int(spaces.action.n))
-        self.q_lagged = lagged(self.q, every="target_every")
+        self.q_target = target(self.q, every="target_update_every")
         self.memory = self.q.memory
 
     def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
@@ -68,7 +68,7 @@ class R2D2(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         mask = batch.extras["mask"]
         q, chooser = self._values(self.q, batch)
-        _, next_q = self._values(self.q_lagged, batch)
+        _, next_q = self._values(self.q_target, batch)
         best = ops.take_last(next_q, best_action(self._of(chooser, batch.next_observation)))
         target = ops.stop_gradient(self._target(batch, best))
         chosen = ops.take_last(q, batch.action)

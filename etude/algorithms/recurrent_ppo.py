@@ -32,18 +32,18 @@ class RecurrentPPOConfig(OnPolicySequenceConfig):
     epochs: int = 4
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    entropy: float | Linear = 0.0  # what entropy is worth in the loss
-    value_cost: float = 0.5  # weight of the critic's loss
-    value_clip: float | None = None  # bound on how far values move from those of the rollout; None: no bound
+    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
+    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the critic's loss
+    value_clip_range: float | None = None  # bound on how far values move from those of the rollout; None: no bound
     normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "clip", "value_cost")
+        checks.not_negative(self, "clip_range", "value_coefficient")
         if self.value_clip is not None:
-            checks.not_negative(self, "value_clip")
+            checks.not_negative(self, "value_clip_range")
 
 
 class RecurrentPPO(Agent):
@@ -79,10 +79,10 @@ class RecurrentPPO(Agent):
         x, _ = self.model["policy"].unroll(seen, acting, first)
         value, _ = self.model["critic"].unroll(seen, judging, first)
         now = moved(self.policy.of(self.model, batch.observation, x), batch, config.normalize_advantage)
-        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip)
-        error = value_error(value[..., 0], batch, config.value_clip)
+        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
+        error = value_error(value[..., 0], batch, config.value_clip_range)
         loss = joined(config, batch, now, surrogate, error)
-        loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip)
+        loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip_range)
         return Losses(model=loss)
 
     def _split(self, memory: Any) -> tuple[Any, Any]:

@@ -30,14 +30,14 @@ class ReinforceConfig(EpisodesConfig):
     learning_rate: float | Linear = 3e-3
     max_gradient_norm: float | None = 0.5
     baseline: bool = True  # learn the value of states, and subtract it from returns
-    value_cost: float = 0.5  # weight of the baseline's loss
-    entropy: float | Linear = 0.0  # what entropy is worth in the loss
+    value_coefficient: float = 0.5  # weight of the baseline's loss
+    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
     normalize_advantage: bool = True  # to mean 0 and deviation 1 in every round
     initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative(self, "value_cost")
+        checks.not_negative(self, "value_coefficient")
 
 
 class Reinforce(Agent):
@@ -70,8 +70,8 @@ class Reinforce(Agent):
         policy_loss = ops.mean(weight * policy_gradient(policy.log_prob(batch.action), advantage))
         value_loss = ops.mean(weight * ops.square(value - batch.extras["return"]))
         entropy = ops.mean(weight * policy.entropy())
-        loss = policy_loss - config.entropy * entropy
+        loss = policy_loss - config.entropy_coefficient * entropy
         told = {"policy_loss": policy_loss, "entropy": entropy}
         if config.baseline:
-            loss, told = loss + config.value_cost * value_loss, {**told, "value_loss": value_loss}
+            loss, told = loss + config.value_coefficient * value_loss, {**told, "value_loss": value_loss}
         return Losses(model=Loss(loss, **told))

@@ -20,7 +20,7 @@ from etude.config import SampledConfig
 from etude.losses.distributions import TanhGaussian
 from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
 from etude.losses.value import squared
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
@@ -31,9 +31,9 @@ class SACConfig(SampledConfig):
 
     network: Spec = Mlp((256, 256))  # of the actor, and of each critic
     batch_size: int = 256
-    replay_size: int = 1_000_000
-    warmup: int = 100
-    tau: float = 0.005  # after every gradient step the lagged critics move this part of the way
+    buffer_size: int = 1_000_000
+    learning_starts: int = 100
+    tau: float = 0.005  # after every gradient step the target critics move this part of the way
     temperature: float = 1.0  # the price of certainty; where it is learned, its first value
     learn_temperature: bool = True  # whether it is learned
     target_entropy: float | None = None  # what it is learned for, in nats; None: minus the size of an action
@@ -55,7 +55,7 @@ class SAC(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * size)
         self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
-        self.critic_lagged = lagged(self.critic, tau="tau")
+        self.critic_target = target(self.critic, tau="tau")
         if self.config.learn_temperature:
             self.temperature = make.free(np.log(self.config.temperature))
         self.noise = {"action": (size,), "next_action": (size,)}
@@ -69,7 +69,7 @@ class SAC(Agent):
         temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
 
         next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise["next_action"])
-        next_q = lowest(self._values(self.critic_lagged, self.normaliser(batch.next_observation), next_action))
+        next_q = lowest(self._values(self.critic_target, self.normaliser(batch.next_observation), next_action))
         target = soft_target(batch.reward, batch.discount, next_q, next_log_prob, temperature)
         q = self._values(self.critic, observation, batch.action)
         td_error = ops.expand_dims(target, 0) - q

@@ -23,7 +23,7 @@ from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Spec, lagged
+from etude.networks import Maker, Mlp, Spec, target
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,24 @@ class TD3Config(OffPolicyConfig):
 
     network: Spec = Mlp((256, 256))  # of the actor, and of each of the two critics
     batch_size: int = 256
-    replay_size: int = 1_000_000
-    tau: float = 0.005  # whenever the actor learns, the lagged networks move this part of the way
+    buffer_size: int = 1_000_000
+    tau: float = 0.005  # whenever the actor learns, the target networks move this part of the way
     random_steps: int = 1_000  # environment steps at the start that act uniformly at random
     exploration_noise: float | Linear = 0.1  # deviation of the noise on actions while collecting
     target_noise: float = 0.2  # deviation of the noise on the target policy's actions
-    target_noise_reach: float = 0.5  # where that noise is clipped
+    target_noise_clip: float = 0.5  # where that noise is clipped
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "random_steps", "exploration_noise", "target_noise", "target_noise_reach")
+        checks.not_negative(self, "random_steps", "exploration_noise", "target_noise", "target_noise_clip")
         checks.counts(self, "policy_delay")
 
 
 class TD3(Agent):
-    """A deterministic policy that climbs the first of two critics, each trained towards the lower of their lagged
-    copies at a slightly noisy action of the lagged policy."""
+    """A deterministic policy that climbs the first of two critics, each trained towards the lower of their target
+    networks at a slightly noisy action of the target policy."""
 
     acts_by = "actions"
     actions = (Box,)
@@ -59,8 +59,8 @@ class TD3(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
         self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
-        self.actor_lagged = lagged(self.actor, tau="tau", every="policy_delay")
-        self.critic_lagged = lagged(self.critic, tau="tau", every="policy_delay")
+        self.actor_target = target(self.actor, tau="tau", every="policy_delay")
+        self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
         self.noise = {"target": (size,)}
 
@@ -71,9 +71,9 @@ class TD3(Agent):
         config, observation = self.config, self.normaliser(batch.observation)
         following = self.normaliser(batch.next_observation)
 
-        next_action = ops.tanh(self.actor_lagged(following))
-        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_reach)
-        next_q = lowest(self._values(self.critic_lagged, following, next_action))
+        next_action = ops.tanh(self.actor_target(following))
+        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_clip)
+        next_q = lowest(self._values(self.critic_target, following, next_action))
         q = self._values(self.critic, observation, batch.action)
         td_error = td(q, batch.reward, batch.discount, next_q)
         critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))

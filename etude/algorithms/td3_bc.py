@@ -24,7 +24,7 @@ from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
-from etude.networks import Maker, Part, lagged
+from etude.networks import Maker, Part, target
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class TD3BCConfig(OfflineConfig):
 
     normalize_observation: bool = True
     alpha: float | Linear = 2.5  # how much values count beside the distance from the recorded actions
-    tau: float = 0.005  # whenever the actor learns, the lagged networks move this part of the way
+    tau: float = 0.005  # whenever the actor learns, the target networks move this part of the way
     target_noise: float = 0.2  # deviation of the noise on the target policy's actions
-    target_noise_reach: float = 0.5  # where that noise is clipped
+    target_noise_clip: float = 0.5  # where that noise is clipped
     policy_delay: int = 2  # gradient steps of the critics for one of the actor
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "alpha", "target_noise", "target_noise_reach")
+        checks.not_negative(self, "alpha", "target_noise", "target_noise_clip")
         checks.counts(self, "policy_delay")
 
 
@@ -55,9 +55,9 @@ class TD3BC(Agent):
         size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
-        self.actor_lagged = lagged(self.actor, tau="tau", every="policy_delay")
+        self.actor_target = target(self.actor, tau="tau", every="policy_delay")
         self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
-        self.critic_lagged = lagged(self.critic, tau="tau", every="policy_delay")
+        self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
         self.noise = {"target": (size,)}
 
@@ -68,9 +68,9 @@ class TD3BC(Agent):
         config, observation = self.config, self.normaliser(batch.observation)
         following = self.normaliser(batch.next_observation)
 
-        next_action = ops.tanh(self.actor_lagged(following))
-        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_reach)
-        next_q = lowest(self._values(self.critic_lagged, following, next_action))
+        next_action = ops.tanh(self.actor_target(following))
+        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_clip)
+        next_q = lowest(self._values(self.critic_target, following, next_action))
         q = self._values(self.critic, observation, batch.action)
         td_error = td(q, batch.reward, batch.discount, next_q)
 

@@ -1,1 +1,2 @@
-"""What every room stands on: data, spaces, trees, events, errors, schedules, seeding and checks. No framework, and nothing of other rooms."""
+"""Data, spaces, trees, events, errors, schedules, seeding and checks: imported everywhere, importing nothing else of
+etude and no framework."""

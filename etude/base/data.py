@@ -66,7 +66,7 @@ class Contribution:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)  # by name; none where the rollout is not yet counted
     losses: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    updates: int = 0  # gradient steps that its weights had seen
+    gradient_steps: int = 0  # gradient steps that its weights had seen
 
     def __len__(self) -> int:
         """The number of environment steps."""

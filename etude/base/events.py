@@ -27,10 +27,10 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Gradient steps were taken: means over this learn call. `updates` counts all of them since the run began."""
+    """Gradient steps were taken: means over this learn call. `gradient_steps` counts those since the run began."""
 
     step: int
-    updates: int
+    gradient_steps: int
     losses: dict[str, float]
     metrics: dict[str, float]
     seconds: float

@@ -57,8 +57,8 @@ class Divergence:
                         self._streak.pop(name, None)
                 else:
                     found |= self._judge(name, value, low, high)
-        if learned.updates - self._looked_at >= LOOK_EVERY:
-            self._looked_at = learned.updates
+        if learned.gradient_steps - self._looked_at >= LOOK_EVERY:
+            self._looked_at = learned.gradient_steps
             found |= self._of_weights()
         return self._fresh(found) if found else []
 
@@ -66,11 +66,11 @@ class Divergence:
         """What to warn of when training ends."""
         return self._fresh(self._of_weights()) if self._phase else []
 
-    def explained(self, error: Exception, step: int, updates: int) -> str:
+    def explained(self, error: Exception, step: int, gradient_steps: int) -> str:
         """The message of an error about numbers that are not finite, with the step and the first such weight."""
         bad = next((name for name, weight in self._read().items() if not np.isfinite(weight).all()), None)
         state = "All weights are still finite." if bad is None else f"The first weight that is not finite is {bad}."
-        return f"At step {step}, after {updates} gradient steps: {error} {state}"
+        return f"At step {step}, after {gradient_steps} gradient steps: {error} {state}"
 
     def _learn_bounds(self, name: str, value: float, scaled: bool) -> tuple[float, float]:
         """The bounds of a number, which some have only after EARLY phases."""

@@ -76,7 +76,7 @@ class PerturbedActor:
         if column not in self._vectors:
             structure = self._engine.structure
             noise = noise_of(structure, self._run_seed, int(self._generation), column // 2)
-            sign = np.float32((1 if column % 2 == 0 else -1) * structure.agent.config.deviation)
+            sign = np.float32((1 if column % 2 == 0 else -1) * structure.agent.config.sigma)
             self._vectors[column] = structure.as_vector(self._engine.weights()) + sign * noise
         return self._vectors[column]
 
@@ -102,10 +102,10 @@ class FromReturns:
             )
         self._engine, self._run_seed, self._pairs = engine, run_seed, environments // 2
 
-    def learn(self, batches: Batch, hyper: dict[str, float], updates: int) -> Update:
+    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step by the returns [1, N] in `reward`."""
         structure, returns = self._engine.structure, batches.reward[0]
-        noise = np.stack([noise_of(structure, self._run_seed, updates, pair) for pair in range(self._pairs)])
+        noise = np.stack([noise_of(structure, self._run_seed, gradient_steps, pair) for pair in range(self._pairs)])
         weights = structure.as_vector(self._engine.weights(structure.trainable))
         with one_thread(noise.size):
             gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
@@ -115,6 +115,6 @@ class FromReturns:
         told["gradient_norm"], told["weight_norm"] = norms
         return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
 
-    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
+    def marks(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
         """The generation."""
-        return {GENERATION: np.array(updates, np.int64)}
+        return {GENERATION: np.array(gradient_steps, np.int64)}

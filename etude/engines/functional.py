@@ -251,7 +251,7 @@ class FunctionalEngine:
         self._state["values"] = {**self._state["values"], **self.backend.put(dict(weights))}
 
     def state(self) -> dict[str, Any]:
-        """Weights, lagged copies, optimizer moments, counter and generator."""
+        """Weights, target copies, optimizer moments, counter and generator."""
         state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
         return state | {moment: self.structure.parted(state[moment]) for moment in ("first", "second")}
 

@@ -16,11 +16,11 @@ class FromLosses:
     def __init__(self, engine: Engine):
         self._engine = engine
 
-    def learn(self, batches: Batch, hyper: dict[str, float], updates: int) -> Update:
-        """One gradient step on each batch. updates: gradient steps before this phase."""
+    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+        """One gradient step on each batch. gradient_steps: those before this phase."""
         return self._engine.learn(batches, hyper)
 
-    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
+    def marks(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
         """What rollouts need besides the weights after so many updates."""
         return {}
 
@@ -31,16 +31,16 @@ class FromRollouts:
     def __init__(self, engine: Engine):
         self._engine = engine
 
-    def learn(self, found: Contribution, hyper: dict[str, float], updates: int) -> Update:
+    def learn(self, found: Contribution, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step; tells how many others were taken since the weights were read that it was computed with."""
         update = self._engine.apply(found.gradients, hyper)
-        told = {**found.metrics, **update.metrics, "gradient_age": float(updates - found.updates)}
+        told = {**found.metrics, **update.metrics, "gradient_age": float(gradient_steps - found.gradient_steps)}
         return Update(found.losses, told, None, 1)
 
-    def marks(self, updates: int, hyper: dict[str, float]) -> Weights:
+    def marks(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
         """The number of updates, and the hyperparameters: see `split_marks`."""
         numbers = {f"{MARK}{HYPER}{name}": np.array(value, np.float64) for name, value in hyper.items()}
-        return {f"{MARK}updates": np.array(updates, np.float64), **numbers}
+        return {f"{MARK}gradient_steps": np.array(gradient_steps, np.float64), **numbers}
 
 
 def split_marks(loaded: Weights) -> tuple[Weights, dict[str, float], int]:
@@ -48,4 +48,4 @@ def split_marks(loaded: Weights) -> tuple[Weights, dict[str, float], int]:
     marks = {name.removeprefix(MARK): float(value) for name, value in loaded.items() if name.startswith(MARK)}
     hyper = {name.removeprefix(HYPER): value for name, value in marks.items() if name.startswith(HYPER)}
     weights = {name: value for name, value in loaded.items() if not name.startswith(MARK)}
-    return weights, hyper, int(marks["updates"])
+    return weights, hyper, int(marks["gradient_steps"])

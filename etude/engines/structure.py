@@ -24,11 +24,11 @@ Arrays = dict[str, Any]  # of an engine's framework, by name
 
 
 class Following(NamedTuple):
-    """A lagged variable and the one that it follows."""
+    """A variable of a target network and the online one that it follows."""
 
     target: str
     source: str
-    tau: str | None  # see `networks.Lag`
+    tau: str | None  # see `networks.TargetOf`
     every: str | None
 
 
@@ -185,8 +185,8 @@ class Structure:
         return {name: rng.standard_normal(self.initial[name].shape, np.float32) for name in self.noisy}
 
     def _noisy(self) -> tuple[str, ...]:
-        """The weights that are noise, but for those of lagged copies."""
-        found = tuple(f"{name}.{v}" for name, part in self.parts.items() if part.lag is None for v in part.noise)
+        """The weights that are noise, but for those of target copies."""
+        found = tuple(f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.noise)
         if found and not self.agent.batch_noise:
             raise ConfigError(
                 f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
@@ -207,9 +207,11 @@ class Structure:
     def _following(self) -> tuple[Following, ...]:
         names = {id(part): name for name, part in self.parts.items()}
         return tuple(
-            Following(f"{name}.{v}", f"{names[id(part.lag.source)]}.{v}", part.lag.tau, part.lag.every)
+            Following(
+                f"{name}.{v}", f"{names[id(part.target_of.source)]}.{v}", part.target_of.tau, part.target_of.every
+            )
             for name, part in self.parts.items()
-            if part.lag is not None
+            if part.target_of is not None
             for v in part.variables
         )
 
@@ -234,7 +236,7 @@ class Structure:
         named |= set(self.agent.trained_every.values())
         if named - fields.keys():
             raise ConfigError(
-                f"lagged and trained_every name the config fields {sorted(named - fields.keys())}, which "
+                f"target and trained_every name the config fields {sorted(named - fields.keys())}, which "
                 f"{type(self.agent.config).__name__} lacks."
             )
         return tuple(sorted(named | {name for name, value in fields.items() if isinstance(value, float | Linear)}))

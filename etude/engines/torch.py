@@ -185,7 +185,7 @@ class TorchEngine:
             self._values[name].copy_(torch.as_tensor(value))
 
     def state(self) -> dict[str, Any]:
-        """Weights, lagged copies, optimizer moments, counter and generator."""
+        """Weights, target copies, optimizer moments, counter and generator."""
         return {
             "values": self.weights(),
             "first": to_numpy(self.structure.parted(self._first)),

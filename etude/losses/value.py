@@ -28,7 +28,7 @@ def double_q(
 ) -> Array:
     """`reward + discount * next_q[argmax chooser] - q[action]`. van Hasselt et al. 2016, arXiv:1509.06461.
 
-    q, next_q, chooser: [B, n], the last two of the next observation, by the lagged and the online network;
+    q, next_q, chooser: [B, n], the last two of the next observation, by the target and the online network;
     action: [B] integers; reward, discount: [B] -> [B]. The next action is one that `chooser` allows.
     """
     return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, best_action(chooser)))

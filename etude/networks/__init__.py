@@ -1,6 +1,6 @@
 """Networks: specs (data), architectures (functions of named parameters), and the parts that agents are built of."""
 
-from etude.networks.network import Maker, Part, RecurrentNetwork, lagged
+from etude.networks.network import Maker, Part, RecurrentNetwork, target
 from etude.networks.normaliser import RunningMoments, RunningScale
 from etude.networks.specs import ActorCritic, Conv, Mlp, Recurrent, Spec, actor_of, critic_of, layers_of, with_layers
 
@@ -17,7 +17,7 @@ __all__ = [
     "Spec",
     "actor_of",
     "critic_of",
-    "lagged",
+    "target",
     "layers_of",
     "with_layers",
 ]

@@ -25,8 +25,8 @@ from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import ActorCritic, Conv, Mlp, ModuleFactory, Recurrent, Spec, framework_of
 
 
-class Lag(NamedTuple):
-    """How a lagged copy follows its source."""
+class TargetOf(NamedTuple):
+    """How a target copy follows its source."""
 
     source: Part
     tau: str | None  # the config field with the rate of an average, w += rate * (source - w); None: w is copied
@@ -40,7 +40,7 @@ class Part:
     frozen: frozenset[str] = frozenset()  # variables that no loss trains
     moved: Mapping[str, Any] = {}  # variables that calling the part changed, such as running statistics of a module
     portable: bool = True  # whether NumPy can compute it quickly enough to act
-    lag: Lag | None = None
+    target_of: TargetOf | None = None
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
 
     def __call__(self, observation: Tree = None) -> Any:
@@ -272,7 +272,7 @@ class Maker:
         return Normaliser(space, on)
 
 
-def lagged(part: Part, *, tau: str | None = None, every: str | None = None) -> Part:
+def target(part: Part, *, tau: str | None = None, every: str | None = None) -> Part:
     """A copy of a network that follows it.
 
     tau: the name of the config field with the rate of an exponential average; None: its values are copied.
@@ -280,10 +280,10 @@ def lagged(part: Part, *, tau: str | None = None, every: str | None = None) -> P
         None: at every gradient step. Fields, so that the numbers can change while a run goes on.
     """
     if tau is None and every is None:
-        raise ConfigError("lagged takes tau=, every= or both, each the name of a config field.")
+        raise ConfigError("target takes tau=, every= or both, each the name of a config field.")
     follower = part.bound({name: np.copy(value) for name, value in part.variables.items()})
     follower.frozen = frozenset(part.variables)
-    follower.lag = Lag(part, tau, every)
+    follower.target_of = TargetOf(part, tau, every)
     return follower
 
 

@@ -13,10 +13,10 @@ _PPO: dict[str, Any] = {
     "network": Mlp((64, 64), "tanh", "orthogonal"),
     "learning_rate": Linear(1e-3, 0.0),
     "gamma": 0.98,
-    "lambda_": 0.8,
-    "clip": Linear(0.2, 0.0),
-    "rollout": 64,
-    "minibatch": 256,
+    "gae_lambda": 0.8,
+    "clip_range": Linear(0.2, 0.0),
+    "rollout_length": 64,
+    "minibatch_size": 256,
     "epochs": 20,
     "discriminator_every": 4,
 }
@@ -32,7 +32,12 @@ GAIL = {
 }
 AIRL = {
     "CartPole-v1": Preset(
-        config={**_PPO, "discriminator_learning_rate": Linear(3e-4, 0.0), "clip": 0.2, "entropy": 0.01},
+        config={
+            **_PPO,
+            "discriminator_learning_rate": Linear(3e-4, 0.0),
+            "clip_range": 0.2,
+            "entropy_coefficient": 0.01,
+        },
         steps=100_000,
         environments=8,
         source=ZOO.format("ppo", "CartPole-v1") + _TRIED.format("clip and entropy stay as they are; "),

@@ -10,7 +10,7 @@ ES = {
         config={
             "network": Mlp((32, 32), "tanh", "orthogonal"),
             "learning_rate": 0.02,
-            "deviation": 0.1,
+            "sigma": 0.1,
         },
         steps=300_000,
         environments=32,

@@ -2,7 +2,7 @@
 
 There is no source for such small tasks: the figures were tried on the mediocre data that benchmarks/offline_data.py
 makes, with other seeds than those of benchmarks/offline.json. They are for data like it; good data wants much more of
-`conservatism` (see benchmarks/offline.py), and less of `beta`.
+`cql_alpha` (see benchmarks/offline.py), and less of `beta`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BC = {
     "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=FALLING),
 }
 CQL = {
-    "CartPole-v1": _preset("CartPole-v1", 5_000, learning_rate=Linear(5e-4, 0.0), conservatism=0.1),
+    "CartPole-v1": _preset("CartPole-v1", 5_000, learning_rate=Linear(5e-4, 0.0), cql_alpha=0.1),
     "Pendulum-v1": _preset(
         "Pendulum-v1",
         2_000,
         learning_rate=1e-3,
-        conservatism=1.0,
+        cql_alpha=1.0,
         samples=3,
         normalize_reward=True,
         **SHORT_SIGHT,

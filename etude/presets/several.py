@@ -10,7 +10,14 @@ from etude.presets.preset import Preset
 SPEAKER_LISTENER, SPREAD = "mpe2:simple_speaker_listener_v4", "mpe2:simple_spread_v3"
 SOURCE = "Of etude's own, for {}; AgileRL's MADDPG was measured with the same figures, benchmarks/peers_maddpg.py."
 SAME: dict[str, Any] = {"network": Mlp((128, 128)), "learning_rate": 1e-3, "gamma": 0.95}
-REPLAYED: dict[str, Any] = {**SAME, "batch_size": 256, "warmup": 256, "learn_every": 25, "updates": 25, "tau": 0.01}
+REPLAYED: dict[str, Any] = {
+    **SAME,
+    "batch_size": 256,
+    "learning_starts": 256,
+    "train_every": 25,
+    "gradient_steps": 25,
+    "tau": 0.01,
+}
 
 
 def _both(config: dict[str, Any]) -> dict[str, Preset]:
@@ -22,4 +29,4 @@ def _both(config: dict[str, Any]) -> dict[str, Preset]:
 
 MADDPG = _both(REPLAYED)
 MATD3 = _both(REPLAYED)
-MAPPO = _both({**SAME, "rollout": 128, "minibatch": None})
+MAPPO = _both({**SAME, "rollout_length": 128, "minibatch_size": None})

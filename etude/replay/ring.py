@@ -61,7 +61,7 @@ class Ring:
         self.storage.require(
             bytes_needed(spaces, capacity, environments, extras, frame_stack, reward_shape),
             f"A replay of {capacity:,} steps",
-            "Lower its capacity (`replay_size` in the configs), or keep it in files (`replay_folder` of a run).",
+            "Lower its capacity (`buffer_size` in the configs), or keep it in files (`replay_folder` of a run).",
         )
         zeros = self.storage.zeros
         self.spaces, self.capacity, self.environments, self.frame_stack = spaces, capacity, environments, frame_stack

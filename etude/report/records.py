@@ -35,7 +35,7 @@ class Recorder:
             return self._collected(event)
         if isinstance(event, Learned):
             self._step = event.step
-            self._updates = event.updates
+            self._updates = event.gradient_steps
             self._learned.append({**event.losses, **event.metrics})
             return []
         if isinstance(event, Started):
@@ -78,7 +78,7 @@ class Recorder:
         if self._learned:
             names = dict.fromkeys(name for call in self._learned for name in call)
             record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
-            record["train/updates"] = self._updates
+            record["train/gradient_steps"] = self._updates
         if steps:
             record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
         self._clear()

@@ -142,7 +142,7 @@ def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
 def _check_contribution(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
     held = saved.fields(field.name for field in fields(Contribution))
     held["steps"].whole()
-    held["updates"].whole()
+    held["gradient_steps"].whole()
     _check_ends(held["episodes"], environments, spaces)
     if held["gradients"].value != {}:
         for name, gradient in held["gradients"].fields(gradients).items():

@@ -8,7 +8,7 @@ class DQN(etude.RL):
 
     def action(self, s): ...                       # what the policy turns into actions
     def __call__(self, s, a, next_s, r, d): ...    # the loss
-    def update_param(self): ...                    # the lagged network follows
+    def update_param(self): ...                    # the target network follows
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RL:
     - `__call__(s, a, next_s, r, d)`: the loss of a minibatch: a scalar, a value for each example [B], or one of these
       for each optimizer, each of which then trains its own `param` only. d is 1 where the episode terminated, not where
       it was truncated; with `num_steps` it also carries the discount of the steps between (see the guide).
-    - `update_param()`: what lagged networks do, such as `etude.solo.assign_param(self.target.weights, self.q.weights)`.
+    - `update_param()`: what target networks do, such as `etude.solo.assign_param(self.target.weights, self.q.weights)`.
 
     Float attributes (`gamma`, `tau`, `clip`, ...) are hyperparameters: they may change at any time, and nothing is
     compiled again. `seed` (an int) is what all randomness comes from.
@@ -96,7 +96,7 @@ class RL:
         )
 
     def update_param(self) -> None:
-        """Let lagged networks follow. An agent without any leaves this as it is."""
+        """Let target networks follow. An agent without any leaves this as it is."""
 
     @property
     def param(self) -> Any:

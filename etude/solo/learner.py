@@ -90,8 +90,8 @@ class EpisodeLearner:
         if not minibatches:
             return None
         self.loss = losses["loss"]
-        self.progress.updates += minibatches
-        return Learned(self.progress.step, self.progress.updates, losses, {}, time.perf_counter() - began)
+        self.progress.gradient_steps += minibatches
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, {}, time.perf_counter() - began)
 
     def _learn(self, minibatches: int) -> dict[str, float]:
         """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""

@@ -62,7 +62,7 @@ class Training:
         session, learner, record = self._session, self._session.learner, self._record
         learner.follow(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
-        record.stop, self._learned = False, learner.progress.updates
+        record.stop, self._learned = False, learner.progress.gradient_steps
         collection = session.open(options)
         loop = Loop(learner, collection, session.overlaps(options), self._save)
         self._callbacks.call("on_train_begin", **record.logs)
@@ -89,9 +89,9 @@ class Training:
         """What follows a round: nothing of it is left to be learned."""
         record, learner = self._record, self._session.learner
         record.rewards.append(statistics.mean(end.total for end in event.episodes))
-        if learner.progress.updates > self._learned:
+        if learner.progress.gradient_steps > self._learned:
             assert learner.loss is not None
-            self._learned = learner.progress.updates
+            self._learned = learner.progress.gradient_steps
             record.losses.append(learner.loss)
         self._callbacks.call("on_episode_end", self._round, **record.logs)
         self._round += 1

@@ -83,8 +83,8 @@ class Learner:
         losses, metrics = self._learn(due)
         if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
             self.engine.load(moved)
-        self.progress.updates += due.gradient_steps
-        return Learned(self.progress.step, self.progress.updates, losses, metrics, time.perf_counter() - began)
+        self.progress.gradient_steps += due.gradient_steps
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
 
     def _learn(self, due: Due) -> tuple[dict[str, float], dict[str, float]]:
         hyper = self.hyper()
@@ -95,7 +95,7 @@ class Learner:
         most = max(1, BATCH_BYTES // (due.size * assembly.example_bytes(self.agent, self.engine.spaces)))
         for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
-            update = self.gradients.learn(batches, hyper, self.progress.updates)
+            update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
@@ -127,7 +127,11 @@ class Learner:
     def exploring_weights(self) -> Weights:
         """What rollouts act with: noise in noisy layers, the same until the next learning phase, and marks of the
         learner's progress."""
-        return self.acting_weights() | self._perturbation | self.gradients.marks(self.progress.updates, self.hyper())
+        return (
+            self.acting_weights()
+            | self._perturbation
+            | self.gradients.marks(self.progress.gradient_steps, self.hyper())
+        )
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""

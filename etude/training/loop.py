@@ -115,11 +115,11 @@ class Loop:
                 yield from self._keep("last")
             raise
         except NumericalError as error:
-            raise NumericalError(self._divergence.explained(error, self.step, progress.updates)) from error
+            raise NumericalError(self._divergence.explained(error, self.step, progress.gradient_steps)) from error
         yield from (Warned(self.step, note) for note in self._divergence.last_notes())
         yield from self._keep("last")
         self._count_seconds()
-        totals = {"episodes": progress.episodes, "updates": progress.updates}
+        totals = {"episodes": progress.episodes, "gradient_steps": progress.gradient_steps}
         yield Finished(self.step, reason, progress.seconds, totals)
 
     def _until(self, end: int, plan: Cadence) -> Generator[Event, None, str]:

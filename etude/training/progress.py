@@ -14,7 +14,7 @@ class Progress:
 
     step: int = 0  # environment steps
     total: int = 0  # environment steps that the schedules are stretched over
-    updates: int = 0  # gradient steps
+    gradient_steps: int = 0  # gradient steps
     phases: int = 0  # off-policy: learning phases that were due so far, those of the warm-up included
     episodes: int = 0
     best: float | None = None  # the highest mean return of an evaluation
@@ -28,7 +28,7 @@ def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]
     """The fields of a `Progress`, and `more`. Raises CheckpointError where they are not."""
     held = saved.fields((*_ALWAYS, *more), _SINCE)
     step = held["step"].whole()
-    for name in ("total", "updates"):
+    for name in ("total", "gradient_steps"):
         held[name].whole()
     for name in ("phases", "episodes"):  # each took a step
         held[name].whole(0, step)

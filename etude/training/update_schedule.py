@@ -42,19 +42,22 @@ class Cycle(Protocol):
 
 
 class OffPolicyCycle:
-    """A phase after every `learn_every` environment steps, once `warmup` steps are collected."""
+    """A phase after every `train_every` environment steps, once `learning_starts` steps are collected."""
 
     def __init__(self, config: OffPolicyConfig, count: int):
         self.config, self.count = config, count
 
     def wanted(self, step: int, stored: int) -> int:
-        to_next_phase = self.config.learn_every - step % self.config.learn_every
+        to_next_phase = self.config.train_every - step % self.config.train_every
         return -(-to_next_phase // self.count)
 
     def due(self, progress: Progress, replay: Replay) -> Due:
-        phases = progress.step // self.config.learn_every
+        phases = progress.step // self.config.train_every
         due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
-        return Due(due * self.config.updates if progress.step >= self.config.warmup else 0, self.config.batch_size)
+        return Due(
+            due * self.config.gradient_steps if progress.step >= self.config.learning_starts else 0,
+            self.config.batch_size,
+        )
 
     def learned(self, replay: Replay) -> None:
         """What was learned from may be drawn again."""
@@ -69,12 +72,12 @@ class OnPolicyCycle:
         self._length = config.example_length
 
     def wanted(self, step: int, stored: int) -> int:
-        return self.config.rollout - stored // self.count % self.config.rollout
+        return self.config.rollout_length - stored // self.count % self.config.rollout_length
 
     def due(self, progress: Progress, replay: Replay) -> Due:
-        rows = self.config.rollout * self.count
+        rows = self.config.rollout_length * self.count
         examples = rows // self._length
-        size = max(1, min(self.config.minibatch or rows, rows) // self._length)
+        size = max(1, min(self.config.minibatch_size or rows, rows) // self._length)
         return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
 
     def learned(self, replay: Replay) -> None:
@@ -88,7 +91,7 @@ class GradientsCycle:
         self.config = config
 
     def wanted(self, step: int, stored: int) -> int:
-        return self.config.rollout - step % self.config.rollout
+        return self.config.rollout_length - step % self.config.rollout_length
 
     def due(self, progress: Progress, replay: Replay) -> Due:
         return Due(len(replay), 1)
@@ -112,16 +115,16 @@ class EpisodesCycle:
 
 
 class OfflineCycle:
-    """A phase of `updates` gradient steps whenever one is asked for: there is nothing to wait for."""
+    """A phase of `gradient_steps` gradient steps whenever one is asked for: there is nothing to wait for."""
 
     def __init__(self, config: OfflineConfig):
         self.config = config
 
     def wanted(self, step: int, stored: int) -> int:
-        return self.config.updates
+        return self.config.gradient_steps
 
     def due(self, progress: Progress, replay: Replay) -> Due:
-        return Due(self.config.updates, self.config.batch_size)
+        return Due(self.config.gradient_steps, self.config.batch_size)
 
     def learned(self, replay: Replay) -> None:
         """What was learned from may be drawn again."""

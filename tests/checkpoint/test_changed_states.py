@@ -62,7 +62,7 @@ def with_number(number):
     [
         ("dqn", "engine/first/q.dense0.weight", lambda x: x[:-1]),
         ("dqn", "engine/second/q.dense0.weight", with_number(-1)),
-        ("dqn", "engine/values/q_lagged.dense0.bias", with_number(np.nan)),
+        ("dqn", "engine/values/q_target.dense0.bias", with_number(np.nan)),
         ("dqn", "engine/step", 2**70),
         ("dqn", "engine/noise/state", "many"),
         ("dqn", "replay/ring/head", with_number(10**6)),
@@ -110,7 +110,7 @@ def test_nothing_of_a_state_is_taken_where_a_part_of_it_is_wrong():
 
 def test_another_network_is_told_with_both_shapes(tmp_path):
     checkpoint.write(tmp_path / "run.etude", state_of("dqn"))
-    other = DQNConfig(network=Mlp((6,)), replay_size=200, priority_exponent=0.6)
+    other = DQNConfig(network=Mlp((6,)), buffer_size=200, priority_exponent=0.6)
     with pytest.raises(CheckpointError, match=r"\(4, 4\) at engine/values/q.dense0.weight; expected .*\(4, 6\)"):
         from_state(checkpoint.read(tmp_path / "run.etude"), config=other)
 
@@ -126,7 +126,7 @@ def test_a_state_of_a_run_with_other_workers_is_taken():
 
 def test_a_run_that_is_to_learn_less_often_goes_on():
     config = RUNS["dqn"]().agent.config
-    with from_state(state_of("dqn"), config=dataclasses.replace(config, learn_every=16)) as run:
+    with from_state(state_of("dqn"), config=dataclasses.replace(config, train_every=16)) as run:
         assert run.learner.progress.phases == 6
         run.train(16)
         assert run.learner.progress.phases == 4

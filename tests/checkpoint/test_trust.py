@@ -34,7 +34,7 @@ def make(render_mode=None):
 
 parallel_env = make
 """
-CONFIG = etude.DQNConfig(network=etude.Mlp((4,)), warmup=16, learn_every=8, batch_size=8, replay_size=100)
+CONFIG = etude.DQNConfig(network=etude.Mlp((4,)), learning_starts=16, train_every=8, batch_size=8, buffer_size=100)
 NAMES = {
     "a file": "tasks.py:make",
     "a file by another way": "../evil/./tasks.py:make",

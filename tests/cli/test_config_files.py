@@ -82,7 +82,7 @@ def test_options_come_before_the_file(tmp_path):
 def test_train_takes_the_file_that_a_run_wrote(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     common = ["train", "dqn", "CartPole-v1", "--steps", "8", "--engine", "torch"]
-    assert cli.main([*common, "--run-dir", "one", "--set.gamma", "0.5", "--set.warmup", "100"]) == 0
-    assert cli.main([*common, "--run-dir", "two", "--config=one/config.json", "--set.warmup", "90"]) == 0
+    assert cli.main([*common, "--run-dir", "one", "--set.gamma", "0.5", "--set.learning-starts", "100"]) == 0
+    assert cli.main([*common, "--run-dir", "two", "--config=one/config.json", "--set.learning-starts", "90"]) == 0
     one, two = (json.loads((tmp_path / name / "config.json").read_text())["config"] for name in ("one", "two"))
-    assert two == one | {"warmup": 90} and two["gamma"] == 0.5
+    assert two == one | {"learning_starts": 90} and two["gamma"] == 0.5

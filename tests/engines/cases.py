@@ -88,7 +88,7 @@ class Case:
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
         found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
         found |= {name: getattr(self.config, name, 1) for name in ("policy_delay", "discriminator_every")}
-        found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_every": 3, "tau": 0.05, "temperature": 0.5}
+        found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_update_every": 3, "tau": 0.05, "temperature": 0.5}
         found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5}
         return found | changes
 
@@ -126,7 +126,7 @@ CASES = [
     Case("bc multibinary", "bc", Spaces(VECTOR, MultiBinary(3)), BCConfig(network=NARROW)),
     Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
     Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
-    Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, wanted_gap=1.0)),
+    Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, target_gap=1.0)),
     Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
     Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
     Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
@@ -150,7 +150,7 @@ CASES = [
         "r2d2 on images, from zeros",
         "r2d2",
         Spaces(IMAGE, Discrete(3)),
-        R2D2Config(network=Recurrent(SMALL_CONV, 8), stored_memory=False, max_gradient_norm=None),
+        R2D2Config(network=Recurrent(SMALL_CONV, 8), stored_state=False, max_gradient_norm=None),
     ),
     Case(
         "r2d2 on nested, rescaled",
@@ -170,7 +170,7 @@ CASES = [
         Spaces(IMAGE, Discrete(3)),
         DQNConfig(network=Conv(((4, 4, 2),), (16,), dueling=True, noisy=0.5), double=False),
     ),
-    Case("c51", "c51", Spaces(VECTOR, Discrete(3)), C51Config(network=NARROW, atoms=11, lowest=-2.0, highest=2.0)),
+    Case("c51", "c51", Spaces(VECTOR, Discrete(3)), C51Config(network=NARROW, atoms=11, v_min=-2.0, v_max=2.0)),
     Case("c51, double, masked", "c51", Spaces(MASKED, Discrete(3)), C51Config(network=NARROW, atoms=11, double=True)),
     Case("c51 on images", "c51", Spaces(IMAGE, Discrete(3)), C51Config(network=SMALL_CONV, atoms=11)),
     Case("qr_dqn", "qr_dqn", Spaces(VECTOR, Discrete(3)), QRDQNConfig(network=NARROW, quantiles=8)),
@@ -185,7 +185,7 @@ CASES = [
         "rainbow",
         "rainbow",
         Spaces(NESTED, Discrete(3)),
-        RainbowConfig(network=Mlp((16, 16), dueling=True, noisy=0.5), atoms=11, lowest=-2.0, highest=2.0),
+        RainbowConfig(network=Mlp((16, 16), dueling=True, noisy=0.5), atoms=11, v_min=-2.0, v_max=2.0),
     ),
     Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
     Case("apex_ddpg", "apex_ddpg", Spaces(VECTOR, BOX2), ApexDDPGConfig(network=NARROW)),
@@ -198,13 +198,13 @@ CASES = [
         "ppo with a penalty",
         "ppo",
         Spaces(VECTOR, Discrete(3)),
-        PPOConfig(network=NARROW, objective="penalty", value_clip=0.2, normalize_value=True),
+        PPOConfig(network=NARROW, objective="penalty", value_clip_range=0.2, normalize_value=True),
     ),
     Case(
         "recurrent_ppo, masked",
         "recurrent_ppo",
         Spaces(MASKED, Discrete(3)),
-        RecurrentPPOConfig(network=REMEMBERING, value_clip=0.2),
+        RecurrentPPOConfig(network=REMEMBERING, value_clip_range=0.2),
     ),
     Case(
         "recurrent_ppo box on nested",
@@ -349,7 +349,7 @@ def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: 
     before, stop = rng.integers(0, 3, (k, n, 1)), rng.integers(LENGTH - 3, LENGTH + 1, (k, n, 1))
     extras = {"mask": np.float32((time >= before) & (time < stop)), "first": np.zeros((k, n, LENGTH), np.float32)}
     extras["first"][..., 0] = before[..., 0] == 0
-    if case.config.stored_memory:
+    if case.config.stored_state:
         extras["memory"] = random_memories(case, rng, k, n)
     return extras
 

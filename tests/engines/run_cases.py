@@ -33,27 +33,39 @@ from etude.base.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)
 TINY = Mlp((8,))
-FAST = {"network": TINY, "learning_rate": RATE, "batch_size": 8, "warmup": 24, "learn_every": 8, "updates": 2}
+FAST = {
+    "network": TINY,
+    "learning_rate": RATE,
+    "batch_size": 8,
+    "learning_starts": 24,
+    "train_every": 8,
+    "gradient_steps": 2,
+}
 NORMALISED = {"normalize_observation": True, "normalize_reward": True}
-DQN_TINY = DQNConfig(**FAST, n_step=1, target_every=7, replay_size=200)
+DQN_TINY = DQNConfig(**FAST, n_step=1, target_update_every=7, buffer_size=200)
 SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
-R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_every=7, replay_size=200, n_step=3)
-PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout=16, minibatch=16, epochs=2)
+R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_update_every=7, buffer_size=200, n_step=3)
+PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 RECURRENT_PPO_TINY = RecurrentPPOConfig(
-    network=Recurrent(Mlp((8,)), 4), learning_rate=RATE, rollout=16, sequence_length=8, minibatch=32, epochs=2
+    network=Recurrent(Mlp((8,)), 4),
+    learning_rate=RATE,
+    rollout_length=16,
+    sequence_length=8,
+    minibatch_size=32,
+    epochs=2,
 )
 RAINBOW_TINY = RainbowConfig(
-    **{**FAST, "network": Mlp((8,), dueling=True, noisy=0.5)}, target_every=7, replay_size=200, atoms=11
+    **{**FAST, "network": Mlp((8,), dueling=True, noisy=0.5)}, target_update_every=7, buffer_size=200, atoms=11
 )
 ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip": 0.2}
-APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout=8, minibatch=16, target_every=3)
-ES_TINY = ESConfig(network=TINY, learning_rate=RATE, deviation=0.1, normalize_observation=True)
-IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout=8)
+APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout_length=8, minibatch_size=16, target_update_every=3)
+ES_TINY = ESConfig(network=TINY, learning_rate=RATE, sigma=0.1, normalize_observation=True)
+IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout_length=8)
 A2C_TINY = A2CConfig(network=TINY, learning_rate=RATE)
-A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy=RATE)
+A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy_coefficient=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
-APEX_DDPG_TINY = ApexDDPGConfig(**FAST, replay_size=200, random_steps=24)
-SAC_TINY = SACConfig(**FAST, replay_size=200)
+APEX_DDPG_TINY = ApexDDPGConfig(**FAST, buffer_size=200, random_steps=24)
+SAC_TINY = SACConfig(**FAST, buffer_size=200)
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ CASES = [
         changed={"workers": 2},
     ),
     Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, replay_size=200), changed={"workers": 2}),
+    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, buffer_size=200), changed={"workers": 2}),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 
@@ -110,7 +122,7 @@ def measured(events: list[Event]) -> list[tuple]:
         if isinstance(event, Collected):
             found.extend((event.step, *episode) for episode in event.episodes)
         elif isinstance(event, Learned):
-            found.append((event.step, event.updates, event.losses, event.metrics))
+            found.append((event.step, event.gradient_steps, event.losses, event.metrics))
         elif isinstance(event, Evaluated):
             found.append((event.step, event.returns, event.lengths, event.best))
     return found

@@ -15,7 +15,7 @@ from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.options import environment_arguments
 from etude.envs import ConfiguredEnvironment, choose_vectorization, configured, make_environment, make_environments
 
-TINY = DQNConfig(network=Mlp((4,)), warmup=8, learn_every=8, batch_size=4)
+TINY = DQNConfig(network=Mlp((4,)), learning_starts=8, train_every=8, batch_size=4)
 DOUBLED, SHIFTED = "my_wrappers:Doubled", "my_wrappers:Shifted"
 
 
@@ -136,7 +136,7 @@ def test_values_on_the_command_line_are_literals_or_texts():
 
 def test_train_resume_evaluate_and_watch_use_them(tmp_path, capsys):
     options = f"--steps 24 --engine torch --env-arg size=5 --env-arg name=wide --wrapper {DOUBLED} --wrapper {SHIFTED}"
-    small = "--set.network.widths 4 --set.warmup 8 --set.batch-size 4"
+    small = "--set.network.widths 4 --set.learning-starts 8 --set.batch-size 4"
     folder = str(tmp_path / "run")
     assert cli.main(["train", "dqn", "my_wrappers:Room", *options.split(), *small.split(), "--run-dir", folder]) == 0
     described = json.loads((tmp_path / "run" / "config.json").read_text())

@@ -50,11 +50,11 @@ def _vtrace(old_logits, logits, action, reward, discount, value_, next_value, la
 
 
 def _retrace_loss(q, target_q, next_q, action, reward, discount, next_probability, probability, behaviour, lambda_):
-    lagged = ops.take_last(target_q, action)
-    error = value.td(lagged, reward, discount, ops.sum(next_probability * next_q, -1))
+    target_q_of_action = ops.take_last(target_q, action)
+    error = value.td(target_q_of_action, reward, discount, ops.sum(next_probability * next_q, -1))
     log_ratio = ops.log(ops.take_last(probability, action) / behaviour)
     correction = off_policy.retrace(error, discount, ops.ones_like(discount), log_ratio, lambda_)
-    return value.squared(lagged + correction - ops.take_last(q, action))
+    return value.squared(target_q_of_action + correction - ops.take_last(q, action))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

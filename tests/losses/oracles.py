@@ -32,10 +32,10 @@ def _vtrace(lambda_, rho_bar, advantage_bar):
 
 
 def _retrace(q, target_q, next_q, logits, next_logits, action, behaviour, reward, discount, goes_on):
-    lagged = ops.take_last(target_q, action)
-    error = td(lagged, reward, discount, ops.sum(ops.softmax(next_logits) * next_q, -1))
+    target_q_of_action = ops.take_last(target_q, action)
+    error = td(target_q_of_action, reward, discount, ops.sum(ops.softmax(next_logits) * next_q, -1))
     log_ratio = Categorical(logits).log_prob(action) - ops.log(behaviour)
-    return lagged + off_policy.retrace(error, discount, goes_on, log_ratio, 0.9) - ops.take_last(q, action)
+    return target_q_of_action + off_policy.retrace(error, discount, goes_on, log_ratio, 0.9) - ops.take_last(q, action)
 
 
 def _categorical_q_learning(logits, action, reward, discount, next_logits, chooser):

@@ -22,15 +22,23 @@ PROMISED = {
 
 # What defaults are chosen by, where a preset must not move with them.
 TUNED_DEFAULTS = {
-    "ppo": {"network", "learning_rate", "rollout", "minibatch", "epochs", "normalize_observation", "normalize_reward"},
+    "ppo": {
+        "network",
+        "learning_rate",
+        "rollout",
+        "minibatch_size",
+        "epochs",
+        "normalize_observation",
+        "normalize_reward",
+    },
     "dqn": {
         "network",
         "learning_rate",
         "batch_size",
-        "learn_every",
-        "updates",
+        "train_every",
+        "gradient_steps",
         "n_step",
-        "target_every",
+        "target_update_every",
         "double",
         "epsilon",
     },
@@ -52,9 +60,9 @@ def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_on
 def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
     ppo, dqn = PPOConfig(), DQNConfig()
     rows = ppo.rollout * parallel(Setup(), "ppo", PPO(ppo), None)
-    assert rows % ppo.minibatch == 0
-    assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch) > 15_000
-    assert 100_000 // dqn.learn_every * dqn.updates == 100_000
+    assert rows % ppo.minibatch_size == 0
+    assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch_size) > 15_000
+    assert 100_000 // dqn.train_every * dqn.gradient_steps == 100_000
 
 
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
@@ -71,12 +79,12 @@ def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algo
 def test_cadences_divide_the_run_and_the_rollout(algorithm, env, preset):
     config = find(algorithm)[1](**preset.config)
     if isinstance(config, OnPolicyConfig):
-        assert config.rollout * preset.environments % (config.minibatch or 1) == 0
+        assert config.rollout_length * preset.environments % (config.minibatch_size or 1) == 0
     elif isinstance(config, OfflineConfig):
-        assert preset.environments == 1 and preset.steps % config.updates == 0
+        assert preset.environments == 1 and preset.steps % config.gradient_steps == 0
     elif isinstance(config, OffPolicyConfig):
-        assert config.learn_every % preset.environments == 0
-        assert config.warmup < preset.steps
+        assert config.train_every % preset.environments == 0
+        assert config.learning_starts < preset.steps
 
 
 def test_every_environment_promised_has_a_preset():

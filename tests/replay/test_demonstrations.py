@@ -7,7 +7,7 @@ from test_views import SCALAR, one_column
 from etude.base.errors import ConfigError
 from etude.replay import Advantages, Buffer, Demonstrations, Epochs, OneStep, Ring, Uniform
 
-HYPER = {"gamma": 0.9, "lambda_": 0.8}
+HYPER = {"gamma": 0.9, "gae_lambda": 0.8}
 EXPERT = one_column([10, 11, 12, 13, 14, 15], [0.0] * 5, terminated=(1,), truncated=(3,), final=77.0)
 STEPS = one_column(range(9), [5.0] * 8, terminated=(2,), truncated=(5,))
 ROWS = np.arange(8).reshape(2, 4)

@@ -331,7 +331,7 @@ def test_the_bytes_are_known_before_a_ring_is_built(spaces, stack):
 def test_a_ring_that_does_not_fit_in_memory_is_refused_before_it_is_built(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: (1_000_000_000, "memory limit of this container"))
     spaces = Spaces(Box(0, 255, (84, 84, 4), np.uint8), Discrete(6))
-    with pytest.raises(ConfigError, match=r"28\.2. GB, but only 1\.00 GB .*container.*replay_size"):
+    with pytest.raises(ConfigError, match=r"28\.2. GB, but only 1\.00 GB .*container.*buffer_size"):
         Ring(spaces, 1_000_000)
     Ring(spaces, 100_000, frame_stack=4)
 

@@ -94,7 +94,7 @@ def test_a_replay_that_does_not_fit_on_the_disk_is_refused_before_it_is_built(tm
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000}))
     monkeypatch.setattr(storage.memory, "available", lambda: (10, "of memory, which does not count"))
     with pytest.raises(
-        ConfigError, match=rf"takes 0\.03 GB, but only 0\.00 GB .*on the disk of {tmp_path}.*replay_size"
+        ConfigError, match=rf"takes 0\.03 GB, but only 0\.00 GB .*on the disk of {tmp_path}.*buffer_size"
     ):
         Ring(VECTOR, 1_000_000, folder=tmp_path)
     Ring(VECTOR, 9, folder=tmp_path).close()

@@ -25,7 +25,7 @@ def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_inter
             "rollout/episodes": 3,
             "train/q": 1.0,
             "train/td_error": 1.0,
-            "train/updates": 9,
+            "train/gradient_steps": 9,
             "time/fps": 50.0,
         }
     ]

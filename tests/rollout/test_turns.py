@@ -74,7 +74,7 @@ def expected():
 def test_each_environment_starts_again_with_the_weights_after_its_own_contribution(expected):
     assert [int(each.metrics["seen0"]) for each in expected] == [0, 1, 2] * 3, "in the order of their numbers"
     # The first three start together with weights 0; the one whose turn was i starts again with the weights i + 1.
-    assert [each.updates for each in expected] == [0, 0, 0, 1, 2, 3, 4, 5, 6]
+    assert [each.gradient_steps for each in expected] == [0, 0, 0, 1, 2, 3, 4, 5, 6]
     assert [each.gradients["weight"].tolist() for each in expected[3:5]] == [[1.0, 1.0], [2.0, 2.0]]
     # Environment 0: episodes of 2, 3 and 4 steps; a rollout goes on where the last one stopped.
     labels = [[expected[turn].metrics[f"seen{3 * t + i}"] for i in (1, 2)] for turn in (0, 3) for t in range(LENGTH)]
@@ -133,7 +133,9 @@ def test_a_worker_that_dies_or_hangs_is_replaced_and_the_others_contribute_what_
     (warning,) = turns.warnings()
     assert "Worker 0 (environments 0 to 1)" in warning and "replaced" in warning
     assert turns.warnings() == []
-    assert [each.updates for each in found] == [each.updates for each in expected], "with the weights that it had"
+    assert [each.gradient_steps for each in found] == [each.gradient_steps for each in expected], (
+        "with the weights that it had"
+    )
     assert plain(found[2::3]) == plain(expected[2::3]), "environment 2 is in the other worker"
     labels = [found[turn].metrics[f"seen{3 * t + 1}"] for turn in (0, 3, 6) for t in range(LENGTH)]
     assert labels == sorted(labels), "no episode is begun again"

@@ -9,10 +9,10 @@ from run_worlds import Counted
 from etude import DQNConfig, Mlp, PPOConfig, Run
 
 DQN_TINY = DQNConfig(
-    network=Mlp((4,)), learning_rate=1e-3, warmup=16, learn_every=8, updates=1, n_step=1, batch_size=8,
-    replay_size=500, target_every=5,
+    network=Mlp((4,)), learning_rate=1e-3, learning_starts=16, train_every=8, gradient_steps=1, n_step=1, batch_size=8,
+    buffer_size=500, target_update_every=5,
 )  # fmt: skip
-PPO_TINY = PPOConfig(network=Mlp((4,)), rollout=16, minibatch=32, epochs=1)
+PPO_TINY = PPOConfig(network=Mlp((4,)), rollout_length=16, minibatch_size=32, epochs=1)
 
 
 def tiny(env: Any = Counted, algorithm: str = "dqn", **more: Any) -> Run:

@@ -99,7 +99,9 @@ def test_what_the_environment_would_not_return_is_refused():
 
 
 def test_a_recurrent_agent_remembers_until_the_next_episode_begins():
-    config = etude.RecurrentPPOConfig(network=Recurrent(before=Mlp((4,)), units=4), rollout=32, minibatch=32)
+    config = etude.RecurrentPPOConfig(
+        network=Recurrent(before=Mlp((4,)), units=4), rollout_length=32, minibatch_size=32
+    )
     with run_of(still(PLANE, BOUNDS), "recurrent_ppo", config=config) as run:
         seen = np.array([0.3, -0.7], np.float32)
         first, second = run.act(seen), run.act(seen)

@@ -163,10 +163,10 @@ def test_steps_are_a_whole_number(steps):
     [
         ("learning_rate", "1e-3", "a number, or Linear"),
         ("gamma", None, "a number"),
-        ("updates", 1.5, "a whole number"),
+        ("gradient_steps", 1.5, "a whole number"),
         ("double", "yes", "True or False"),
         ("max_gradient_norm", "0.5", "a number or None"),
-        ("target_every", "500", "a whole number"),
+        ("target_update_every", "500", "a whole number"),
     ],
 )
 def test_a_hyperparameter_of_a_wrong_kind_is_refused_by_name(field, value, expected):

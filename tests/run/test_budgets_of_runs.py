@@ -84,14 +84,14 @@ def test_evaluations_and_checkpoints_come_every_so_many_steps_whatever_the_numbe
 
 
 def test_learning_comes_after_every_so_many_steps_whatever_the_number_of_environments():
-    updates = {}
+    gradient_steps = {}
     for environments in (1, 2, 3, 8, 16):
         with tiny(environments=environments) as run:
             events = list(run.steps(480))
-        updates[environments] = run.learner.progress.updates
+        gradient_steps[environments] = run.learner.progress.gradient_steps
         assert all(event.step >= 16 for event in kinds(events, Learned))
     # The phases of the warm-up are not made up for; where one step takes 16, its first phase holds two.
-    assert updates == {1: 59, 2: 59, 3: 59, 8: 59, 16: 60}
+    assert gradient_steps == {1: 59, 2: 59, 3: 59, 8: 59, 16: 60}
 
 
 def test_after_a_budget_that_ends_between_two_learning_phases_the_next_one_comes_where_it_was_due():

@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned
 from etude.networks import Recurrent
 
-TINY = A3CConfig(network=Mlp((4,)), rollout=4, learning_rate=Linear(1e-2, 0.0))
+TINY = A3CConfig(network=Mlp((4,)), rollout_length=4, learning_rate=Linear(1e-2, 0.0))
 
 
 def with_statistics():
@@ -35,7 +35,7 @@ def test_every_rollout_is_one_update_of_older_weights_and_budgets_are_exact():
         events = list(run.steps(30))
         learned = of_kind(events, Learned)
         assert run.step == 30
-        assert [(event.step, event.updates) for event in learned] == [(4 * i, i) for i in range(1, 8)]
+        assert [(event.step, event.gradient_steps) for event in learned] == [(4 * i, i) for i in range(1, 8)]
         assert [event.metrics["gradient_age"] for event in learned] == [0, 1, 2, 2, 2, 2, 2]
         again = list(run.steps(6))  # the other half of the rollout that the budget ended in, and one more
         assert [event.step for event in of_kind(again, Learned)] == [32, 36]
@@ -48,7 +48,7 @@ def test_every_rollout_is_one_update_of_older_weights_and_budgets_are_exact():
 
 def test_a_budget_in_two_parts_is_the_same_run_as_in_one():
     def weights(*parts):
-        with run_of(config=A3CConfig(network=Mlp((4,)), rollout=4)) as run:
+        with run_of(config=A3CConfig(network=Mlp((4,)), rollout_length=4)) as run:
             for part in parts:
                 run.train(part)
             return run.engine.weights()
@@ -78,7 +78,7 @@ def test_schedules_reach_the_learner():
         ({"normalize_observation": True}, "the learner gets gradients alone"),
         ({"normalize_reward": True}, "the learner gets gradients alone"),
         ({"epochs": 2}, "a rollout gives one gradient"),
-        ({"minibatch": 2}, "a rollout gives one gradient"),
+        ({"minibatch_size": 2}, "a rollout gives one gradient"),
     ],
 )
 def test_what_needs_the_steps_is_refused(config, words):

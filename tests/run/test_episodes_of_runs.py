@@ -22,12 +22,12 @@ def own_network():
     return torch.nn.Linear(3, 2)
 
 
-LATE = {"replay_size": 4_000, "warmup": 200, "batch_size": 8}
+LATE = {"buffer_size": 4_000, "learning_starts": 200, "batch_size": 8}
 CONFIGS = {
-    "dqn": DQNConfig(**TINY, **LATE, learn_every=8),
-    "sac": SACConfig(**TINY, **LATE, learn_every=20),
-    "ppo": PPOConfig(**TINY, rollout=120, minibatch=32, epochs=1),
-    "dqn-own": DQNConfig(network=own_network, **LATE, learn_every=40),
+    "dqn": DQNConfig(**TINY, **LATE, train_every=8),
+    "sac": SACConfig(**TINY, **LATE, train_every=20),
+    "ppo": PPOConfig(**TINY, rollout_length=120, minibatch_size=32, epochs=1),
+    "dqn-own": DQNConfig(network=own_network, **LATE, train_every=40),
 }
 ROLLOUTS = {
     "in process": {},

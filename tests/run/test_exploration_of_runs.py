@@ -40,10 +40,16 @@ from etude.explore import (
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
 APEX = ApexDQNConfig(
-    network=Mlp((8,), dueling=True), warmup=64, learn_every=32, batch_size=16, replay_size=4_000, n_step=3
+    network=Mlp((8,), dueling=True), learning_starts=64, train_every=32, batch_size=16, buffer_size=4_000, n_step=3
 )
 APEX_DDPG = ApexDDPGConfig(
-    network=Mlp((8,)), warmup=64, learn_every=32, batch_size=16, replay_size=4_000, random_steps=20, learning_rate=1e-2
+    network=Mlp((8,)),
+    learning_starts=64,
+    train_every=32,
+    batch_size=16,
+    buffer_size=4_000,
+    random_steps=20,
+    learning_rate=1e-2,
 )
 
 
@@ -122,7 +128,7 @@ def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
 
 def test_correlated_samples_go_on_within_an_episode_after_a_stop(tmp_path):
     def made():
-        config = SACConfig(network=Mlp((8,)), warmup=16, batch_size=8, exploration_correlation=0.9)
+        config = SACConfig(network=Mlp((8,)), learning_starts=16, batch_size=8, exploration_correlation=0.9)
         return Run("sac", "Pendulum-v1", config=config, environments=2, engine="torch", seed=3)
 
     with made() as run:
@@ -153,7 +159,7 @@ def test_noise_is_fixed_between_learning_phases_and_evaluation_has_none():
             acting = noise_of(run._collection._rollout._collector.actor.weights())
             noise = np.concatenate([acting[f"q.dense{i}.noise_{end}"] for i in (0, 1) for end in ("in", "out")])
             assert noise.all()
-            drawn.setdefault(run.learner.progress.updates, []).append(tuple(noise.tolist()))
+            drawn.setdefault(run.learner.progress.gradient_steps, []).append(tuple(noise.tolist()))
         assert len(drawn) == 8  # seven learning phases
         assert [len(set(noise)) for noise in drawn.values()] == [1] * 8
         assert len({noise[0] for noise in drawn.values()}) == 8
@@ -221,15 +227,15 @@ def test_each_environment_of_ape_x_has_an_epsilon_or_noise_of_its_own():
 
 
 def values_of_dqn(agent, observation, action=None):
-    """Of an action, or, by the lagged network, of the one that double DQN would take."""
+    """Of an action, or, by the target network, of the one that double DQN would take."""
     if action is None:
-        return agent.q_lagged(observation)[0, agent.q(observation)[0].argmax()]
+        return agent.q_target(observation)[0, agent.q(observation)[0].argmax()]
     return agent.q(observation)[0, action]
 
 
 def values_of_ddpg(agent, observation, action=None):
     if action is None:
-        return agent.critic_lagged((observation, np.tanh(agent.actor_lagged(observation))))[0, 0]
+        return agent.critic_target((observation, np.tanh(agent.actor_target(observation))))[0, 0]
     return agent.critic((observation, action[None]))[0, 0]
 
 

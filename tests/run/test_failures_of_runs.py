@@ -25,7 +25,10 @@ def own_network():
     return torch.nn.Linear(2, 2)
 
 
-LOCKSTEP = {"workers": 2, "config": etude.DQNConfig(network=own_network, warmup=16, learn_every=8, batch_size=8)}
+LOCKSTEP = {
+    "workers": 2,
+    "config": etude.DQNConfig(network=own_network, learning_starts=16, train_every=8, batch_size=8),
+}
 
 
 def warnings(events):

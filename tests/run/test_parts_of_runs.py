@@ -170,7 +170,7 @@ def test_a_config_that_does_not_say_how_to_explore_is_refused():
 
 def test_priorities_follow_the_errors_and_the_exponents_of_the_config():
     config = DQNConfig(
-        network=Mlp((8,)), warmup=20, batch_size=8, priority_exponent=0.6, importance_exponent=Linear(0.4, 1.0)
+        network=Mlp((8,)), learning_starts=20, batch_size=8, priority_exponent=0.6, importance_exponent=Linear(0.4, 1.0)
     )
     with tiny(config=config) as run:
         run.train(100)

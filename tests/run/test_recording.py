@@ -61,7 +61,7 @@ def test_a_trained_agent_is_played_and_the_same_seed_plays_the_same():
 
 
 def test_the_replay_of_a_run_becomes_episodes_with_their_true_ends():
-    config = etude.DQNConfig(network=etude.Mlp((8,)), replay_size=200, warmup=10_000)
+    config = etude.DQNConfig(network=etude.Mlp((8,)), buffer_size=200, learning_starts=10_000)
     with etude.Run("dqn", "CartPole-v1", config=config, environments=2, seed=1) as run:
         run.train(352)
         found = replayed(run)

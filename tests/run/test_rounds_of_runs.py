@@ -17,7 +17,7 @@ from etude.engines.numpy import NumpyEngine
 
 CONFIGS = {
     "reinforce": ReinforceConfig(network=Mlp((4,))),
-    "es": ESConfig(network=Mlp((4,)), deviation=0.5, learning_rate=0.1),
+    "es": ESConfig(network=Mlp((4,)), sigma=0.5, learning_rate=0.1),
 }
 
 
@@ -51,7 +51,7 @@ def test_a_run_ends_with_the_round_in_which_it_has_taken_its_steps_and_every_eve
         assert collected[-2].step < 100 <= collected[-1].step == run.step == finished.step
         assert isinstance(finished, Finished) and finished.reason == "steps"
         assert [event.step for event in of_kind(events, Learned)] == [event.step for event in collected]
-        assert run.learner.progress.updates == len(collected)
+        assert run.learner.progress.gradient_steps == len(collected)
         first = run.step
         again = list(run.steps(30))
     assert of_kind(again, Started)[0].step == first
@@ -90,7 +90,7 @@ def test_reinforce_goes_by_the_name_of_pg_too_and_takes_its_preset():
 def test_evolution_evaluates_the_weights_themselves_and_explores_around_them():
     with run_of("es") as run:
         run.train(50)
-        assert run.learner.exploring_weights()["generation"] == run.learner.progress.updates > 1
+        assert run.learner.exploring_weights()["generation"] == run.learner.progress.gradient_steps > 1
         assert "generation" not in run.learner.acting_weights()
         assert isinstance(run.actor(), NumpyEngine)
 
@@ -130,7 +130,7 @@ def test_evolution_refuses_native_simulators_and_networks_that_numpy_does_not_co
 
 
 def test_unrolls_are_collected_while_they_are_learned_from():
-    config = IMPALAConfig(network=Mlp((4,)), rollout=5)
+    config = IMPALAConfig(network=Mlp((4,)), rollout_length=5)
     with Run("impala", Counted, config=config, environments=4, workers=2, overlap=True, engine="torch") as run:
         events = list(run.steps(400))
     assert run.step == 400

@@ -17,7 +17,11 @@ from etude.run import from_state
 
 
 def tiny(algorithm, env, policies=None, **more):
-    config = {"dqn": DQN_TINY, "ppo": PPO_TINY, "maddpg": MADDPGConfig(network=Mlp((4,)), batch_size=8, warmup=16)}
+    config = {
+        "dqn": DQN_TINY,
+        "ppo": PPO_TINY,
+        "maddpg": MADDPGConfig(network=Mlp((4,)), batch_size=8, learning_starts=16),
+    }
     settings = {"config": config.get(algorithm), "engine": "torch", "environments": 2, "seed": 1, **more}
     return Run(algorithm, env, policies=policies, **settings)
 
@@ -89,7 +93,9 @@ def test_workers_collect_the_same_steps_as_one_process(algorithm, env):
 
 
 def test_rewards_of_several_agents_are_scaled_by_one_factor():
-    with tiny("ppo", Coming, config=etude.PPOConfig(network=Mlp((4,)), rollout=16, normalize_reward=True)) as run:
+    with tiny(
+        "ppo", Coming, config=etude.PPOConfig(network=Mlp((4,)), rollout_length=16, normalize_reward=True)
+    ) as run:
         run.train(64)
         assert 0 < run.learner.scale.factor < 10
 

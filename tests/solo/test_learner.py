@@ -1,4 +1,4 @@
-"""When episodes are learned from, and when lagged networks follow: with an engine that only notes what it is asked."""
+"""When episodes are learned from, and when target networks follow: with an engine that only notes what it is asked."""
 
 import dataclasses
 

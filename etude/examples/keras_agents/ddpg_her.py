@@ -24,7 +24,7 @@ class DDPG(etude.RL):
     """An actor that reaches points of the plane, and a critic of what it does.
 
     sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto
-    et al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch. effort: the weight of
+    et al. 2018, arXiv:1802.09477). tau: how fast the target networks follow, for each minibatch. effort: the weight of
     squared actions in the actor's loss; without it the actor saturates before the critic knows anything, and stays
     where it is for ever (Andrychowicz et al. 2017, appendix A, for the same reason square what goes into tanh).
     """
@@ -40,10 +40,10 @@ class DDPG(etude.RL):
         effort: float = 0.1,
     ):
         super().__init__()
-        self.actor, self.lagged_actor = (network(4, hidden_size, 2, "tanh") for _ in range(2))
-        self.critic, self.lagged_critic = (network(6, hidden_size, 1) for _ in range(2))
-        assign_param(self.lagged_actor.weights, self.actor.weights)
-        assign_param(self.lagged_critic.weights, self.critic.weights)
+        self.actor, self.target_actor = (network(4, hidden_size, 2, "tanh") for _ in range(2))
+        self.critic, self.target_critic = (network(6, hidden_size, 1) for _ in range(2))
+        assign_param(self.target_actor.weights, self.actor.weights)
+        assign_param(self.target_critic.weights, self.critic.weights)
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
         self.env = [env] * (processes or 1)
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
@@ -54,8 +54,8 @@ class DDPG(etude.RL):
 
     def __call__(self, s, a, next_s, r, d):
         smooth = self.sigma * keras.random.normal(ops.shape(a), seed=self.noise)
-        next_a = ops.clip(self.lagged_actor(next_s) + smooth, -1.0, 1.0)
-        next_q = self.value(self.lagged_critic, next_s, next_a)
+        next_a = ops.clip(self.target_actor(next_s) + smooth, -1.0, 1.0)
+        next_q = self.value(self.target_critic, next_s, next_a)
         target = ops.clip(r + self.gamma * (1 - d) * next_q, -1 / (1 - self.gamma), 0.0)  # every reward is -1 or 0
         td_error = ops.stop_gradient(target) - self.value(self.critic, s, a)
         best = self.actor(s)
@@ -66,8 +66,8 @@ class DDPG(etude.RL):
         return critic(ops.concatenate([s, a], axis=1))[:, 0]
 
     def update_param(self):
-        assign_param(self.lagged_actor.weights, self.actor.weights, self.tau)
-        assign_param(self.lagged_critic.weights, self.critic.weights, self.tau)
+        assign_param(self.target_actor.weights, self.actor.weights, self.tau)
+        assign_param(self.target_critic.weights, self.critic.weights, self.tau)
 
     def reward_done_func(self, reached, goal):
         """What a step earns that led to the points `reached` [..., 2], were these the goals."""

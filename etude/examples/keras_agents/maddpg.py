@@ -22,7 +22,7 @@ from etude.solo import assign_param
 class DDPG(etude.RL):
     """A speaker that sees the goal, and a listener that moves; any other PettingZoo parallel environment by its sizes.
 
-    entropy: the weight of the policies' entropies. tau: how fast the lagged networks follow, for each minibatch.
+    entropy: the weight of the policies' entropies. tau: how fast the target networks follow, for each minibatch.
     observations, actions: the sizes of each agent's observation, and its number of actions.
     """
 
@@ -40,10 +40,10 @@ class DDPG(etude.RL):
         super().__init__()
         sizes = list(zip(observations, actions, strict=True))
         joint = sum(observations) + sum(actions)
-        self.actors, self.lagged_actors = (
+        self.actors, self.target_actors = (
             [network(seen, hidden_size, n, "softmax") for seen, n in sizes] for _ in range(2)
         )
-        self.critics, self.lagged_critics = ([network(joint, hidden_size, 1) for _ in sizes] for _ in range(2))
+        self.critics, self.target_critics = ([network(joint, hidden_size, 1) for _ in sizes] for _ in range(2))
         self.param = [variables(self.actors), variables(self.critics)]
         self.actions, self.env = actions, [env] * (processes or 1)
         self.entropy, self.gamma, self.tau = entropy, gamma, tau
@@ -55,11 +55,11 @@ class DDPG(etude.RL):
 
     def __call__(self, s, a, next_s, r, d):
         taken = [ops.one_hot(a[:, i], n) for i, n in enumerate(self.actions)]
-        policies = [actor(seen) for actor, seen in zip(self.lagged_actors, next_s, strict=True)]
+        policies = [actor(seen) for actor, seen in zip(self.target_actors, next_s, strict=True)]
         following = [ops.one_hot(ops.argmax(p, axis=1), n) for p, n in zip(policies, self.actions, strict=True)]
         actor_loss, critic_loss = 0.0, 0.0
         for i, actor in enumerate(self.actors):
-            next_q = judge(self.lagged_critics[i], next_s, following)
+            next_q = judge(self.target_critics[i], next_s, following)
             target = ops.stop_gradient(r[:, i] + self.gamma * (1 - d[:, i]) * next_q)
             critic_loss += (target - judge(self.critics[i], s, taken)) ** 2
             probabilities = actor(s[i])
@@ -79,8 +79,8 @@ class DDPG(etude.RL):
         self.follow(self.tau)
 
     def follow(self, tau):
-        for lagged, source in zip(self.lagged_actors + self.lagged_critics, self.actors + self.critics, strict=True):
-            assign_param(lagged.weights, source.weights, tau)
+        for target, source in zip(self.target_actors + self.target_critics, self.actors + self.critics, strict=True):
+            assign_param(target.weights, source.weights, tau)
 
 
 def judge(critic, s, a):

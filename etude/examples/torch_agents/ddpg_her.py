@@ -24,7 +24,7 @@ class DDPG(etude.RL_pytorch):
     """An actor that reaches points of the plane, and a critic of what it does.
 
     sigma: the standard deviation of the noise on the action that the target values, which smooths the critic (Fujimoto
-    et al. 2018, arXiv:1802.09477). tau: how fast the lagged networks follow, for each minibatch. effort: the weight of
+    et al. 2018, arXiv:1802.09477). tau: how fast the target networks follow, for each minibatch. effort: the weight of
     squared actions in the actor's loss; without it the actor saturates before the critic knows anything, and stays
     where it is for ever (Andrychowicz et al. 2017, appendix A, for the same reason square what goes into tanh).
     """
@@ -40,10 +40,10 @@ class DDPG(etude.RL_pytorch):
         effort: float = 0.1,
     ):
         super().__init__()
-        self.actor, self.lagged_actor = (nn.Sequential(*network(4, hidden_size, 2), nn.Tanh()) for _ in range(2))
-        self.critic, self.lagged_critic = (network(6, hidden_size, 1) for _ in range(2))
-        self.lagged_actor.load_state_dict(self.actor.state_dict())
-        self.lagged_critic.load_state_dict(self.critic.state_dict())
+        self.actor, self.target_actor = (nn.Sequential(*network(4, hidden_size, 2), nn.Tanh()) for _ in range(2))
+        self.critic, self.target_critic = (network(6, hidden_size, 1) for _ in range(2))
+        self.target_actor.load_state_dict(self.actor.state_dict())
+        self.target_critic.load_state_dict(self.critic.state_dict())
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.env = [env] * (processes or 1)
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
@@ -53,8 +53,8 @@ class DDPG(etude.RL_pytorch):
 
     def __call__(self, s, a, next_s, r, d):
         with torch.no_grad():
-            next_a = (self.lagged_actor(next_s) + self.sigma * torch.randn_like(a)).clip(-1.0, 1.0)
-            next_q = self.value(self.lagged_critic, next_s, next_a)
+            next_a = (self.target_actor(next_s) + self.sigma * torch.randn_like(a)).clip(-1.0, 1.0)
+            next_q = self.value(self.target_critic, next_s, next_a)
             target = (r + self.gamma * (1 - d) * next_q).clip(-1 / (1 - self.gamma), 0.0)  # every reward is -1 or 0
         td_error = target - self.value(self.critic, s, a)
         best = self.actor(s)
@@ -65,8 +65,8 @@ class DDPG(etude.RL_pytorch):
         return critic(torch.cat([s, a], 1))[:, 0]
 
     def update_param(self):
-        assign_param(self.lagged_actor.parameters(), self.actor.parameters(), self.tau)
-        assign_param(self.lagged_critic.parameters(), self.critic.parameters(), self.tau)
+        assign_param(self.target_actor.parameters(), self.actor.parameters(), self.tau)
+        assign_param(self.target_critic.parameters(), self.critic.parameters(), self.tau)
 
     def reward_done_func(self, reached, goal):
         """What a step earns that led to the points `reached` [..., 2], were these the goals."""

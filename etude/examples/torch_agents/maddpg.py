@@ -23,7 +23,7 @@ from etude.solo import assign_param
 class DDPG(etude.RL_pytorch):
     """A speaker that sees the goal, and a listener that moves; any other PettingZoo parallel environment by its sizes.
 
-    entropy: the weight of the policies' entropies. tau: how fast the lagged networks follow, for each minibatch.
+    entropy: the weight of the policies' entropies. tau: how fast the target networks follow, for each minibatch.
     observations, actions: the sizes of each agent's observation, and its number of actions.
     """
 
@@ -41,11 +41,11 @@ class DDPG(etude.RL_pytorch):
         super().__init__()
         sizes = list(zip(observations, actions, strict=True))
         joint = sum(observations) + sum(actions)
-        self.actors, self.lagged_actors = (
+        self.actors, self.target_actors = (
             nn.ModuleList(nn.Sequential(*network(seen, hidden_size, n), nn.Softmax(-1)) for seen, n in sizes)
             for _ in range(2)
         )
-        self.critics, self.lagged_critics = (
+        self.critics, self.target_critics = (
             nn.ModuleList(network(joint, hidden_size, 1) for _ in sizes) for _ in range(2)
         )
         self.param = [self.actors.parameters(), self.critics.parameters()]
@@ -59,14 +59,14 @@ class DDPG(etude.RL_pytorch):
     def __call__(self, s, a, next_s, r, d):
         taken = [functional.one_hot(a[:, i], n).float() for i, n in enumerate(self.actions)]
         with torch.no_grad():
-            policies = [actor(seen) for actor, seen in zip(self.lagged_actors, next_s, strict=True)]
+            policies = [actor(seen) for actor, seen in zip(self.target_actors, next_s, strict=True)]
             following = [
                 functional.one_hot(p.argmax(1), n).float() for p, n in zip(policies, self.actions, strict=True)
             ]
         actor_loss, critic_loss = 0.0, 0.0
         for i, actor in enumerate(self.actors):
             with torch.no_grad():
-                next_q = judge(self.lagged_critics[i], next_s, following)
+                next_q = judge(self.target_critics[i], next_s, following)
                 target = r[:, i] + self.gamma * (1 - d[:, i]) * next_q
             critic_loss = critic_loss + (target - judge(self.critics[i], s, taken)) ** 2
             probabilities = actor(s[i])
@@ -80,8 +80,8 @@ class DDPG(etude.RL_pytorch):
         self.follow(self.tau)
 
     def follow(self, tau):
-        assign_param(self.lagged_actors.parameters(), self.actors.parameters(), tau)
-        assign_param(self.lagged_critics.parameters(), self.critics.parameters(), tau)
+        assign_param(self.target_actors.parameters(), self.actors.parameters(), tau)
+        assign_param(self.target_critics.parameters(), self.critics.parameters(), tau)
 
 
 def judge(critic, s, a):

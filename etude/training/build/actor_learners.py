@@ -34,8 +34,8 @@ class ActorLearner:
     def __init__(self, engine: Engine, agent: Agent):
         self._engine = engine
         self._actor: Any = NumpyEngine(agent, engine.spaces) if engine.exportable else engine
-        self._ring = Ring(engine.spaces, agent.config.rollout, 1, LOG_PROB)
-        self._view = Advantages(agent.config.gamma, agent.config.lambda_, engine.value)
+        self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, LOG_PROB)
+        self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
         self._hyper: dict[str, float] = {}
         self._updates = 0
         self.act = self._actor.act
@@ -96,7 +96,7 @@ def turns_for(
         like = engine.weights() | FromRollouts(engine).marks(0, hyper)
         parts = split_columns(count, setup.workers)
         hands = Elsewhere(make_environments, make.in_worker, explorer, setup.seed, like, parts)
-    return Turns(hands, count, agent.config.rollout)
+    return Turns(hands, count, agent.config.rollout_length)
 
 
 def _check(agent: Agent, engine: Engine, vectorization: str, overlap: bool) -> None:
@@ -112,7 +112,7 @@ def _check(agent: Agent, engine: Engine, vectorization: str, overlap: bool) -> N
             f"{name}'s environments are always at their next rollouts while gradients are applied. Leave overlap off."
         )
     parts = engine.structure.parts.items()
-    if frozen := [f"{part}.{v}" for part, own in parts if own.lag is None for v in own.frozen]:
+    if frozen := [f"{part}.{v}" for part, own in parts if own.target_of is None for v in own.frozen]:
         raise ConfigError(
             f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network "
             "without running statistics, such as an Mlp or a Conv."

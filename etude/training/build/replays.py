@@ -70,15 +70,15 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
 def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config, several = agent.config, engine.spaces.agents is not None
     each = (len(engine.spaces.agents),) if several else ()
-    ring = Ring(engine.spaces, config.replay_size, count, {}, reward_shape=each, folder=folder)
+    ring = Ring(engine.spaces, config.buffer_size, count, {}, reward_shape=each, folder=folder)
     view = AgentSteps(config.gamma, config.n_step) if several else transitions(config)
     return ring, _off_policy_selector(config, ring), view
 
 
 def _sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     config = agent.config
-    extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_memory else {}
-    ring = Ring(engine.spaces, config.replay_size, count, extras, folder=folder)
+    extras = {MEMORY: ((engine.memory,), np.dtype(np.float32))} if config.stored_state else {}
+    ring = Ring(engine.spaces, config.buffer_size, count, extras, folder=folder)
     return ring, _off_policy_selector(config, ring), Sequences(config.gamma, config.sequence_length, config.burn_in)
 
 
@@ -89,14 +89,14 @@ def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     """Steps, for `count` environments. folder: see `Ring`."""
     estimate = Advantages if engine.spaces.agents is None else AgentAdvantages
-    view = estimate(agent.config.gamma, agent.config.lambda_, engine.value)
+    view = estimate(agent.config.gamma, agent.config.gae_lambda, engine.value)
     return _one_rollout(agent.config, engine, count, folder), Epochs(), view
 
 
 def _advantage_sequences(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     """Parts of each environment's rollout."""
     length = agent.config.sequence_length
-    view = AdvantageSequences(length, Advantages(agent.config.gamma, agent.config.lambda_, engine.value))
+    view = AdvantageSequences(length, Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value))
     return _one_rollout(agent.config, engine, count, folder), Columns(length), view
 
 
@@ -110,7 +110,7 @@ def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str
     extras = {"log_prob": (each, np.dtype(np.float32))}
     if engine.memory:
         extras[MEMORY] = ((engine.memory,), np.dtype(np.float32))
-    return Ring(engine.spaces, config.rollout * count, count, extras, reward_shape=each, folder=folder)
+    return Ring(engine.spaces, config.rollout_length * count, count, extras, reward_shape=each, folder=folder)
 
 
 def recorded_replay_for(

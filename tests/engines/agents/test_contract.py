@@ -49,7 +49,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     engine = made(case, engine_name)
     batches = random_batches(case, 1, 16)
     many = Batch(**{field.name: _twice(getattr(batches, field.name)) for field in dataclasses.fields(Batch)})
-    hyper = case.hyper(target_every=1_000_000, tau=0.0, entropy=0.0, learning_rate=3e-3)
+    hyper = case.hyper(target_update_every=1_000_000, tau=0.0, entropy_coefficient=0.0, learning_rate=3e-3)
     first = engine.learn(many, hyper)
     for _ in range(20):
         last = engine.learn(many, hyper)
@@ -102,22 +102,22 @@ def test_a_changed_hyperparameter_takes_effect(engine_name):
 def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
     case = CASES[0]
     engine = made(case, engine_name)
-    start = engine.weights()["q_lagged.dense0.weight"]
-    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=4))
-    assert np.array_equal(engine.weights()["q_lagged.dense0.weight"], start)
-    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=4))
+    start = engine.weights()["q_target.dense0.weight"]
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=4))
+    assert np.array_equal(engine.weights()["q_target.dense0.weight"], start)
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=4))
     weights = engine.weights()
-    assert np.array_equal(weights["q_lagged.dense0.weight"], weights["q.dense0.weight"])
+    assert np.array_equal(weights["q_target.dense0.weight"], weights["q.dense0.weight"])
 
     case = next(case for case in CASES if case.name == "sac")
     engine = made(case, engine_name)
-    before = engine.weights()["critic_lagged.dense0.weight"]
+    before = engine.weights()["critic_target.dense0.weight"]
     engine.learn(random_batches(case, 2, 16), case.hyper(tau=0.25, learning_rate=0.0))
     engine.load({"critic.dense0.weight": before + 1.0})
     engine.learn(random_batches(case, 2, 16), case.hyper(tau=0.25, learning_rate=0.0))
     weights = engine.weights()
     expected = before + (1 - 0.75**2)
-    np.testing.assert_allclose(weights["critic_lagged.dense0.weight"], expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(weights["critic_target.dense0.weight"], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
@@ -131,7 +131,7 @@ def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
     end = engine.weights()
     assert set(first.losses) == {"critic"} and set(second.losses) == {"critic", "actor"}
     assert "saturation" in second.metrics and "saturation" not in first.metrics
-    for name in ("actor.dense0.weight", "actor_lagged.dense0.weight", "critic_lagged.dense0.weight"):
+    for name in ("actor.dense0.weight", "actor_target.dense0.weight", "critic_target.dense0.weight"):
         assert np.array_equal(start[name], between[name])
         assert not np.array_equal(between[name], end[name])
     assert not np.array_equal(start["critic.dense0.weight"], between["critic.dense0.weight"])
@@ -181,7 +181,7 @@ def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = made(case, engine_name)
     before = engine.weights()
     delay = dict.fromkeys(engine.structure.agent.trained_every.values(), 2)
-    engine.learn(random_batches(case, 2, 16), case.hyper(target_every=1_000_000, tau=0.0, **delay))
+    engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=1_000_000, tau=0.0, **delay))
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
     assert moved <= set(engine.structure.trainable)
     assert {engine.structure.agent.trained_by(name) for name in moved} == set(engine.structure.groups)
@@ -236,7 +236,7 @@ def test_a_network_of_ones_own_learns_and_is_restored(engine_name):
     first = engine.learn(random_batches(case, 4, 32), case.hyper())
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
     assert any(name.startswith("q.") for name in moved)
-    assert any(name.startswith("q_lagged.") for name in moved)
+    assert any(name.startswith("q_target.") for name in moved)
     assert np.isfinite(first.losses["q"])
     again = engines.create(engine_name, case.agent(), case.spaces, seed=5)
     again.restore(engine.state())

@@ -16,7 +16,7 @@ from etude.engines.summary import READ_BY_LOSSES
 from etude.replay import Scores
 
 SPACES = Spaces(VECTOR, Discrete(3))
-HYPER = {"learning_rate": 0.1, "gamma": 0.9, "lambda_": 1.0, "entropy": 0.0, "value_cost": 0.5}
+HYPER = {"learning_rate": 0.1, "gamma": 0.9, "gae_lambda": 1.0, "entropy_coefficient": 0.0, "value_coefficient": 0.5}
 HYPER |= {"max_gradient_norm": 1.0, "initial_log_std": 0.0, "deviation": 0.5, "weight_decay": 0.1}
 
 
@@ -94,7 +94,7 @@ def test_gradients_do_not_compile_again_where_a_number_changes_and_a_loss_that_i
     engine = a2c(engine_name)
     one, _ = engine.gradients(batch_of(engine, 2.0), HYPER)
     traced = getattr(engine, "traces", None)
-    other, _ = engine.gradients(batch_of(engine, 2.0), {**HYPER, "value_cost": 0.0})
+    other, _ = engine.gradients(batch_of(engine, 2.0), {**HYPER, "value_coefficient": 0.0})
     assert getattr(engine, "traces", None) == traced
     name = next(name for name in one if name.startswith("model.critic"))
     assert np.abs(one[name]).max() > 0 and not other[name].any()
@@ -111,7 +111,7 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
     # 1 - 0.998001: 5.0020; 0.1 * 2.0526 / 2.2365 = 0.09178 more.
     for factor, moved, age in ((1.0, 0.1, 0.0), (3.0, 0.19178, 1.0)):
         gradients = {name: factor * value for name, value in ones(engine).items()}
-        found = Contribution(5, (), gradients, {"model": factor}, {"entropy": 0.5}, updates=7)
+        found = Contribution(5, (), gradients, {"model": factor}, {"entropy": 0.5}, gradient_steps=7)
         update = learner.learn(found, hyper, 7 + int(age))
         assert update.losses == {"model": factor}
         assert update.metrics["entropy"] == 0.5 and update.metrics["gradient_age"] == age
@@ -121,14 +121,14 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
 
 def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_told_apart(engine_name):
     engine = a2c(engine_name)
-    marks = FromRollouts(engine).marks(12, {"gamma": 0.9, "entropy": 0.1})
-    weights, hyper, updates = split_marks(engine.weights() | marks)
+    marks = FromRollouts(engine).marks(12, {"gamma": 0.9, "entropy_coefficient": 0.1})
+    weights, hyper, gradient_steps = split_marks(engine.weights() | marks)
     assert weights.keys() == engine.weights().keys()
-    assert (hyper, updates) == ({"gamma": 0.9, "entropy": 0.1}, 12)
+    assert (hyper, gradient_steps) == ({"gamma": 0.9, "entropy_coefficient": 0.1}, 12)
 
 
 def es(**more):
-    return ES(ESConfig(network=Mlp((4,)), deviation=0.5, optimizer=Adam(), **more))
+    return ES(ESConfig(network=Mlp((4,)), sigma=0.5, optimizer=Adam(), **more))
 
 
 def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):

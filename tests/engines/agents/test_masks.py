@@ -55,19 +55,19 @@ def test_the_best_allowed_action_is_taken_however_low_its_value(engine, engine_n
 @pytest.mark.parametrize("double", [False, True])
 def test_the_target_is_the_best_allowed_value_however_low(double, engine_name):
     config = DQNConfig(network=FLAT, double=double, learning_rate=0.0, max_gradient_norm=None, epsilon=0.1)
-    update = learned(engine_of("dqn", config, engine_name, "q.dense0.bias", "q_lagged.dense0.bias"), config)
+    update = learned(engine_of("dqn", config, engine_name, "q.dense0.bias", "q_target.dense0.bias"), config)
     np.testing.assert_allclose(update.td_error[0], TD, rtol=1e-6)
 
 
 def test_quantiles_are_compared_where_the_mask_allows(engine_name):
     config = QRDQNConfig(network=FLAT, quantiles=4, learning_rate=0.0, max_gradient_norm=None, epsilon=0.1)
-    update = learned(engine_of("qr_dqn", config, engine_name, "q.dense0.bias", "q_lagged.dense0.bias"), config)
+    update = learned(engine_of("qr_dqn", config, engine_name, "q.dense0.bias", "q_target.dense0.bias"), config)
     np.testing.assert_allclose(update.td_error[0], TD, rtol=1e-6)
 
 
 def test_the_gap_of_cql_is_over_what_the_mask_allows(engine_name):
     config = CQLConfig(network=FLAT, learning_rate=0.0)
-    update = learned(engine_of("cql", config, engine_name, "critic.dense0.bias", "critic_lagged.dense0.bias"), config)
+    update = learned(engine_of("cql", config, engine_name, "critic.dense0.bias", "critic_target.dense0.bias"), config)
     np.testing.assert_allclose(update.td_error[0], TD, rtol=1e-6)
     np.testing.assert_allclose(update.metrics["gap"], np.mean(BEST - VALUES[ACTION]), rtol=1e-6)
 

@@ -38,7 +38,7 @@ def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     structure, weights = reference.structure, engine.weights()
     due = dict.fromkeys(structure.agent.trained_every.values(), 1)
     still = dict.fromkeys(structure.rates.values(), 0.0)
-    hyper = case.hyper(tau=0.0, target_every=1_000_000, **due, **still)
+    hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
     batches, noise = random_batches(case, 2, 16), structure.draw_noise(loss_noise(0), 2, 16)
     losses = []
     for i in range(2):

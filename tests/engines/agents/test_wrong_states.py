@@ -12,7 +12,7 @@ NAME = "q.dense0.weight"
 
 
 def trained(engine_name):
-    config = DQNConfig(network=Mlp((4,)), warmup=8, learn_every=8, batch_size=8, replay_size=100)
+    config = DQNConfig(network=Mlp((4,)), learning_starts=8, train_every=8, batch_size=8, buffer_size=100)
     run = Run("dqn", "CartPole-v1", config=config, engine=engine_name, seed=1)
     run.train(16)
     return run

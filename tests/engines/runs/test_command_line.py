@@ -16,7 +16,16 @@ import etude
 from etude import cli
 from etude.report import read_records
 
-LEARNING = ["--set.warmup", "100", "--set.learn-every", "100", "--set.updates", "5", "--set.network.widths", "8"]
+LEARNING = [
+    "--set.learning-starts",
+    "100",
+    "--set.train-every",
+    "100",
+    "--set.gradient-steps",
+    "5",
+    "--set.network.widths",
+    "8",
+]
 CADENCE = ["--evaluate-every", "400", "--evaluate-episodes", "2", "--save-every", "300"]
 
 
@@ -121,7 +130,7 @@ def test_a_run_whose_terminal_is_closed_is_saved(engine_name, tmp_path):
 def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_name, tmp_path, capsys):
     data, directory = tmp_path / "random.h5", tmp_path / "run"
     etude.offline.write(data, etude.record("CartPole-v1", 5))
-    given = ["--engine", engine_name, "--steps", "150", "--run-dir", str(directory), "--set.updates", "50"]
+    given = ["--engine", engine_name, "--steps", "150", "--run-dir", str(directory), "--set.gradient-steps", "50"]
     cadence = ["--evaluate-every", "100", "--evaluate-episodes", "2", "--set.network.widths", "8"]
     assert cli.main(["train", "bc", "CartPole-v1", "--data", str(data), *given, *cadence]) == 0
     data.unlink()

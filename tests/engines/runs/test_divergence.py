@@ -8,8 +8,8 @@ from etude import DQNConfig, Mlp, PPOConfig, Run
 from etude.base.errors import NumericalError
 from etude.base.events import Warned
 
-PPO = {"network": Mlp((8,), "tanh"), "rollout": 32, "minibatch": 32}
-DQN = {"network": Mlp((8,)), "warmup": 32, "batch_size": 16, "replay_size": 500}
+PPO = {"network": Mlp((8,), "tanh"), "rollout_length": 32, "minibatch_size": 32}
+DQN = {"network": Mlp((8,)), "learning_starts": 32, "batch_size": 16, "buffer_size": 500}
 
 
 def warnings_of(engine, algorithm, config, steps, env="CartPole-v1"):
@@ -65,7 +65,12 @@ class Costly(gym.Env):
 @pytest.mark.parametrize("double", [True, False])
 def test_dqn_learns_from_rewards_of_minus_a_thousand_million(double, engine_name):
     config = DQNConfig(
-        **{**DQN, "network": Mlp(())}, learn_every=1, learning_rate=1e7, double=double, epsilon=0.5, target_every=1
+        **{**DQN, "network": Mlp(())},
+        train_every=1,
+        learning_rate=1e7,
+        double=double,
+        epsilon=0.5,
+        target_update_every=1,
     )
     with Run("dqn", Costly, config=config, engine=engine_name) as run:
         run.train(400)

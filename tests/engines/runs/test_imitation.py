@@ -65,7 +65,7 @@ def experts(of_numbers=False, episodes=10):
 
 FAST = {
     "network": Mlp((16,), "tanh"), "gamma": GAMMA, "learning_rate": 1e-2, "discriminator_learning_rate": 1e-2,
-    "rollout": 50, "minibatch": 100, "epochs": 10, "initial_log_std": -1.0,
+    "rollout_length": 50, "minibatch_size": 100, "epochs": 10, "initial_log_std": -1.0,
 }  # fmt: skip
 CONFIGS = {
     "gail": GAILConfig(**FAST),
@@ -200,7 +200,7 @@ def test_a_run_steps_its_environment_and_tells_how_well_the_discriminator_tells(
 def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(name, engine_name, tmp_path):
     path = tmp_path / "expert.h5"
     offline.write(path, etude.record("CartPole-v1", 10))
-    config = type(CONFIGS[name])(**FAST | {"rollout": 16, "minibatch": 16, "discriminator_every": 3})
+    config = type(CONFIGS[name])(**FAST | {"rollout_length": 16, "minibatch_size": 16, "discriminator_every": 3})
     cadence = {"evaluate_every": 200, "evaluate_episodes": 2}
     settings = {"engine": engine_name, "seed": 3, "environments": 4, "config": config}
     whole = etude.Run(name, "CartPole-v1", data=path, **settings)

@@ -18,7 +18,7 @@ from etude.base.events import Collected, Learned
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.offline import Dataset
 
-SMALL = {"network": Mlp((16,)), "learning_rate": 1e-2, "batch_size": 64, "updates": 50, "gamma": 0.5}
+SMALL = {"network": Mlp((16,)), "learning_rate": 1e-2, "batch_size": 64, "gradient_steps": 50, "gamma": 0.5}
 
 
 class Bandit(gym.Env):
@@ -104,14 +104,14 @@ def test_without_conservatism_an_action_never_taken_is_overestimated_and_with_it
 ):
     """A network starts with other values for what is never taken, which nothing corrects: here, high ones."""
     chosen = {}
-    for conservatism in (0.0, 0.2):
-        config = CQLConfig(**SMALL, conservatism=conservatism, tau=0.1)
+    for cql_alpha in (0.0, 0.2):
+        config = CQLConfig(**SMALL, cql_alpha=cql_alpha, tau=0.1)
         run = etude.Run("cql", Bandit, config=config, data=skewed(), engine=engine_name, seed=1)
         bias = run.engine.weights()["critic.dense1.bias"].copy()
         bias[2:] += 20.0
-        run.engine.load({"critic.dense1.bias": bias, "critic_lagged.dense1.bias": bias})
+        run.engine.load({"critic.dense1.bias": bias, "critic_target.dense1.bias": bias})
         run.train(800)
-        chosen[conservatism] = run.engine.act(HERE)[0]
+        chosen[cql_alpha] = run.engine.act(HERE)[0]
     assert chosen[0.0].argmax() in (2, 3) and chosen[0.0].max() > 5
     assert chosen[0.2].argmax() == 1
 
@@ -121,7 +121,7 @@ def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
     """With gamma 0 and shares p of the actions, values minimise sum p (r - Q)**2 / 2 + w (logsumexp Q - sum p Q), for
     errors below 1, where the Huber loss is quadratic: p (Q - r) + w (softmax Q - p) = 0."""
     w = 0.5
-    config = CQLConfig(**{**SMALL, "gamma": 0.0, "learning_rate": etude.Linear(1e-2, 1e-4)}, conservatism=w)
+    config = CQLConfig(**{**SMALL, "gamma": 0.0, "learning_rate": etude.Linear(1e-2, 1e-4)}, cql_alpha=w)
     run, last = trained("cql", config, skewed(), engine_name, 1_500)
     q = run.engine.act(HERE)[0].astype(float)
     share, reward = np.array([0.75, 0.25, 0, 0]), np.array([1.0, 2.0, 0, 0])
@@ -132,19 +132,19 @@ def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
 
 @pytest.mark.variant
 def test_a_learned_weight_brings_the_gap_to_what_is_wanted(engine_name):
-    config = CQLConfig(**SMALL, wanted_gap=1.0, conservatism=0.1, tau=0.1)
+    config = CQLConfig(**SMALL, target_gap=1.0, cql_alpha=0.1, tau=0.1)
     _, last = trained("cql", config, skewed(), engine_name, 1_000)
     assert last.metrics["gap"] == pytest.approx(1.0, abs=0.15)
-    assert last.metrics["conservatism"] > 0
+    assert last.metrics["cql_alpha"] > 0
 
 
 @pytest.mark.variant
 def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_name):
     values = {}
-    for conservatism in (0.0, 5.0):
-        config = CQLConfig(**SMALL, conservatism=conservatism, samples=5, tau=0.1, temperature=0.1)
+    for cql_alpha in (0.0, 5.0):
+        config = CQLConfig(**SMALL, cql_alpha=cql_alpha, samples=5, tau=0.1, temperature=0.1)
         run, last = trained("cql", config, near(0.0, 0.15), engine_name, 400, continuous=True)
-        values[conservatism] = last.metrics["gap"], float(run.engine.act(HERE).mode()[0, 0])
+        values[cql_alpha] = last.metrics["gap"], float(run.engine.act(HERE).mode()[0, 0])
     assert values[5.0][0] < values[0.0][0] - 0.1  # the gap is what is pushed down
     assert abs(values[5.0][1]) < 0.5
 
@@ -196,7 +196,7 @@ def test_td3_bc_stays_near_the_data_where_values_count_little_and_improves_where
 
 CASES = {
     "bc": BCConfig(**SMALL),
-    "cql": CQLConfig(**SMALL, wanted_gap=1.0, normalize_reward=True),
+    "cql": CQLConfig(**SMALL, target_gap=1.0, normalize_reward=True),
     "iql": IQLConfig(**SMALL, normalize_observation=True),
     "marwil": MARWILConfig(**SMALL),
 }
@@ -222,7 +222,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(engine_name
 def test_an_offline_run_counts_gradient_steps_and_collects_nothing():
     run = etude.Run("bc", Bandit, config=CASES["bc"], data=skewed(2))
     events = list(run.steps(120))
-    assert [(e.step, e.updates) for e in events if isinstance(e, Learned)] == [(50, 50), (100, 100), (120, 120)]
+    assert [(e.step, e.gradient_steps) for e in events if isinstance(e, Learned)] == [(50, 50), (100, 100), (120, 120)]
     assert not any(isinstance(event, Collected) for event in events)
     assert events[0].description["steps"] == "gradient"
     assert events[0].description["data"]["transitions"] == 8 and events[0].description["data"]["mean_return"] == 5
@@ -255,7 +255,7 @@ def test_data_that_does_not_go_with_an_agent_is_refused(name, given, message):
 
 
 def test_every_offline_config_refuses_what_cannot_be():
-    for config, field in ((BCConfig, "updates"), (CQLConfig, "samples"), (IQLConfig, "batch_size")):
+    for config, field in ((BCConfig, "gradient_steps"), (CQLConfig, "samples"), (IQLConfig, "batch_size")):
         with pytest.raises(ConfigError, match=f"{field} = 0"):
             config(**{field: 0})
     assert dataclasses.is_dataclass(TD3BCConfig())

@@ -30,7 +30,7 @@ class Unwrapped(Bare):
     ("agent", "expected"), [(Bare, "where a Losses is"), (Unnamed, "where a Loss is"), (Unwrapped, "where a Losses is")]
 )
 def test_what_a_loss_returns_is_told_with_what_is_expected(engine_name, agent, expected):
-    config = DQNConfig(network=Mlp((4,)), warmup=8, batch_size=4)
+    config = DQNConfig(network=Mlp((4,)), learning_starts=8, batch_size=4)
     said = rf"{agent.__name__}.loss returned a \w+ {expected}.*q=Loss\(value\)"
     with Run(agent(config), "CartPole-v1", engine=engine_name) as run, pytest.raises(ConfigError, match=said):
         run.train(16)

@@ -18,10 +18,10 @@ from etude.engines.numpy import NumpyEngine
 GAMMA = 0.8
 NETWORK = Mlp((16,), "tanh")
 OFF_POLICY = {
-    "network": NETWORK, "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200, "learn_every": 100,
-    "updates": 100,
+    "network": NETWORK, "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "learning_starts": 200,
+    "train_every": 100, "gradient_steps": 100,
 }  # fmt: skip
-GREEDY = {**OFF_POLICY, "target_every": 20, "epsilon": 0.5}
+GREEDY = {**OFF_POLICY, "target_update_every": 20, "epsilon": 0.5}
 SINGLE = {**GREEDY, "n_step": 1}
 SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
 SOFT = {**OFF_POLICY, "tau": 0.05, "temperature": 1e-3, "learn_temperature": False}
@@ -35,7 +35,7 @@ ON_POLICY = {
 }
 # Gradients that are three updates old swing around what they seek, at a constant rate without an end.
 SLOWING = {**ON_POLICY, "learning_rate": Linear(1e-2, 0.0)}
-EPOCHS = {"rollout": 50, "minibatch": 100, "epochs": 10}
+EPOCHS = {"rollout_length": 50, "minibatch_size": 100, "epochs": 10}
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,15 @@ LEARNERS = {
     "rainbow": Learner(
         "rainbow",
         etude.RainbowConfig(
-            **{**OFF_POLICY, **SUPPORT, "network": Mlp((16,), dueling=True, noisy=0.5), "target_every": 20}
+            **{**OFF_POLICY, **SUPPORT, "network": Mlp((16,), dueling=True, noisy=0.5), "target_update_every": 20}
         ),
         exactly=0.1,
     ),
     "apex_dqn": Learner(
         "apex_dqn",
-        etude.ApexDQNConfig(**{**OFF_POLICY, "network": Mlp((16,), dueling=True), "target_every": 20, "n_step": 1}),
+        etude.ApexDQNConfig(
+            **{**OFF_POLICY, "network": Mlp((16,), dueling=True), "target_update_every": 20, "n_step": 1}
+        ),
     ),
     "apex_ddpg": Learner(
         "apex_ddpg",
@@ -86,7 +88,7 @@ LEARNERS = {
     "r2d2": Learner(
         "r2d2",
         etude.R2D2Config(
-            **{**GREEDY, "network": Recurrent(Mlp((8,)), 8), "updates": 40, "target_every": 10},
+            **{**GREEDY, "network": Recurrent(Mlp((8,)), 8), "gradient_steps": 40, "target_update_every": 10},
             n_step=3,
             sequence_length=4,
             burn_in=1,
@@ -98,14 +100,14 @@ LEARNERS = {
     "sac": Learner("sac", etude.SACConfig(**SOFT), continuous=True),
     "sac, 3 steps": Learner("sac", etude.SACConfig(**SOFT, n_step=3), continuous=True),
     "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
-    "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0)),
-    "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy=0.0), continuous=True),
-    "a3c": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy=0.0)),
-    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy=0.0), continuous=True),
+    "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy_coefficient=0.0)),
+    "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy_coefficient=0.0), continuous=True),
+    "a3c": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy_coefficient=0.0)),
+    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy_coefficient=0.0), continuous=True),
     "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
     "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
-        "ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip=0.5)
+        "ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip_range=0.5)
     ),
     "recurrent_ppo": on_policy(
         "recurrent_ppo",
@@ -113,11 +115,13 @@ LEARNERS = {
             **{**ON_POLICY, **EPOCHS, "network": Recurrent(Mlp((16,), "tanh"), 8)}, sequence_length=10
         ),
     ),
-    "impala": on_policy("impala", etude.IMPALAConfig(**ON_POLICY, entropy=0.0, rollout=5)),
-    "appo": on_policy("appo", etude.APPOConfig(**ON_POLICY, entropy=0.0, rollout=25, minibatch=50, epochs=4)),
+    "impala": on_policy("impala", etude.IMPALAConfig(**ON_POLICY, entropy_coefficient=0.0, rollout_length=5)),
+    "appo": on_policy(
+        "appo", etude.APPOConfig(**ON_POLICY, entropy_coefficient=0.0, rollout_length=25, minibatch_size=50, epochs=4)
+    ),
     "es": Learner(
         "es",
-        etude.ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), deviation=0.2),
+        etude.ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), sigma=0.2),
         steps=6_000,
         environments=16,
     ),

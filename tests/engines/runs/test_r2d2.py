@@ -32,16 +32,16 @@ def inverse(x):
 
 
 def error_of(agent, batch, b, t, run):
-    """The temporal-difference error of step t of sequence b. run: (values, memories by online and lagged) by step."""
+    """The temporal-difference error of step t of sequence b. run: (values, memories by both networks) by step."""
     scale, unscale = (sign_sqrt, inverse) if agent.config.rescale_values else (lambda x: x, lambda x: x)
     mask, end = batch.extras["mask"][b], t
     while end < t + agent.config.n_step - 1 and end + 1 < LENGTH and mask[end + 1]:
         end += 1
     following = agent.normaliser(trees.map(lambda x: x[b, end], batch.next_observation))
-    online, lagged = (steps_of(net, following, run[end][1 + i])[0] for i, net in enumerate((agent.q, agent.q_lagged)))
+    online, late = (steps_of(net, following, run[end][1 + i])[0] for i, net in enumerate((agent.q, agent.q_target)))
     if agent.masked:
         online = np.where(following["action_mask"] > 0, online, NEVER)
-    target = unscale(lagged[online.argmax()].astype(np.float64))
+    target = unscale(late[online.argmax()].astype(np.float64))
     for i in range(end, t - 1, -1):
         target = batch.reward[b, i] + batch.discount[b, i] * target
     return scale(target) - run[t][0][batch.action[b, t]]
@@ -56,12 +56,12 @@ def test_the_loss_and_the_priorities_are_those_of_single_steps_of_each_sequence(
     total, priorities = 0.0, []
     for b in range(5):
         start = batch.extras.get("memory", np.zeros((5, engine.memory), np.float32))[b : b + 1]
-        online, lagged, run = start, start, []
+        online, late, run = start, start, []
         for t in range(LENGTH):
             observation = agent.normaliser(trees.map(lambda x, t=t: x[b, t], batch.observation))  # noqa: B023
             q, online = steps_of(agent.q, observation, online)
-            _, lagged = steps_of(agent.q_lagged, observation, lagged)
-            run.append((q, online, lagged))
+            _, late = steps_of(agent.q_target, observation, late)
+            run.append((q, online, late))
         errors = [error_of(agent, batch, b, t, run) for t in np.flatnonzero(batch.extras["mask"][b])]
         total += batch.weight[b] * 0.5 * np.square(errors).sum()
         priorities.append(0.9 * np.abs(errors).max() + 0.1 * np.abs(errors).mean())
@@ -71,11 +71,16 @@ def test_the_loss_and_the_priorities_are_those_of_single_steps_of_each_sequence(
 
 
 DELAY = 5
-OFF_POLICY = {"learning_rate": 3e-3, "warmup": 500, "learn_every": 32, "epsilon": Linear(1.0, 0.1, 0.5)}
+OFF_POLICY = {"learning_rate": 3e-3, "learning_starts": 500, "train_every": 32, "epsilon": Linear(1.0, 0.1, 0.5)}
 R2D2 = R2D2Config(
-    **OFF_POLICY, network=Recurrent(Mlp((16,)), 16), sequence_length=DELAY + 1, burn_in=2, target_every=50, updates=2
+    **OFF_POLICY,
+    network=Recurrent(Mlp((16,)), 16),
+    sequence_length=DELAY + 1,
+    burn_in=2,
+    target_update_every=50,
+    gradient_steps=2,
 )
-DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_every=50, updates=2, n_step=1)
+DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_update_every=50, gradient_steps=2, n_step=1)
 
 
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):

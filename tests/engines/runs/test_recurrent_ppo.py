@@ -68,7 +68,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
     world, normalised, engine_name
 ):
     config = RecurrentPPOConfig(
-        network=SMALL, rollout=18, sequence_length=9, minibatch=None, epochs=1, learning_rate=3e-2,
+        network=SMALL, rollout_length=18, sequence_length=9, minibatch_size=None, epochs=1, learning_rate=3e-2,
         normalize_observation=normalised,
     )  # fmt: skip
     with Run("recurrent_ppo", WORLDS[world], config=config, engine=engine_name, environments=4, seed=1) as run:
@@ -99,7 +99,14 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
 
 
 DELAY = 4
-ON_POLICY = {"rollout": 20, "minibatch": 160, "epochs": 4, "learning_rate": 1e-2, "gamma": 0.95, "entropy": 0.01}
+ON_POLICY = {
+    "rollout_length": 20,
+    "minibatch_size": 160,
+    "epochs": 4,
+    "learning_rate": 1e-2,
+    "gamma": 0.95,
+    "entropy_coefficient": 0.01,
+}
 CUED = RecurrentPPOConfig(**ON_POLICY, network=Recurrent(Mlp((16,), "tanh", "orthogonal"), 16), sequence_length=10)
 
 
@@ -119,9 +126,9 @@ def test_ppo_acts_alike_for_both_cues(engine_name):
 
 def test_what_cannot_be_is_refused(engine_name):
     with pytest.raises(ConfigError, match=r"rollout = 20, sequence_length = 8; expected a rollout of whole sequences"):
-        RecurrentPPOConfig(rollout=20, sequence_length=8)
+        RecurrentPPOConfig(rollout_length=20, sequence_length=8)
     with pytest.raises(ConfigError, match="value_clip = -1"):
-        RecurrentPPOConfig(value_clip=-1)
+        RecurrentPPOConfig(value_clip_range=-1)
     for algorithm, config, more, message in (
         ("ppo", PPOConfig(network=Recurrent()), {}, r"whose memory this algorithm does not keep.*recurrent_ppo"),
         ("recurrent_ppo", RecurrentPPOConfig(network=Mlp((8,))), {}, r"keeps no memory.*Recurrent\("),

@@ -38,7 +38,7 @@ class Vector(Picture):
 
 @pytest.mark.parametrize(("env", "network"), [(Vector, Mlp((8,))), (Picture, Conv(((4, 8, 4),), (8,)))])
 def test_the_action_is_the_best_one_of_the_present_weights(engine_name, env, network):
-    config = DQNConfig(network=network, warmup=16, learn_every=16, batch_size=8, learning_rate=0.1)
+    config = DQNConfig(network=network, learning_starts=16, train_every=16, batch_size=8, learning_rate=0.1)
     with Run("dqn", env, config=config, engine=engine_name, seed=3) as run:
         seen = [env().reset(seed=seed)[0] for seed in range(8)]
         for _ in range(2):

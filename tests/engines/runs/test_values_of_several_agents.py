@@ -14,22 +14,28 @@ from etude.multi_agent.joint import ACTING
 from etude.replay import Ring
 
 GAMMA = 0.8
-OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "warmup": 200}
-OFTEN = {"learn_every": 100, "updates": 100}
-DQN = DQNConfig(**OFF_POLICY, **OFTEN, n_step=1, target_every=20, epsilon=0.5)
+OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "learning_starts": 200}
+OFTEN = {"train_every": 100, "gradient_steps": 100}
+DQN = DQNConfig(**OFF_POLICY, **OFTEN, n_step=1, target_update_every=20, epsilon=0.5)
 SAC = SACConfig(**OFF_POLICY, **OFTEN, tau=0.05, temperature=0.03, learn_temperature=False)
 PPO = PPOConfig(  # one-step values: longer returns of states that look alike are others
     network=Mlp((16,), "tanh"),
     gamma=GAMMA,
-    lambda_=0.0,
+    gae_lambda=0.0,
     learning_rate=1e-2,
-    rollout=54,
-    minibatch=108,
+    rollout_length=54,
+    minibatch_size=108,
     epochs=10,
     normalize_reward=False,
 )
 MAPPO = MAPPOConfig(
-    network=Mlp((16,), "tanh"), gamma=GAMMA, lambda_=0.0, learning_rate=1e-2, rollout=54, minibatch=108, entropy=0.0
+    network=Mlp((16,), "tanh"),
+    gamma=GAMMA,
+    gae_lambda=0.0,
+    learning_rate=1e-2,
+    rollout_length=54,
+    minibatch_size=108,
+    entropy_coefficient=0.0,
 )
 CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
 CONFIGS = {
