@@ -6,10 +6,6 @@ TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folde
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-FLOORS_0_TO_2 := $(wildcard etude/base/cores.py etude/base/data.py etude/base/trees.py etude/base/spaces.py etude/base/events.py etude/protocols.py \
-  etude/base/errors.py etude/base/schedules.py etude/base/optimizers.py etude/base/seeding.py etude/base/checks.py etude/checkpoint/config_json.py etude/training/progress.py etude/multi_agent/joint.py \
-  etude/ops etude/losses etude/networks etude/explore etude/replay etude/adapt etude/offline)
-
 .PHONY: help train test engines check bench slow reliability
 .DELETE_ON_ERROR:
 
@@ -44,7 +40,7 @@ reported = log=$$(mktemp); OMP_NUM_THREADS=1 $(PY) -m pytest $(1) >$$log 2>&1; s
 check: $(VENV)/.ready-test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --follow-imports=silent $(FLOORS_0_TO_2)
+	$(PY) -m mypy etude
 	$(PY) -m pytest tests/layers
 
 # PEERS=path/to/python compares with the libraries of benchmarks/requirements-peers.txt.

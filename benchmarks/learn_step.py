@@ -45,7 +45,7 @@ def engine_for(case: Case, framework: str) -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
     from etude import engines
     from etude.algorithms import find
-    from etude.training.build import several_for
+    from etude.training.build import multi_agent_for
 
     kind, config = find(case.algorithm)
     names = {field.name for field in dataclasses.fields(config)}
@@ -59,7 +59,7 @@ def engine_for(case: Case, framework: str) -> Any:
     agent = kind(config(**{name: value for name, value in same.items() if name in names}))
     spaces = spaces_of(case)
     if spaces.agents is not None:
-        agent = several_for(agent, spaces, None)
+        agent = multi_agent_for(agent, spaces, None)
     name, _, compiled = framework.partition(", ")
     return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
 

@@ -1,5 +1,5 @@
-"""MADDPG of AgileRL on tasks of MPE, with the hyperparameters and the budget of solo_learning.py and several.py: to be
-seen beside their figures. Needs an environment of its own (`pip install agilerl peft`).
+"""MADDPG of AgileRL on tasks of MPE, with the hyperparameters and the budget of solo_learning.py and multi_agent.py:
+to be seen beside their figures. Needs an environment of its own (`pip install agilerl peft`).
 
 `PYTHON benchmarks/peers_maddpg.py --task simple_spread_v3 --seeds 1 2 3` adds to peers_maddpg.json. Judged by 100
 episodes after training: the most probable actions, the mean return summed over the agents. AgileRL explores with its

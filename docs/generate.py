@@ -4,7 +4,7 @@ can_i_use.md      from the algorithms and the list that the engines' contract te
 benchmarks.md     from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
-                  offline.json and several.json
+                  offline.json and multi_agent.json
 curves/*.png      from benchmarks/curves/*/*.csv
 """
 

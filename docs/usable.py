@@ -63,7 +63,7 @@ reads them flattened. Dict and Tuple may be nested.
 
 ## Several agents
 
-Every algorithm above also learns for [several agents](several-agents.md), each for itself or with shared policies, with
+Every algorithm above also learns for [several agents](multi-agent.md), each for itself or with shared policies, with
 the observations and actions that it takes for one. These are for several agents only:
 
 {table(["", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}

@@ -61,7 +61,7 @@ class Config:
 
 @dataclass(frozen=True)
 class OffPolicyConfig(Config):
-    """Learning from replayed transitions, whatever policy they are of. Cadences count environment steps."""
+    """Learning from replayed transitions, whatever policy they are of. Schedules count environment steps."""
 
     batch_size: int = 64  # transitions in a gradient step
     buffer_size: int = 100_000  # transitions kept
@@ -218,7 +218,7 @@ class EpisodesConfig(Config):
 
 @dataclass(frozen=True)
 class OfflineConfig(Config):
-    """Learning from recorded episodes. All steps and cadences of such a run are gradient steps."""
+    """Learning from recorded episodes. All steps and schedules of such a run are gradient steps."""
 
     network: Spec = Mlp((256, 256))
     batch_size: int = 256  # transitions in a gradient step

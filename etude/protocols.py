@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import Batch, Choice, Contribution, Steps, Update
+from etude.base.data import Batch, Choice, Steps, Update, WorkerGradients
 from etude.base.events import Event
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
@@ -130,14 +130,14 @@ class Rollout(Protocol):
 
     def collect(
         self, steps: int, step: int, environments: int | None = None, upcoming: int = 0
-    ) -> Steps | Contribution:
+    ) -> Steps | WorkerGradients:
         """`steps` time steps of the first `environments` environments (all where None), with the generators' and the
         environments' positions kept between calls.
 
         step: environment steps of the run so far, for schedules of exploration.
         upcoming: how many time steps the next call will ask for; a rollout that overlaps starts on them at once, with
             the weights that it has. 0: nothing is started.
-        Returns a `Contribution` where steps are learned from where they are collected: `steps` of one environment.
+        Returns a `WorkerGradients` where steps are learned from where they are collected: `steps` of one environment.
         """
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
@@ -168,9 +168,9 @@ class Replay(Protocol):
 
     view: Any  # makes batches: its `reward_scale` multiplies rewards
 
-    def add(self, steps: Steps | Contribution) -> None: ...
+    def add(self, steps: Steps | WorkerGradients) -> None: ...
 
-    def sample(self, k: int, n: int) -> Batch | Contribution:
+    def sample(self, k: int, n: int) -> Batch | WorkerGradients:
         """k batches of n, stacked: every array is [k, n, ...]. Of gradients that come from elsewhere, one."""
 
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:

@@ -23,12 +23,13 @@ from etude.base.other_libraries import meant
 from etude.base.seeding import generator
 from etude.base.spaces import describe
 from etude.checkpoint import trust as trust_
+from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
 from etude.engines.numpy import NumpyEngine
 from etude.envs import examine, make_for_evaluation
 from etude.protocols import Engine, Explorer, Reporter
 from etude.rollout import SingleActor
-from etude.training import build as assembly
+from etude.training import build
 from etude.training.build import exploration
 from etude.training.evaluate import Evaluation, evaluate
 from etude.training.learner import Learner
@@ -43,9 +44,9 @@ from etude.training.recorded import (
     only_data,
     show,
 )
-from etude.training.reporters import Audience
-from etude.training.rollout_lifecycle import Collection
-from etude.training.schedule import Cadence
+from etude.training.reporters import Reporters
+from etude.training.rollout_lifecycle import RolloutLifecycle
+from etude.training.schedule import Schedule
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
@@ -82,15 +83,15 @@ class Run:
         explorer: Explorer | None = None,
         **more: Any,
     ):
-        self.environment, self.setup, config = assembly.settle(algorithm, env, config, more)
+        self.environment, self.setup, config = build.settle(algorithm, env, config, more)
         self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, self.setup.replay_folder)
         spaces, self._translation = examine(self.environment)
-        self.algorithm, self.agent = assembly.agent_for(algorithm, env, config, spaces, policies)
+        self.algorithm, self.agent = build.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
         self.explorer = explorer
         self._data = data_for(data, self.agent, self.setup, self.environment, spaces)
-        count = 1 if only_data(self.agent) else assembly.parallel(self.setup, self.algorithm, self.agent, env)
+        count = 1 if only_data(self.agent) else build.parallel(self.setup, self.algorithm, self.agent, env)
         self.setup = dataclasses.replace(self.setup, environments=count)
         self.engine: Engine = engines.create(
             self.setup.engine,
@@ -102,28 +103,28 @@ class Run:
             busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
         )
         halves = self._from_data if only_data(self.agent) else self._from_environment
-        self.learner, learning, self._collection = halves(count)
+        self.learner, learning, self._lifecycle = halves(count)
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(run_dir, "") if self._owns_directory else run_dir
-        self._loop = Loop(learning, self._collection, self.setup.overlap, self._save, self._evaluated)
+        self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._evaluated)
         self._acts_only = False  # loaded without its replay
         self._single: SingleActor | None = None
         self._acted_after: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
 
-    def _from_environment(self, count: int) -> tuple[Learner, Learning, Collection]:
+    def _from_environment(self, count: int) -> tuple[Learner, Learning, RolloutLifecycle]:
         agent, engine, setup = self.agent, self.engine, self.setup
-        replay = assembly.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
+        replay = build.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
         make_explorer = functools.partial(exploration.explorer_for, agent, engine.spaces, self.explorer, count=count)
-        make_rollout = functools.partial(assembly.rollout_for, self.environment, agent, engine, setup)
-        learner = Learner(agent, engine, replay, assembly.together(agent, count), setup.seed)
+        make_rollout = functools.partial(build.rollout_for, self.environment, agent, engine, setup)
+        learner = Learner(agent, engine, replay, build.together(agent, count), setup.seed)
         if self._data is not None:
             show(learner, self._data, setup.seed)
-        return learner, learner, Collection(make_explorer, make_rollout, engine.spaces, count, setup.seed)
+        return learner, learner, RolloutLifecycle(make_explorer, make_rollout, engine.spaces, count, setup.seed)
 
     def _from_data(self, count: int) -> tuple[Learner, Learning, NothingCollected]:
         assert self._data is not None
         rows, setup = describe_data(self._data)["transitions"], self.setup
-        replay = assembly.recorded_replay_for(self.agent, self.engine, setup.seed, rows, setup.replay_folder)
+        replay = build.recorded_replay_for(self.agent, self.engine, setup.seed, rows, setup.replay_folder)
         learner = Learner(self.agent, self.engine, replay, count, setup.seed)
         fill(learner, self._data)
         return learner, OfflineLearner(learner), NothingCollected()
@@ -135,17 +136,17 @@ class Run:
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def train(self, steps: int | None = None, report: Reporter | Iterable[Reporter] = (), **cadence: Any) -> Finished:
+    def train(self, steps: int | None = None, report: Reporter | Iterable[Reporter] = (), **schedule: Any) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
         reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
 
-        cadence: the fields of `Cadence`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
-        or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
+        schedule: the fields of `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second
+        Ctrl-C or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        audience, event = Audience(report), None
+        reporters, event = Reporters(report), None
         with obeying_signals(self.stop, self._loop.request_save):
-            for event in self.steps(steps, **cadence):
-                audience.tell(event)
+            for event in self.steps(steps, **schedule):
+                reporters.tell(event)
         assert isinstance(event, Finished)
         return event
 
@@ -153,13 +154,13 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(self, steps: int | None = None, **cadence: Any) -> Iterator[Event]:
-        """Take exactly `steps` steps, as `train` does; yields what happens. cadence: the fields of `Cadence`.
+    def steps(self, steps: int | None = None, **schedule: Any) -> Iterator[Event]:
+        """Take exactly `steps` steps, as `train` does; yields what happens. schedule: the fields of `Schedule`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        plan = Cadence.of(cadence)
+        plan = Schedule.of(schedule)
         if not isinstance(steps, Integral) or steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected a whole number, of at least 1 environment step.")
         self._refuse_without_replay("train on")
@@ -168,7 +169,7 @@ class Run:
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
-            self.directory.write_config({**self.description(), "total": end, "cadence": dataclasses.asdict(plan)})
+            self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(plan)})
         yield Started(self.step, {**self.description(), "end": end})
         yield from self._loop.steps(end, plan)
 
@@ -190,11 +191,11 @@ class Run:
         for name, value in (("episodes", episodes), ("max_steps", max_steps)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} = {value}; expected at least 1.")
-        seed = self.setup.seed + assembly.EVALUATION if seed is None else seed
+        seed = self.setup.seed + build.EVALUATION if seed is None else seed
         columns = np.arange(min(episodes, 10))
         environments, cut_at = make_for_evaluation(self.environment, columns, seed, max_steps)
         try:
-            best = assembly.best_for(self.engine.spaces)
+            best = build.best_for(self.engine.spaces)
             return evaluate(environments, self.actor(), best, episodes, seed, cut_at, stopped)
         finally:
             environments.close()
@@ -228,7 +229,7 @@ class Run:
         if explore:
             explorer = exploration.explorer_for_one(self.agent, spaces, self.explorer, progress.total)
         else:
-            explorer = assembly.best_for(spaces)
+            explorer = build.best_for(spaces)
         return self._single_actor().act(observation, info or {}, first, explorer, progress.step)
 
     def _single_actor(self) -> SingleActor:
@@ -243,7 +244,7 @@ class Run:
         self._acted_after = now
         return self._single
 
-    def _evaluated(self, plan: Cadence, stopped: Callable[[], bool]) -> Evaluated | None:
+    def _evaluated(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         progress = self.learner.progress
         found = self._play(plan.evaluate_episodes, None, plan.evaluate_max_steps, stopped)
         if found is None:
@@ -256,8 +257,8 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        config, functions = assembly.plain_config(self.agent.config)
-        environment = assembly.plain_environment(self.environment)
+        config, functions = build.plain_config(self.agent.config)
+        environment = build.plain_environment(self.environment)
         return {
             "algorithm": self.algorithm,
             **environment,
@@ -265,7 +266,7 @@ class Run:
             "config": config,
             "functions": functions,
             "explorer": exploration.described(self.explorer),
-            "policies": assembly.plain_policies(self.agent, self.engine.spaces),
+            "policies": build.plain_policies(self.agent, self.engine.spaces),
             "setup": dataclasses.asdict(self.setup),
             "engine": self.engine.name,
             "device": self.engine.device,
@@ -280,13 +281,14 @@ class Run:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
         described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        return {"description": described, **self.learner.state(), "rollout": self._collection.state()}
+        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.
 
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
+        state = present_state(state)
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
@@ -298,9 +300,9 @@ class Run:
         self.learner.check_state(held)
         structure = self.engine.structure
         trained = {name: structure.initial[name] for name in structure.trainable}
-        self._collection.check_state(held["rollout"], trained)
+        self._lifecycle.check_state(held["rollout"], trained)
         self.learner.restore(state)
-        self._collection.restore(state["rollout"])
+        self._lifecycle.restore(state["rollout"])
         self._acts_only = "replay" not in state
         self._acted_after = None
 
@@ -327,7 +329,7 @@ class Run:
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
         the same. May be called twice."""
-        self._collection.close()
+        self._lifecycle.close()
         if self.directory is not None and self._owns_directory:
             self.directory.close()
 
@@ -377,23 +379,24 @@ def from_state(
     **setup: Any,
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
-    described, rest_given = assembly.check_description(state), config is not None or agent is not None or bool(setup)
+    state = present_state(state)
+    described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
         setup["replay_folder"] = None  # it belongs to the run that trains
-    own, made_with = assembly.environment_from(described, env, setup)
+    own, made_with = build.environment_from(described, env, setup)
     if not trust:
-        trust_.require(described, *assembly.taken_from(described, env, made_with, setup))
+        trust_.require(described, *build.taken_from(described, env, made_with, setup))
     if agent is None and config is None:
-        config = assembly.config_from(described)
+        config = build.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
-    with assembly.built_as_described(env is not None, rest_given):
+    with build.built_as_described(env is not None, rest_given):
         run = Run(
             described["algorithm"] if agent is None else agent,
             own,
             config=config,
-            policies=assembly.policies_from(described),
+            policies=build.policies_from(described),
             data=Held(described["data"]) if described.get("data") else None,
             run_dir=run_dir,
             **settings,

@@ -42,8 +42,8 @@ def main() -> None:
 def soak(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """The samples of one training, and how it ended."""
     given = {"engine": options.engine, "workers": options.workers, "steps": FOREVER, "run-dir": directory}
-    cadence = {"evaluate-every": 100_000, "save-every": 100_000}  # a part of what may grow
-    words = [word for name, value in {**given, **cadence}.items() for word in (f"--{name}", str(value))]
+    schedule = {"evaluate-every": 100_000, "save-every": 100_000}  # a part of what may grow
+    words = [word for name, value in {**given, **schedule}.items() for word in (f"--{name}", str(value))]
     began, samples = time.monotonic(), []
     with (directory.with_suffix(".log")).open("w+") as log:
         command = [*COMMAND, "train", options.algorithm, options.environment, *words]

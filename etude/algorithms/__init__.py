@@ -36,7 +36,7 @@ from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
 from etude.config import OfflineConfig
-from etude.multi_agent.policies import TeamAgent
+from etude.multi_agent.policies import MultiAgent
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "a2c": (A2C, A2CConfig),
@@ -103,7 +103,7 @@ def fitting(action: Space, data: bool = False) -> list[str]:
 
 def for_several(agent: type[Agent]) -> bool:
     """Whether an algorithm is for several agents and no other."""
-    return issubclass(agent, TeamAgent)
+    return issubclass(agent, MultiAgent)
 
 
 def check_spaces(agent: Agent, spaces: Spaces) -> None:
@@ -115,7 +115,7 @@ def check_spaces(agent: Agent, spaces: Spaces) -> None:
     _check_actions(agent, spaces)
 
 
-def check_team(agent: TeamAgent, spaces: Spaces) -> None:
+def check_team(agent: MultiAgent, spaces: Spaces) -> None:
     """Raise SpaceError, or ConfigError, where an agent cannot act for the several agents of these spaces."""
     assert spaces.agents is not None
     for name, own in spaces.agents.items():

@@ -27,7 +27,7 @@ from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import lowest
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, split_actions, width
-from etude.multi_agent.policies import TeamAgent, average_weights
+from etude.multi_agent.policies import MultiAgent, average_weights
 from etude.networks import Maker, Mlp, Spec, target
 
 
@@ -69,7 +69,7 @@ class MATD3Config(MADDPGConfig):
     policy_delay: int = 2  # gradient steps of the critics for one of the actors, and of what lags
 
 
-class MADDPG(TeamAgent):
+class MADDPG(MultiAgent):
     """For each agent an actor on its own observation, and critics of all observations and actions."""
 
     acts_by = "actions"

@@ -23,7 +23,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.losses.policy import ppo_clip
 from etude.multi_agent.joint import AGENTS, present, split_actions
-from etude.multi_agent.policies import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
+from etude.multi_agent.policies import MultiAgent, identified, identified_space, stacked, stacked_batch, unstacked
 from etude.networks import Maker, Mlp, Spec
 
 
@@ -46,7 +46,7 @@ class MAPPOConfig(OnPolicyConfig):
         checks.not_negative(self, "clip_range", "value_coefficient")
 
 
-class MAPPO(TeamAgent):
+class MAPPO(MultiAgent):
     """For each policy an actor on an agent's own observation, and a critic of the observations of all."""
 
     learns_from = "advantages"

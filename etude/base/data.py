@@ -57,7 +57,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
+class WorkerGradients:
     """What one environment's rollout adds to learning, computed where it was collected: gradients in the place of
     `Steps`."""
 
@@ -73,7 +73,7 @@ class Contribution:
         return self.steps
 
 
-class Chunk(NamedTuple):
+class CollectRequest(NamedTuple):
     """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
     None, on until every environment has ended an episode."""
 

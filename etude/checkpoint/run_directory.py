@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from etude import checkpoint
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
+from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
 
@@ -235,7 +236,7 @@ class RunDirectory:
     def read_config(self) -> dict[str, Any]:
         """What `config.json` says. CheckpointError where it is missing or broken."""
         try:
-            return json.loads(self.config.read_text())
+            return present_config(json.loads(self.config.read_text()))
         except OSError as error:
             raise CheckpointError(f"{self.path} is not the directory of a run: it has no config.json.") from error
         except ValueError as error:

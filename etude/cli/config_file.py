@@ -11,6 +11,7 @@ from typing import Any
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.checkpoint.config_json import from_json, to_json
+from etude.checkpoint.old_names import present_config
 
 READERS = {".toml": tomllib.loads, ".json": json.loads}
 
@@ -24,7 +25,7 @@ def read_config(path: Path, algorithm: str, base: Any) -> Any:
         if data.get("functions"):
             names = ", ".join(data["functions"])
             raise ConfigError(f"{path}: {names} was a function of one's own, which is not in it. Train from Python.")
-        data = data["config"]
+        data = present_config(data)["config"]
     kind, known = type(base), [field.name for field in dataclasses.fields(base) if field.init]
     if unknown := data.keys() - {"class", *known}:
         raise ConfigError(f"{path}: {explain(kind.__name__, unknown, known)}")

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 def _resume(path: Path, options: Resume) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import carry_out
-    from etude.run import Cadence, from_state
+    from etude.run import Schedule, from_state
 
     given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
     changed = {name: value for name, value in given.items() if value is not None}
@@ -52,7 +52,7 @@ def _resume(path: Path, options: Resume) -> int:
                     f"This run has taken {run.step:,} of {total:,} steps. To train on, say up to how many: "
                     f"etude resume {path} --steps {2 * run.step}"
                 )
-            cadence = Cadence(**directory.read_config()["cadence"])
+            schedule = Schedule(**directory.read_config()["schedule"])
             if options.target is not None:
-                cadence = dataclasses.replace(cadence, target=options.target)
-            return carry_out(run, total - run.step, cadence)
+                schedule = dataclasses.replace(schedule, target=options.target)
+            return carry_out(run, total - run.step, schedule)

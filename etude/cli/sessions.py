@@ -12,16 +12,16 @@ from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
 from etude.protocols import Reporter
 from etude.report import Curve, JsonLines, Progress, TensorBoard
-from etude.run import Cadence, Run
+from etude.run import Run, Schedule
 
 
-def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
+def carry_out(run: Run, steps: int, schedule: Schedule) -> int:
     """Train `run` for `steps` more environment steps; returns the exit code."""
     assert run.directory is not None
     directory = run.directory
     total = run.step + steps
     about = run.description()
-    about |= {"total": total, "cadence": dataclasses.asdict(cadence), "versions": used_by(about)}
+    about |= {"total": total, "schedule": dataclasses.asdict(schedule), "versions": used_by(about)}
     directory.write_config(about)
     with ExitStack() as stack:
         reporters: list[Reporter] = [
@@ -30,18 +30,20 @@ def carry_out(run: Run, steps: int, cadence: Cadence) -> int:
             stack.enter_context(closing(TensorBoard(directory.tensorboard))),
             Curve(directory.curve),
         ]
-        finished = run.train(steps, report=reporters, **dataclasses.asdict(cadence))
-    return _conclude(finished, run, cadence, directory.path)
+        finished = run.train(steps, report=reporters, **dataclasses.asdict(schedule))
+    return _conclude(finished, run, schedule, directory.path)
 
 
-def _conclude(finished: Finished, run: Run, cadence: Cadence, directory: Path) -> int:
+def _conclude(finished: Finished, run: Run, schedule: Schedule, directory: Path) -> int:
     best = run.learner.progress.best
     if finished.reason == "interrupted":
         say(f"\nStopped at step {finished.step:,} and saved. Go on with\n  etude resume {directory}")
         return INTERRUPTED
     if finished.reason == "target":
-        say(f"\nReached a mean return of {cadence.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s.")
-    elif cadence.target is not None and best is not None and best < cadence.target:
-        say(f"\nNo evaluation reached {cadence.target:g}; the best mean return was {best:.1f}.")
+        say(
+            f"\nReached a mean return of {schedule.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s."
+        )
+    elif schedule.target is not None and best is not None and best < schedule.target:
+        say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {best:.1f}.")
     next_commands(str(directory))
     return 0

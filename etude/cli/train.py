@@ -142,13 +142,13 @@ def _refuse_other_names(arguments: Sequence[str], offered: Any) -> None:
             raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {hint}.")
 
 
-def _cadence(options: Any) -> Any:
+def _schedule(options: Any) -> Any:
     """When to evaluate and save. Where nobody says when to evaluate, a twentieth of the run, and within a share of it:
     a target is looked for regardless, and on recorded data no environment steps are counted."""
-    from etude.run import Cadence
+    from etude.run import Schedule
 
     unsaid = options.evaluate_every is None
-    return Cadence(
+    return Schedule(
         target=options.target,
         evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
         evaluate_episodes=options.evaluate_episodes,
@@ -165,7 +165,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder")
     setup = {name: getattr(options, name) for name in names}
-    cadence = _cadence(options)
+    schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper}
     given["explorer"] = options.explorer and explorer(options.explorer)
@@ -173,4 +173,4 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:
-            return carry_out(run, options.steps, cadence)
+            return carry_out(run, options.steps, schedule)

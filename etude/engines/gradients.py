@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.base.data import Batch, Contribution, Update
+from etude.base.data import Batch, Update, WorkerGradients
 from etude.protocols import Engine, Weights
 
 MARK, HYPER = "learner:", "hyper:"  # no attribute of an agent has such a name
@@ -31,7 +31,7 @@ class FromRollouts:
     def __init__(self, engine: Engine):
         self._engine = engine
 
-    def learn(self, found: Contribution, hyper: dict[str, float], gradient_steps: int) -> Update:
+    def learn(self, found: WorkerGradients, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step; tells how many others were taken since the weights were read that it was computed with."""
         update = self._engine.apply(found.gradients, hyper)
         told = {**found.metrics, **update.metrics, "gradient_age": float(gradient_steps - found.gradient_steps)}

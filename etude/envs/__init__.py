@@ -13,10 +13,10 @@ from etude.envs.make import (
     make_environments,
     make_for_evaluation,
 )
+from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments
 from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
-from etude.envs.several import SeveralEnvironment
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
 
@@ -32,7 +32,7 @@ __all__ = [
     "LoopEnvironments",
     "NativeEnvironments",
     "OwnUnits",
-    "SeveralEnvironment",
+    "MultiAgentEnvironment",
     "Team",
     "Translation",
     "action_space_of",

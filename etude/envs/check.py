@@ -19,12 +19,12 @@ from etude.envs.closing import close_all, explain_closing
 from etude.envs.faults import RAISED, explain_error
 from etude.envs.hidden_state import Generators, statistics_in
 from etude.envs.make import make_simulator, make_single
+from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations
 from etude.envs.random_actions import random_actions
 from etude.envs.registry import EnvironmentSpec, Source, resolve
 from etude.envs.rewards import TeamReward
-from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
 
 STEPS = 10_000  # after which an episode counts as one that does not end
@@ -147,7 +147,7 @@ def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
 
 def _check_rendering(source: Source, env: gym.Env, findings: _Findings) -> None:
     modes = env.metadata.get("render_modes") or []
-    own_render = type(env.unwrapped).render not in (gym.Env.render, SeveralEnvironment.render)
+    own_render = type(env.unwrapped).render not in (gym.Env.render, MultiAgentEnvironment.render)
     if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
         findings.add(Found("render_mode", text))

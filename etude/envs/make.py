@@ -13,10 +13,10 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Space, Spaces
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
+from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
 from etude.envs.rewards import TeamRewards
-from etude.envs.several import SeveralEnvironment, has_several
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
@@ -32,7 +32,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     source = resolve(env)
     raw = make_rendering(source, **kwargs) if "render_mode" in kwargs else make_any(source, kwargs)
     made = as_one(raw, source.name)
-    if isinstance(made, SeveralEnvironment):
+    if isinstance(made, MultiAgentEnvironment):
         return AdaptedEnvironment(made, source.name, rewards=TeamRewards(made.names), spaces=made.spaces)
     return AdaptedEnvironment(made, source.name)
 
@@ -75,7 +75,7 @@ def _loop(
     """A loop over these environments; steps: after which an episode is truncated, None: never."""
     first, factory = made[0], map(partial(limited, steps=steps), made).__next__
     more: dict[str, Any] = {"replayable": replayable}
-    if isinstance(first, SeveralEnvironment):
+    if isinstance(first, MultiAgentEnvironment):
         more |= {"rewards": TeamRewards(first.names), "spaces": first.spaces}
     return LoopEnvironments(factory, columns, run_seed, name, **more)
 
@@ -131,7 +131,7 @@ def as_one(env: Any, name: str) -> gym.Env:
     if isinstance(env, gym.Env):
         return env
     if has_several(env):
-        return SeveralEnvironment(env)
+        return MultiAgentEnvironment(env)
     raise ConfigError(f"{name} made a {_kind(env)}")
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete, Space
 
 from etude.base.spaces import ACTION_MASK
+from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import flat_mask
-from etude.envs.several import SeveralEnvironment
 from etude.envs.values import Found
 from etude.multi_agent import joint
 
@@ -58,7 +58,7 @@ class RandomActions:
 class RandomActionsOfSeveral:
     """The same for several agents as one."""
 
-    def __init__(self, env: SeveralEnvironment, seed: int):
+    def __init__(self, env: MultiAgentEnvironment, seed: int):
         assert env.spaces.agents is not None
         self._spaces = [own.action for own in env.spaces.agents.values()]
         self._each = {
@@ -74,7 +74,7 @@ class RandomActionsOfSeveral:
 
 def random_actions(env: gym.Env, seed: int) -> RandomActions | RandomActionsOfSeveral:
     """What draws actions for an environment, from what it returned last."""
-    if isinstance(env, SeveralEnvironment):
+    if isinstance(env, MultiAgentEnvironment):
         return RandomActionsOfSeveral(env, seed)
     return RandomActions(env.action_space, seed)
 

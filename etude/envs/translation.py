@@ -10,8 +10,8 @@ from etude.base.errors import SpaceError
 from etude.base.spaces import ACTION_MASK, Discrete
 from etude.base.trees import Tree
 from etude.envs.adapter import Layout
+from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch
-from etude.envs.several import SeveralEnvironment
 
 
 class Translation(Protocol):
@@ -26,7 +26,7 @@ class Translation(Protocol):
 
 def translation_of(env: Any, layout: Layout) -> Translation:
     """What translates for an environment with this layout."""
-    return JointTranslation(env, layout) if isinstance(env, SeveralEnvironment) else AgentTranslation(layout)
+    return JointTranslation(env, layout) if isinstance(env, MultiAgentEnvironment) else AgentTranslation(layout)
 
 
 class AgentTranslation:
@@ -52,7 +52,7 @@ class AgentTranslation:
 class JointTranslation:
     """Of several agents: dicts by agent, of those that act now."""
 
-    def __init__(self, env: SeveralEnvironment, layout: Layout):
+    def __init__(self, env: MultiAgentEnvironment, layout: Layout):
         self._env, self._observations = env, layout.observations
         self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
 

@@ -17,13 +17,13 @@ from etude.base.data import Batch
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
 from etude.multi_agent.joint import AGENTS, split_actions
-from etude.multi_agent.policies import TeamAgent, identified, identified_space, stacked, stacked_batch, unstacked
+from etude.multi_agent.policies import MultiAgent, identified, identified_space, stacked, stacked_batch, unstacked
 from etude.networks import Maker
 from etude.networks.network import parts_of, put_part
 from etude.protocols import Weights
 
 
-class Independent(TeamAgent):
+class Independent(MultiAgent):
     """One agent of an algorithm for each policy. Its losses are computed on the transitions of the agents that it
     drives, stacked."""
 

@@ -78,7 +78,7 @@ class Policies:
         return policy
 
 
-class TeamAgent(Agent):
+class MultiAgent(Agent):
     """An agent that acts for several agents at once.
 
     `act` returns a tuple with one output for each agent, `value` [N, agents], both in the order of `spaces.agents`;

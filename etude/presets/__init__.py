@@ -13,6 +13,7 @@ from etude.presets.discrete_sac import DISCRETE_SAC
 from etude.presets.dqn import DQN
 from etude.presets.es import ES
 from etude.presets.impala import IMPALA
+from etude.presets.multi_agent import MADDPG, MAPPO, MATD3
 from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import Preset
@@ -21,7 +22,6 @@ from etude.presets.rainbow import RAINBOW
 from etude.presets.recurrent import R2D2, RECURRENT_PPO
 from etude.presets.reinforce import REINFORCE
 from etude.presets.sac import SAC
-from etude.presets.several import MADDPG, MAPPO, MATD3
 from etude.presets.td3 import TD3
 
 PRESETS: dict[str, dict[str, Preset]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etude.base.data import Contribution
+from etude.base.data import WorkerGradients
 from etude.replay.reading import Stateless
 
 
@@ -15,22 +15,22 @@ class Contributions(Stateless):
     def __init__(self) -> None:
         self.view = self
         self.reward_scale = 1.0  # rewards are not seen here
-        self._waiting: list[Contribution] = []
+        self._waiting: list[WorkerGradients] = []
 
     def __len__(self) -> int:
         """How many gradients wait."""
         return len(self._waiting)
 
-    def add(self, found: Contribution) -> None:
+    def add(self, found: WorkerGradients) -> None:
         """What only counts steps brings no gradients."""
         if found.gradients:
             self._waiting.append(found)
 
-    def sample(self, k: int, n: int) -> Contribution:
+    def sample(self, k: int, n: int) -> WorkerGradients:
         """The one that came first; k and n say nothing new."""
         return self._waiting[0]
 
-    def update(self, found: Contribution, td_error: Any, ratio: Any = None) -> None:
+    def update(self, found: WorkerGradients, td_error: Any, ratio: Any = None) -> None:
         """There are no priorities."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.base.data import Contribution, Steps
+from etude.base.data import Steps, WorkerGradients
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Restore, weights_in
 from etude.rollout.collector import Collector
@@ -23,7 +23,7 @@ _SHARED = np.empty(0, np.float32)  # what is sent in the place of an array that 
 class ActorLearner(Actor, Protocol):
     """Acts, and says how its weights should change."""
 
-    def contribution(self, steps: Steps) -> Contribution:
+    def contribution(self, steps: Steps) -> WorkerGradients:
         """Gradients at the steps [T, 1] of one environment, with the weights that were loaded last."""
 
 
@@ -36,7 +36,7 @@ class Order(NamedTuple):
     stride: int
 
 
-def contribute(collector: Collector, actor: ActorLearner, order: Order, weights: Weights) -> Contribution:
+def contribute(collector: Collector, actor: ActorLearner, order: Order, weights: Weights) -> WorkerGradients:
     """Carry out an order with these weights."""
     actor.load(weights)
     plan = alone(collector, order.position, order.steps, order.step, order.stride)
@@ -77,7 +77,7 @@ class Contributing:
         else:
             channel.send(self._collector.state())
 
-    def _contribute(self, order: Order) -> tuple[int, Contribution]:
+    def _contribute(self, order: Order) -> tuple[int, WorkerGradients]:
         shared = self._shared[order.position]
         weights = {name: value.copy() for name, value in shared.items()}
         found = contribute(self._collector, self._actor, order, weights)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.data import Contribution
+from etude.base.data import WorkerGradients
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.acting import Restore, Save, weights_in, weights_size
 from etude.rollout.collector import Collector
@@ -24,13 +24,13 @@ class Here:
     def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int):
         self.spaces = environments.spaces
         self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
-        self._done: dict[int, Contribution] = {}
+        self._done: dict[int, WorkerGradients] = {}
 
     def begin(self, column: int, order: Order, weights: Weights) -> None:
         """See `Hands`."""
         self._done[column] = contribute(self._collector, self._actor, order, weights)
 
-    def finish(self, column: int) -> Contribution:
+    def finish(self, column: int) -> WorkerGradients:
         """See `Hands`."""
         return self._done.pop(column)
 
@@ -83,7 +83,7 @@ class Elsewhere:
             for column, buffer in zip(worker.columns, worker.memory.buffers, strict=True)
         }
         self._ordered: dict[int, tuple[Order, Weights]] = {}  # and not answered, the oldest first
-        self._done: dict[int, Contribution] = {}
+        self._done: dict[int, WorkerGradients] = {}
         self._crew = Crew(crew, self._job, options)
         self.spaces = self._crew.ready.spaces
 
@@ -92,7 +92,7 @@ class Elsewhere:
         self._ordered[column] = order._replace(position=column - self._of[column].columns[0]), weights
         self._ask(column)
 
-    def finish(self, column: int) -> Contribution:
+    def finish(self, column: int) -> WorkerGradients:
         """See `Hands`. A worker that fails is replaced, and begins what it was at with new episodes."""
         worker = self._of[column]
         while column not in self._done:
@@ -136,7 +136,7 @@ class Elsewhere:
             self._shared[column][name][...] = value
         self._of[column].ask(order)
 
-    def _take(self, column: int, found: Contribution) -> None:
+    def _take(self, column: int, found: WorkerGradients) -> None:
         del self._ordered[column]
         shared = self._shared[column]
         self._done[column] = dataclasses.replace(

@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import Contribution, EpisodeEnd, Steps
+from etude.base.data import EpisodeEnd, Steps, WorkerGradients
 from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
 from etude.base.spaces import Spaces, limits, zeros
@@ -140,7 +140,7 @@ def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
 
 
 def _check_contribution(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
-    held = saved.fields(field.name for field in fields(Contribution))
+    held = saved.fields(field.name for field in fields(WorkerGradients))
     held["steps"].whole()
     held["gradient_steps"].whole()
     _check_ends(held["episodes"], environments, spaces)

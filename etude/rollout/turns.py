@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Protocol
 
-from etude.base.data import Contribution
+from etude.base.data import WorkerGradients
 from etude.base.spaces import Spaces
 from etude.protocols import Weights
 from etude.rollout.contributing import Order
@@ -21,7 +21,7 @@ class Hands(Protocol):
     def begin(self, column: int, order: Order, weights: Weights) -> None:
         """Let the environment with this number start. The order's position is filled in here."""
 
-    def finish(self, column: int) -> Contribution:
+    def finish(self, column: int) -> WorkerGradients:
         """What it contributes, once it is through."""
 
     def warnings(self) -> list[str]:
@@ -39,7 +39,7 @@ class Hands(Protocol):
 
 class Turns:
     """The contributions of N environments, always in the order of their numbers. A `protocols.Rollout` that returns
-    `Contribution`s.
+    `WorkerGradients`s.
 
     An environment starts on its next rollout, with the weights that were loaded last, when its contribution has been
     taken and learned from. So all of them are at work all the time, and each contribution but the first N is N - 1
@@ -54,9 +54,9 @@ class Turns:
         self._hands, self._length = hands, length
         self._weights: Weights = {}
         self._begun: set[int] = set()
-        self._through: dict[int, Contribution] = {}  # those of `_begun` that have been waited for already
+        self._through: dict[int, WorkerGradients] = {}  # those of `_begun` that have been waited for already
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Contribution:
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> WorkerGradients:
         """The next `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for column in range(self.environments):
             if column not in self._begun:
@@ -64,7 +64,7 @@ class Turns:
                 self._hands.begin(column, order, self._weights)
                 self._begun.add(column)
         if (step + steps) % self._length:
-            return Contribution(steps)
+            return WorkerGradients(steps)
         column = step // self._length % self.environments
         found = self._wait_for(column)
         del self._through[column]
@@ -99,15 +99,15 @@ class Turns:
         """End workers and close environments. May be called twice."""
         self._hands.close()
 
-    def _wait_for(self, column: int) -> Contribution:
+    def _wait_for(self, column: int) -> WorkerGradients:
         if column not in self._through:
             self._through[column] = self._hands.finish(column)
         return self._through[column]
 
 
-def _plain(found: Contribution) -> dict[str, Any]:
+def _plain(found: WorkerGradients) -> dict[str, Any]:
     return {**dataclasses.asdict(found), "episodes": plain_ends(found.episodes)}
 
 
-def _contribution(plain: dict[str, Any]) -> Contribution:
-    return Contribution(**{**plain, "episodes": ends_of(plain["episodes"])})
+def _contribution(plain: dict[str, Any]) -> WorkerGradients:
+    return WorkerGradients(**{**plain, "episodes": ends_of(plain["episodes"])})

@@ -11,6 +11,7 @@ from typing import Any
 from etude import checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
+from etude.checkpoint.old_names import present_state
 from etude.engines.solo import load_parameters, load_weights, parameters, weights
 from etude.solo.training import Record
 
@@ -31,7 +32,7 @@ def restore(agent: Any, path: str | Path) -> None:
     load_weights(agent, held["agent"]["weights"])
     book = agent._book
     book.record = Record(**held["agent"]["record"])
-    book.session, book.demand, book.waiting = None, None, held["training"]
+    book.session, book.demand, book.waiting = None, None, present_state(held["training"])
 
 
 def _check(state: dict[str, Any], agent: Any) -> None:

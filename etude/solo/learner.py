@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import Chunk, Steps
+from etude.base.data import CollectRequest, Steps
 from etude.base.events import Learned
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.protocols import Weights
@@ -55,9 +55,9 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks, self.options, self.trimming = callbacks, options, self.regime.trimming(options)
 
-    def chunk(self, left: int, after: int = 0) -> Chunk:
+    def chunk(self, left: int, after: int = 0) -> CollectRequest:
         """Whole episodes, one of every environment."""
-        return Chunk(None)
+        return CollectRequest(None)
 
     def take(self, steps: Steps) -> None:
         """Store collected steps and count them."""

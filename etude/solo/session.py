@@ -13,7 +13,7 @@ from etude.rollout import InProcess, Pool, PoolOptions, acting_here
 from etude.rollout.saved import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
-from etude.training.rollout_lifecycle import Collection
+from etude.training.rollout_lifecycle import RolloutLifecycle
 
 
 class Session:
@@ -25,15 +25,15 @@ class Session:
     def __init__(self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, seed: int):
         self.learner = learner
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
-        self._collection: Collection | None = None
+        self._collection: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None
 
-    def open(self, options: Options) -> Collection:
+    def open(self, options: Options) -> RolloutLifecycle:
         """What collects with these options, from where the last one was left."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
         self.learner.engine.share(self._busy(options))
-        self._collection = Collection(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
+        self._collection = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._collection.restore(self._rollout_state)
         return self._collection
 

@@ -41,7 +41,7 @@ class Settings:
         checks.counts(self, "pool_size", "batch")
         optional = ("num_updates", "num_steps", "update_batches", "update_steps", "trial_count")
         checks.counts(self, *(name for name in optional if getattr(self, name) is not None))
-        checks.fractions(self, "gae_lambda", *(["epsilon"] if self.epsilon is not None else []))
+        checks.fractions(self, "lambda_", *(["epsilon"] if self.epsilon is not None else []))
         checks.not_negative(self, "alpha", "initial_ratio", "initial_TD")
         for wrong, reason in self._contradictions():
             if wrong:

@@ -12,7 +12,7 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.session import Session
 from etude.training.loop import Loop
-from etude.training.schedule import Cadence
+from etude.training.schedule import Schedule
 
 FOREVER = 2**62  # environment steps: training ends for other reasons
 
@@ -69,7 +69,7 @@ class Training:
         self._callbacks.call("on_episode_begin", 0, **record.logs)
         try:
             with obeying_signals(lambda: loop.stop("interrupted"), loop.request_save):
-                for event in loop.steps(FOREVER, Cadence()):
+                for event in loop.steps(FOREVER, Schedule()):
                     if isinstance(event, Collected):
                         self._end_round(event, loop, episodes)
                     elif isinstance(event, Warned):

@@ -8,16 +8,16 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import Chunk, Steps
+from etude.base.data import CollectRequest, Steps
 from etude.base.events import Learned
 from etude.base.schedules import at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Weights
 from etude.replay import Buffer
-from etude.training import build as assembly
+from etude.training import build
 from etude.training.progress import Progress, check_progress
-from etude.training.update_schedule import Due, cycle_for
+from etude.training.update_schedule import UpdatesDue, cycle_for
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
@@ -34,12 +34,12 @@ class Learner:
         self.cycle = cycle_for(agent.config, count)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
         self.scale = RunningScale(count) if agent.config.normalize_reward else None
-        self.gradients = assembly.gradients_for(agent, engine, seed, count)
-        self._acting = assembly.acting_weights(agent, engine)
+        self.gradients = build.gradients_for(agent, engine, seed, count)
+        self._acting = build.acting_weights(agent, engine)
         self._generator = generator(seed, "noisy layers")
         self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
 
-    def chunk(self, left: int, after: int = 0) -> Chunk:
+    def chunk(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
         whole episodes.
 
@@ -48,10 +48,10 @@ class Learner:
         ahead = after * self.count
         wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
         if wanted is None:
-            return Chunk(None)
+            return CollectRequest(None)
         if left < self.count:
-            return Chunk(1, left)
-        return Chunk(min(wanted, left // self.count))
+            return CollectRequest(1, left)
+        return CollectRequest(min(wanted, left // self.count))
 
     def take(self, steps: Steps) -> None:
         """Store collected steps and count them."""
@@ -77,7 +77,7 @@ class Learner:
         self._perturbation = self.engine.structure.draw_perturbation(self._generator)
         return learned
 
-    def learn(self, due: Due) -> Learned:
+    def learn(self, due: UpdatesDue) -> Learned:
         """So many gradient steps on batches of so many examples."""
         began = time.perf_counter()
         losses, metrics = self._learn(due)
@@ -86,13 +86,13 @@ class Learner:
         self.progress.gradient_steps += due.gradient_steps
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
 
-    def _learn(self, due: Due) -> tuple[dict[str, float], dict[str, float]]:
+    def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        most = max(1, BATCH_BYTES // (due.size * assembly.example_bytes(self.agent, self.engine.spaces)))
+        most = max(1, BATCH_BYTES // (due.size * build.example_bytes(self.agent, self.engine.spaces)))
         for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
             update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
-from etude.base.data import Chunk, Steps
+from etude.base.data import CollectRequest, Steps
 from etude.base.errors import EnvironmentFault, NumericalError
 from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.engines.divergence import Divergence
 from etude.protocols import Weights
 from etude.training.progress import Progress
-from etude.training.schedule import Cadence
+from etude.training.schedule import Schedule
 
 
 class Learning(Protocol):
@@ -21,7 +21,7 @@ class Learning(Protocol):
     progress: Progress
     count: int  # environments that are stepped in parallel
 
-    def chunk(self, left: int, after: int = 0) -> Chunk:
+    def chunk(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next, of `left` environment steps at most; `after` so many time steps more."""
 
     def take(self, steps: Steps) -> None:
@@ -41,12 +41,12 @@ class Learning(Protocol):
 
 
 class Collecting(Protocol):
-    """The collecting half of a loop, such as `Collection`."""
+    """The collecting half of a loop, such as `RolloutLifecycle`."""
 
     def open(self, total: int, weights: Weights) -> None:
         """Be ready to collect in a run of `total` steps."""
 
-    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, chunk: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
         """The steps of a chunk, in parts that name their environments; none where nothing is collected."""
 
     def load(self, weights: Weights) -> None:
@@ -60,8 +60,8 @@ class Loop:
     """Takes steps with one learner and one collection.
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
-    "best", and tells of it. evaluate: plays episodes as a cadence says, or returns None where the function that it is
-    given says stop; a loop without it takes no cadence of evaluations.
+    "best", and tells of it. evaluate: plays episodes as a schedule says, or returns None where the function that it is
+    given says stop; a loop without it takes no schedule of evaluations.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Loop:
         collection: Collecting,
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
-        evaluate: Callable[[Cadence, Callable[[], bool]], Evaluated | None] | None = None,
+        evaluate: Callable[[Schedule, Callable[[], bool]], Evaluated | None] | None = None,
     ):
-        self._learner, self._collection, self._overlap = learner, collection, overlap
+        self._learner, self._lifecycle, self._overlap = learner, collection, overlap
         self._save, self._evaluate = save, evaluate
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
@@ -99,7 +99,7 @@ class Loop:
         """Whatever was asked for before does not concern the steps to come."""
         self._stop, self._save_asked = None, False
 
-    def steps(self, end: int, plan: Cadence) -> Iterator[Event]:
+    def steps(self, end: int, plan: Schedule) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
         Where the environment fails, a checkpoint is written before the error is raised; where numbers are not finite,
@@ -108,7 +108,7 @@ class Loop:
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
-            self._collection.open(progress.total, self._learner.exploring_weights())
+            self._lifecycle.open(progress.total, self._learner.exploring_weights())
             reason = yield from self._until(end, plan)
         except (EnvironmentFault, KeyboardInterrupt):
             if self._whole and self.step != self._saved:
@@ -122,7 +122,7 @@ class Loop:
         totals = {"episodes": progress.episodes, "gradient_steps": progress.gradient_steps}
         yield Finished(self.step, reason, progress.seconds, totals)
 
-    def _until(self, end: int, plan: Cadence) -> Generator[Event, None, str]:
+    def _until(self, end: int, plan: Schedule) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
         if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
             return "target"
@@ -138,7 +138,7 @@ class Loop:
                 yield from self._keep("last")
         return "steps"
 
-    def _evaluate_if_due(self, before: int, end: int, plan: Cadence) -> Generator[Event, None, bool]:
+    def _evaluate_if_due(self, before: int, end: int, plan: Schedule) -> Generator[Event, None, bool]:
         """The evaluation that is due since step `before`, or was stopped; whether it reached the target."""
         progress = self._learner.progress
         if self._evaluate is None or plan.evaluate_every is None:
@@ -166,8 +166,8 @@ class Loop:
             self._told.add(about)
             yield Warned(self.step, message)
 
-    def _collect_and_learn(self, end: int, plan: Cadence) -> list[Event]:
-        learner, collection, began = self._learner, self._collection, time.perf_counter()
+    def _collect_and_learn(self, end: int, plan: Schedule) -> list[Event]:
+        learner, collection, began = self._learner, self._lifecycle, time.perf_counter()
         chunk = learner.chunk(end - self.step)
         parts = collection.collect(chunk, self.step, self._upcoming(chunk, end, plan))
         seconds, self._whole = time.perf_counter() - began, False
@@ -185,7 +185,7 @@ class Loop:
             return events
         return [*events, learned, *(Warned(self.step, note) for note in self._divergence.notes(learned))]
 
-    def _upcoming(self, chunk: Chunk, end: int, plan: Cadence) -> int:
+    def _upcoming(self, chunk: CollectRequest, end: int, plan: Schedule) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
         them."""
         if not self._overlap:
@@ -193,7 +193,7 @@ class Loop:
         if chunk.steps is None:
             return 1
         after = self.step + chunk.steps * self._learner.count
-        following = self._learner.chunk(end - after, chunk.steps) if after < end else Chunk(0)
+        following = self._learner.chunk(end - after, chunk.steps) if after < end else CollectRequest(0)
         return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0
 
     def _keep(self, kind: str) -> Iterator[Event]:

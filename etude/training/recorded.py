@@ -11,7 +11,7 @@ from typing import Any
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, takes_data
 from etude.base.checks import Stored
-from etude.base.data import Chunk, Episode, Steps
+from etude.base.data import CollectRequest, Episode, Steps
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Learned
 from etude.base.spaces import Spaces, describe
@@ -23,7 +23,7 @@ from etude.replay import Demonstrations
 from etude.training.build import Setup, recorded_replay_for
 from etude.training.learner import Learner
 from etude.training.progress import Progress
-from etude.training.update_schedule import Due
+from etude.training.update_schedule import UpdatesDue
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class OfflineLearner:
         """`step` counts gradient steps."""
         return self._learner.progress
 
-    def chunk(self, left: int, after: int = 0) -> Chunk:
+    def chunk(self, left: int, after: int = 0) -> CollectRequest:
         """The gradient steps of the next phase, `left` at most."""
         chunk = self._learner.chunk(left, after)
         self._asked = chunk.steps or 0
@@ -151,7 +151,7 @@ class OfflineLearner:
     def learn_if_due(self) -> Learned:
         """The phase that was asked for last."""
         self.progress.step += self._asked
-        return self._learner.learn(Due(self._asked, self._learner.agent.config.batch_size))
+        return self._learner.learn(UpdatesDue(self._asked, self._learner.agent.config.batch_size))
 
     def follow_moments(self, steps: Steps) -> bool:
         """The moments are those of the data, and stay."""
@@ -171,7 +171,7 @@ class NothingCollected:
 
     def open(self, total: int, weights: Weights) -> None: ...
 
-    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, chunk: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
         return ()
 
     def load(self, weights: Weights) -> None: ...

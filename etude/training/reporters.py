@@ -10,7 +10,7 @@ from etude.base.events import Event, Warned
 from etude.protocols import Reporter
 
 
-class Audience:
+class Reporters:
     """Tells events to reporters. One that cannot write (a full disk) costs a warning, once, and not the run; whatever
     else a reporter raises is raised."""
 

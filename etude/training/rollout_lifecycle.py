@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import Chunk, Steps
+from etude.base.data import CollectRequest, Steps
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
 from etude.rollout.saved import check_rollout, given_up, open_episodes
 
 
-class Collection:
+class RolloutLifecycle:
     """Collects for one run, with one rollout after the other where there has to be a new one.
 
     make_explorer: from the environment steps that schedules are stretched over. count: environments.
@@ -50,7 +50,7 @@ class Collection:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
 
-    def collect(self, chunk: Chunk, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, chunk: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
         """The steps of a chunk, in parts that name their environments. Where that fails, what was being collected is
         lost and where the environments are is unknown: the next call begins new episodes.
 

@@ -12,7 +12,7 @@ from etude.training.progress import Progress
 
 
 @dataclass(frozen=True)
-class Cadence:
+class Schedule:
     """When a run evaluates and saves, in environment steps."""
 
     evaluate_every: int | None = None  # None: only when asked

@@ -20,7 +20,7 @@ from etude.training.progress import Progress
 SMALLEST_ROUND = 256  # rows that a batch of whole episodes is filled up to, at least
 
 
-class Due(NamedTuple):
+class UpdatesDue(NamedTuple):
     """A learning phase: so many gradient steps on batches of so many examples. 0: none is due."""
 
     gradient_steps: int
@@ -34,7 +34,7 @@ class Cycle(Protocol):
         """Time steps of all environments until the next learning phase, at environment step `step` with so many rows
         in the replay; None: one whole episode of each."""
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
         """What is to be learned now; counted in `progress` where it matters."""
 
     def learned(self, replay: Replay) -> None:
@@ -51,10 +51,10 @@ class OffPolicyCycle:
         to_next_phase = self.config.train_every - step % self.config.train_every
         return -(-to_next_phase // self.count)
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
         phases = progress.step // self.config.train_every
         due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
-        return Due(
+        return UpdatesDue(
             due * self.config.gradient_steps if progress.step >= self.config.learning_starts else 0,
             self.config.batch_size,
         )
@@ -74,11 +74,11 @@ class OnPolicyCycle:
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout_length - stored // self.count % self.config.rollout_length
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
         rows = self.config.rollout_length * self.count
         examples = rows // self._length
         size = max(1, min(self.config.minibatch_size or rows, rows) // self._length)
-        return Due(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
+        return UpdatesDue(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
 
     def learned(self, replay: Replay) -> None:
         replay.clear()
@@ -93,8 +93,8 @@ class GradientsCycle:
     def wanted(self, step: int, stored: int) -> int:
         return self.config.rollout_length - step % self.config.rollout_length
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
-        return Due(len(replay), 1)
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+        return UpdatesDue(len(replay), 1)
 
     def learned(self, replay: Replay) -> None:
         replay.clear()
@@ -106,9 +106,9 @@ class EpisodesCycle:
     def wanted(self, step: int, stored: int) -> None:
         return None
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
         rows = len(replay)
-        return Due(1 if rows else 0, power_of_two(rows, SMALLEST_ROUND))
+        return UpdatesDue(1 if rows else 0, power_of_two(rows, SMALLEST_ROUND))
 
     def learned(self, replay: Replay) -> None:
         replay.clear()
@@ -123,8 +123,8 @@ class OfflineCycle:
     def wanted(self, step: int, stored: int) -> int:
         return self.config.gradient_steps
 
-    def due(self, progress: Progress, replay: Replay) -> Due:
-        return Due(self.config.gradient_steps, self.config.batch_size)
+    def due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+        return UpdatesDue(self.config.gradient_steps, self.config.batch_size)
 
     def learned(self, replay: Replay) -> None:
         """What was learned from may be drawn again."""

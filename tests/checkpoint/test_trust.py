@@ -122,8 +122,8 @@ def sent(folder: Path, state: dict) -> Path:
     directory.checkpoints.mkdir(parents=True)
     directory.save(40, state)
     directory.save_best(40, state)
-    cadence = {"evaluate_every": None, "evaluate_episodes": 1, "target": None, "save_every": None}
-    directory.write_config({"cadence": cadence})
+    schedule = {"evaluate_every": None, "evaluate_episodes": 1, "target": None, "save_every": None}
+    directory.write_config({"schedule": schedule})
     return directory.path
 
 
@@ -253,8 +253,8 @@ def test_an_id_that_nothing_registered_is_unknown(state, evil, canary):
 def own(evil, home) -> Path:
     """The user's folder: a run that he trained here on his `tasks.py`."""
     with RunDirectory.create("run", "run") as directory, trained("tasks.py:make", run_dir=directory) as run:
-        cadence = {"evaluate_every": None, "evaluate_episodes": 1, "target": None, "save_every": None}
-        directory.write_config({"cadence": cadence})
+        schedule = {"evaluate_every": None, "evaluate_episodes": 1, "target": None, "save_every": None}
+        directory.write_config({"schedule": schedule})
         run.directory.save_best(40, run.state())
     return evil
 

@@ -24,8 +24,8 @@ class MadeUpRun:
             "total": self.learner.progress.total,
         }
 
-    def train(self, steps, report, **cadence):
-        self.asked = (steps, cadence)
+    def train(self, steps, report, **schedule):
+        self.asked = (steps, schedule)
         first, last = self.step, self.step + steps
         self.step = last
         path = str(self.directory.save(last, {"progress": {"step": last}}))

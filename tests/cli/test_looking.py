@@ -14,7 +14,7 @@ from etude.checkpoint.run_directory import RunDirectory
 from etude.cli import doctor
 from etude.cli.sessions import carry_out
 from etude.cli.watch import Watch, play
-from etude.run import Cadence
+from etude.run import Schedule
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def runs(tmp_path):
     paths = []
     for name in ("a", "b"):
         with RunDirectory.create(tmp_path / name, "dqn") as directory:
-            carry_out(MadeUpRun(directory), 1_000, Cadence(50, 3, None, 500))
+            carry_out(MadeUpRun(directory), 1_000, Schedule(50, 3, None, 500))
         paths.append(tmp_path / name)
     return paths
 

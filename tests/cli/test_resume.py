@@ -7,7 +7,7 @@ from etude import cli
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.sessions import carry_out
 from etude.report import read_records
-from etude.run import Cadence
+from etude.run import Schedule
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def run_path(tmp_path, monkeypatch):
     """The directory of a made-up run of 1,000 steps."""
     directory = RunDirectory.create(tmp_path / "run", "dqn")
     with directory:
-        carry_out(MadeUpRun(directory), 1_000, Cadence(50, 3, None, 500))
+        carry_out(MadeUpRun(directory), 1_000, Schedule(50, 3, None, 500))
     return tmp_path / "run"
 
 
@@ -44,7 +44,7 @@ def test_resume_goes_on_up_to_the_steps_that_were_asked_for_as_before(run_path, 
     assert cli.main(["resume", str(run_path), "--steps", "1500", "--workers", "2"]) == 0
     ((run, changed),) = resumed
     assert changed == {"workers": 2}
-    assert run.asked == (500, dataclasses.asdict(Cadence(50, 3, None, 500)))
+    assert run.asked == (500, dataclasses.asdict(Schedule(50, 3, None, 500)))
     steps = [record["step"] for record in read_records(run_path / "metrics.jsonl")]
     assert steps == sorted(steps)
     assert steps[-1] == 1_500

@@ -13,9 +13,9 @@ from etude.cli.sessions import carry_out
 from etude.cli.train import with_hyperparameters
 from etude.cli.versions import used_by
 from etude.report import read_records
-from etude.run import Cadence
+from etude.run import Schedule
 
-CADENCE = Cadence(target=100.0, evaluate_every=50, evaluate_episodes=3, save_every=500)
+SCHEDULE = Schedule(target=100.0, evaluate_every=50, evaluate_episodes=3, save_every=500)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
     text = capsys.readouterr().out
     for command in ("evaluate", "watch", "plot", "resume"):
         assert f"etude {command} here" in text
-    assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"] == {
+    assert json.loads((tmp_path / "here" / "config.json").read_text())["schedule"] == {
         "target": 7.0, "evaluate_every": 10, "evaluate_episodes": 10, "save_every": 20,
         "evaluate_max_steps": None, "evaluate_share": None,
     }  # fmt: skip
@@ -76,13 +76,13 @@ def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
 )
 def test_evaluations_are_bounded_where_nobody_says_when_to_evaluate(made, tmp_path, given, expected):
     assert cli.main(["train", "dqn", "CartPole-v1", "--steps", "200", "--run-dir", "here", *given.split()]) == 0
-    cadence = json.loads((tmp_path / "here" / "config.json").read_text())["cadence"]
-    assert (cadence["evaluate_every"], cadence["evaluate_share"]) == expected
+    schedule = json.loads((tmp_path / "here" / "config.json").read_text())["schedule"]
+    assert (schedule["evaluate_every"], schedule["evaluate_share"]) == expected
 
 
 def test_a_bound_on_the_steps_of_evaluation_episodes_is_passed_on(made, tmp_path):
     assert cli.main(["train", "dqn", "CartPole-v1", "--evaluate-max-steps", "50", "--run-dir", "here"]) == 0
-    assert json.loads((tmp_path / "here" / "config.json").read_text())["cadence"]["evaluate_max_steps"] == 50
+    assert json.loads((tmp_path / "here" / "config.json").read_text())["schedule"]["evaluate_max_steps"] == 50
 
 
 def test_without_hyperparameters_the_run_chooses_them_itself(made):
@@ -133,18 +133,18 @@ def carried_out(tmp_path, **about):
     directory = RunDirectory.create(tmp_path / "run", "dqn")
     run = MadeUpRun(directory, **about)
     with directory:
-        return carry_out(run, 1_000, CADENCE), run
+        return carry_out(run, 1_000, SCHEDULE), run
 
 
 def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path):
     code, run = carried_out(tmp_path)
     assert code == 0
-    assert run.asked == (1_000, dataclasses.asdict(CADENCE))
+    assert run.asked == (1_000, dataclasses.asdict(SCHEDULE))
     assert read_records(run.directory.metrics)[-1]["finished"] == "steps"
     assert run.directory.curve.read_bytes().startswith(b"\x89PNG")
     assert list(run.directory.tensorboard.glob("events.*"))
     config = run.directory.read_config()
-    assert (config["algorithm"], config["total"], config["cadence"]["target"]) == ("dqn", 1_000, 100.0)
+    assert (config["algorithm"], config["total"], config["schedule"]["target"]) == ("dqn", 1_000, 100.0)
 
 
 def test_an_interrupted_session_tells_how_to_go_on(tmp_path, capsys):

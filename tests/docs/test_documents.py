@@ -142,7 +142,7 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     own["cells"] = {f"dqn/pr/torch/{seed}": {"score": 470.0 + 5 * seed, "steps": 9_000} for seed in (1, 0)}
     (tmp_path / "solo_learning.json").write_text(json.dumps(own))
     cells = {f"maddpg/mpe2:spread/jax/10000/{seed}": {"return": -50.0 - seed} for seed in (1, 2)}
-    (tmp_path / "several.json").write_text(json.dumps({"cells": cells}))
+    (tmp_path / "multi_agent.json").write_text(json.dumps({"cells": cells}))
     task = {"algorithm": "dqn", "best": 1, "2": {"return": 0.5, "while_training": 0.25, "steps": 2_000}}
     (tmp_path / "bsuite_tasks.json").write_text(json.dumps({"about": {}, "catch/0": task}))
     reached, missed = {"1": {"seconds": 9.5, "steps": 800}}, {"1": {"seconds": None, "steps": None, "best": 3}}

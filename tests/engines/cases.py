@@ -55,7 +55,7 @@ from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, S
 from etude.engines.numpy import NumpyEngine
 from etude.multi_agent.joint import joined_spaces
 from etude.protocols import Explorer
-from etude.training.build import best_for, several_for
+from etude.training.build import best_for, multi_agent_for
 from etude.training.build.exploration import explorer_for
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
@@ -77,7 +77,7 @@ class Case:
 
     def agent(self) -> Agent:
         agent = find(self.algorithm)[0](self.config)
-        return agent if self.spaces.agents is None else several_for(agent, self.spaces, self.policies)
+        return agent if self.spaces.agents is None else multi_agent_for(agent, self.spaces, self.policies)
 
     def explorers(self) -> tuple[Explorer, Explorer]:
         """What takes the best actions, and what explores."""

@@ -16,13 +16,13 @@ import etude
 
 def main() -> None:
     for start, steps, settings, checkpoint, numbers in json.loads(Path(sys.argv[1]).read_text()):
-        cadence = settings.pop("cadence", {})
+        schedule = settings.pop("schedule", {})
         if start.endswith(".etude"):
             run = etude.load(start, **settings)
         else:
             run = next(case for case in CASES if case.name == start).run(**settings)
         with run:
-            events = list(run.steps(steps, **cadence))
+            events = list(run.steps(steps, **schedule))
             run.save(checkpoint)
         Path(numbers).write_text(json.dumps(measured(events)))
 

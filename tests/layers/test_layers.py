@@ -11,53 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "etude"
 
-FLOORS = {
-    0: "cores data trees spaces events protocols errors schedules optimizers seeding checks config_json progress",
-    1: "ops losses joint",
-    2: "networks explore replay adapt offline",
-    3: "agent config engines algorithms presets several independent",
-    4: "envs rollout",
-    5: "run evaluate checkpoint run_directory assembly learner interrupt cadence audience collection loop cycles "
-    "exploration recording recorded",
-    6: "report solo tuning serving language",
-    7: "cli examples __main__",
+FLOORS = {  # rooms, and modules that stand on another floor than their room
+    0: "base",
+    1: "ops protocols",
+    2: "losses multi_agent.joint",
+    3: "explore networks replay",
+    4: "agent config offline presets",
+    5: "engines envs multi_agent",
+    6: "algorithms checkpoint rollout",
+    7: "training.build",
+    8: "training",
+    9: "report run",
+    10: "solo",
+    11: "cli examples",
+    12: "__main__",
 }
-FLOOR = {part: floor for floor, parts in FLOORS.items() for part in parts.split()}
-ON_ONE_FLOOR = {  # what may import what beside it
-    ("losses", "ops"),
-    ("joint", "ops"),
-    ("engines", "agent"),
-    ("algorithms", "agent"),
-    ("algorithms", "config"),
-    ("several", "agent"),
-    ("offline", "replay"),
-    ("algorithms", "several"),
-    ("independent", "agent"),
-    ("independent", "several"),
-    ("rollout", "envs"),
-    ("run", "assembly"),
-    ("run", "exploration"),
-    ("run", "learner"),
-    ("learner", "assembly"),
-    ("learner", "cycles"),
-    ("run", "evaluate"),
-    ("run", "checkpoint"),
-    ("run", "run_directory"),
-    ("run", "interrupt"),
-    ("run", "cadence"),
-    ("run", "collection"),
-    ("run", "loop"),
-    ("run", "recorded"),
-    ("recorded", "assembly"),
-    ("recorded", "learner"),
-    ("recorded", "cycles"),
-    ("loop", "learner"),
-    ("loop", "cadence"),
-    ("run", "audience"),
-    ("run_directory", "checkpoint"),
-    ("solo", "report"),
-    ("__main__", "cli"),
-}
+FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
+AXES = {"algorithms", "engines", "explore", "replay", "rollout"}
+LOOSE = {"__init__", "__main__", "agent", "config", "protocols", "run"}  # modules at the top, beside the folders
 FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow"}
 EDGES = {"rich", "tyro", "matplotlib", "tensorboardX", "imageio", "imageio_ffmpeg", "wandb"}
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "core"}
@@ -96,18 +67,26 @@ def part_of(module: str) -> str:
     return (module.split(".") + [""])[1]
 
 
+def place_of(module: str) -> str:
+    """The longest name in FLOORS that a module is in, as `etude.training.build.setup` is in `training.build`; else its
+    room."""
+    parts = module.split(".")[1:]
+    names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in names if name in FLOOR), part_of(module))
+
+
 def floor_faults(root: Path) -> list[str]:
     modules = sources(root)
     faults = []
     for module, path in modules.items():
-        here = part_of(module)
+        here = place_of(module)
         if not here:
             continue  # the package's own __init__ offers what all floors hold
         if here not in FLOOR:
             faults.append(f"{module} is on no floor: give it one in FLOORS")
             continue
-        for target in imports(module, path, modules):
-            there = part_of(target)
+        for target in sorted(imports(module, path, modules)):
+            there = place_of(target)
             if target.split(".")[0] != root.name or there == here:
                 continue
             if there == "__version__" or (here == "examples" and target == root.name):
@@ -116,9 +95,22 @@ def floor_faults(root: Path) -> list[str]:
                 faults.append(f"{module} imports {target}; import the module that holds the name")
             elif FLOOR[there] > FLOOR[here]:
                 faults.append(f"{module} (floor {FLOOR[here]}) imports {target} (floor {FLOOR[there]})")
-            elif FLOOR[there] == FLOOR[here] > 0 and (here, there) not in ON_ONE_FLOOR:
+            elif FLOOR[there] == FLOOR[here] and part_of(target) != part_of(module):
                 faults.append(f"{module} imports its neighbour {target} on floor {FLOOR[here]}")
+            elif part_of(module) != part_of(target) and AXES.issuperset((part_of(module), part_of(target))):
+                faults.append(f"{module} and {target} are of two axes")
     return faults
+
+
+def loose_faults(root: Path) -> list[str]:
+    """Modules at the top of the package that belong into a room."""
+    return sorted({path.stem for path in root.glob("*.py")} - LOOSE)
+
+
+def missing_places(root: Path) -> list[str]:
+    """Names in FLOORS for which there is neither a folder nor a module."""
+    paths = {place: root / place.replace(".", "/") for place in FLOOR}
+    return [place for place, path in paths.items() if not path.is_dir() and not path.with_suffix(".py").exists()]
 
 
 def outside_faults(root: Path, packages: set[str], allowed: set[str]) -> list[str]:
@@ -164,6 +156,10 @@ def test_modules_import_lower_floors_only():
     assert floor_faults(ROOT) == []
 
 
+def test_only_the_map_is_loose_at_the_top_and_every_floor_names_what_there_is():
+    assert loose_faults(ROOT) == [] and missing_places(ROOT) == []
+
+
 def test_there_are_no_import_cycles_also_none_hidden_in_functions():
     assert cycles(ROOT) == []
 
@@ -201,12 +197,14 @@ def broken(tmp_path):
     root = tmp_path / "etude"
     for name, text in {
         "__init__.py": "",
-        "data.py": "def late():\n    from etude.replay import ring\n    print(ring)\n",
+        "base/__init__.py": "",
+        "base/data.py": "def late():\n    from etude.replay import ring\n    print(ring)\n",
         "replay/__init__.py": "import etude.explore\n",
-        "replay/ring.py": "from .. import data\nimport torch.nn\n",
+        "replay/ring.py": "from ..base import data\nimport torch.nn\n",
+        "rollout/__init__.py": "import etude.replay\n",
         "explore/__init__.py": "",
         "helpers.py": "import matplotlib.pyplot\n",
-        "run.py": "from etude import Run, __version__, trees\n",
+        "run.py": "from etude import Run, __version__\n",
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -215,11 +213,13 @@ def broken(tmp_path):
 
 def test_each_rule_notices_its_breach(broken):
     assert floor_faults(broken) == [
-        "etude.base.data (floor 0) imports etude.replay.ring (floor 2)",
+        "etude.base.data (floor 0) imports etude.replay.ring (floor 3)",
         "etude.helpers is on no floor: give it one in FLOORS",
-        "etude.replay imports its neighbour etude.explore on floor 2",
+        "etude.replay imports its neighbour etude.explore on floor 3",
+        "etude.rollout and etude.replay are of two axes",
         "etude.run imports etude.Run; import the module that holds the name",
     ]
+    assert loose_faults(broken) == ["helpers"] and "networks" in missing_places(broken)
     assert cycles(broken) == ["etude.base.data -> etude.replay.ring -> etude.base.data"]
     assert outside_faults(broken, FRAMEWORKS, {"ops", "engines"}) == ["etude.replay.ring imports torch.nn"]
     assert outside_faults(broken, EDGES, {"report", "cli"}) == ["etude.helpers imports matplotlib.pyplot"]

@@ -10,7 +10,7 @@ from etude.base.data import Steps
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED, WAITING, joined_spaces
-from etude.replay import AgentAdvantages, AgentSteps, Ring
+from etude.replay import MultiAgentAdvantages, MultiAgentTransitions, Ring
 
 GAMMA, LAMBDA = 0.8, 0.7
 OWN = Spaces(Box(-np.inf, np.inf, (1,), np.float32), Discrete(3))
@@ -110,7 +110,7 @@ def test_each_agent_has_transitions_from_its_own_action_to_its_own_next_turn(tur
     steps, rows = record(200, 2, turns)
     ring = ring_of(steps)
     where = ring.locate(np.arange(len(ring)).reshape(4, 100))
-    batch = AgentSteps(GAMMA, n)(ring, where, np.ones(where.shape, np.float32))
+    batch = MultiAgentTransitions(GAMMA, n)(ring, where, np.ones(where.shape, np.float32))
     kinds = set()
     for place in np.ndindex(where.shape):
         t, column = divmod(int(where[place]), 2)
@@ -167,7 +167,7 @@ def test_advantages_go_over_the_turns_of_each_agent_and_stop_where_it_ends(turns
         return np.stack([np.sin(observation[AGENTS][name][:, 0]) for name in NAMES], -1)
 
     where = ring.locate(np.arange(len(ring))[None])
-    batch = AgentAdvantages(GAMMA, LAMBDA, value)(ring, where, np.ones(where.shape, np.float32))
+    batch = MultiAgentAdvantages(GAMMA, LAMBDA, value)(ring, where, np.ones(where.shape, np.float32))
     for column in range(2):
         seen = lambda t, column=column: value({AGENTS: {k: v[None] for k, v in _seen(column, t).items()}})[0]  # noqa: E731
         values = [seen(t) for t in range(120)]
@@ -183,6 +183,6 @@ def test_advantages_go_over_the_turns_of_each_agent_and_stop_where_it_ends(turns
 
 def test_a_value_for_each_agent_is_asked_for():
     ring = ring_of(record(20, 1, False)[0])
-    view = AgentAdvantages(GAMMA, LAMBDA, lambda observation: observation[STATUS][:, 0])
+    view = MultiAgentAdvantages(GAMMA, LAMBDA, lambda observation: observation[STATUS][:, 0])
     with pytest.raises(ConfigError, match=r"expected \(\d+, 3\), one number for each agent"):
         view(ring, ring.locate(np.arange(4)[None]), np.ones((1, 4), np.float32))

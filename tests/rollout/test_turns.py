@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
-from etude.base.data import Contribution
+from etude.base.data import WorkerGradients
 from etude.rollout import Elsewhere, Here, PoolOptions, Turns, split_columns
 
 LENGTH, COUNT = 4, 3
@@ -21,7 +21,7 @@ class Telling(Adder):
         told = {"weight": np.full(2, self.weight, np.float32), "reward": np.float32([steps.reward.sum()])}
         labels = steps.observation[:, 0].reshape(-1)
         seen = {f"seen{i}": float(label) for i, label in enumerate(labels)}
-        return Contribution(LENGTH, steps.episodes, told, {"loss": float(self.weight)}, seen, int(self.weight))
+        return WorkerGradients(LENGTH, steps.episodes, told, {"loss": float(self.weight)}, seen, int(self.weight))
 
 
 LIKE = {"weight": np.float32([0.0, 0.0]), "reward": np.float32([0.0])}

@@ -18,7 +18,7 @@ from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
 from etude.training.build.arguments import OF_ENVIRONMENT, OWN
-from etude.training.schedule import Cadence
+from etude.training.schedule import Schedule
 
 
 def fields(kind):
@@ -139,7 +139,7 @@ def test_an_algorithm_is_a_name_or_an_agent():
 
 
 def test_what_the_table_names_is_there():
-    known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Cadence)
+    known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Schedule)
     known |= {*OWN, *OF_ENVIRONMENT, "steps", "report", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
     for name, text in INSTEAD.items():

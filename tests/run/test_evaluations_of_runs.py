@@ -96,22 +96,22 @@ def test_an_endless_episode_of_an_evaluation_takes_no_memory():
 
 def test_a_stop_is_obeyed_within_a_step_of_an_evaluation_which_takes_place_when_the_run_goes_on(tmp_path, monkeypatch):
     with RunDirectory.create(tmp_path / "run", "run") as directory, tiny(Endless, run_dir=directory) as run:
-        cadence = {"evaluate_every": 40, "evaluate_episodes": 2, "evaluate_max_steps": 30}
+        schedule = {"evaluate_every": 40, "evaluate_episodes": 2, "evaluate_max_steps": 30}
         at = Endless.taken + 40 + 2 * 5  # in the fifth step of the evaluation after step 40
         monkeypatch.setattr(Endless, "on_step", lambda self: run.stop() if Endless.taken == at else None)
-        events = list(run.steps(80, **cadence))
+        events = list(run.steps(80, **schedule))
         assert (events[-1].reason, events[-1].step) == ("interrupted", 40)
         assert at <= Endless.taken <= at + 1
         assert kinds(events, Evaluated) == []
         assert isinstance(events[-2], Saved)
         with from_state(directory.load().state, Endless) as again:
-            assert [event.step for event in again.steps(40, **cadence) if isinstance(event, Evaluated)] == [40, 80]
+            assert [event.step for event in again.steps(40, **schedule) if isinstance(event, Evaluated)] == [40, 80]
 
 
 def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says_so_once():
-    cadence = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}  # each takes 40 steps
+    schedule = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}  # each takes 40 steps
     with tiny() as run:
-        events = list(run.steps(1_000, **cadence))
+        events = list(run.steps(1_000, **schedule))
     assert [event.step for event in kinds(events, Evaluated)] == [400, 800, 1_000]
     (warned,) = kinds(events, Warned)
     assert "at most 10% of the run's environment steps" in warned.message
@@ -122,11 +122,11 @@ def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says
 
 
 def test_a_resumed_run_leaves_out_the_same_evaluations(tmp_path):
-    cadence = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}
+    schedule = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}
     with RunDirectory.create(tmp_path / "run", "run") as directory:
         with tiny(run_dir=directory) as run:
             run.learner.progress.total = 1_000
-            events = [event for event in run.steps(1_000, **cadence, save_every=100) if event.step <= 500]
+            events = [event for event in run.steps(1_000, **schedule, save_every=100) if event.step <= 500]
         with from_state(directory.load().state, Counted) as again:
             assert again.learner.progress.evaluation_cost == 40
             assert again.learner.progress.evaluation_steps == 120

@@ -16,7 +16,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned, Saved, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.run import from_state
-from etude.training import build as assembly
+from etude.training import build
 
 
 class Picture(gym.Env):
@@ -55,9 +55,9 @@ def test_a_network_that_was_chosen_is_left_as_it_is():
 @pytest.mark.parametrize(("environments", "expected"), [(64, "native"), (32, "loop")])
 def test_workers_step_their_environments_as_one_process_would_step_all_of_them(environments, expected, monkeypatch):
     made = []
-    monkeypatch.setattr(assembly.rollouts, "Pool", lambda make, *rest: made.append(make))
+    monkeypatch.setattr(build.rollouts, "Pool", lambda make, *rest: made.append(make))
     with tiny("CartPole-v1", environments=environments, workers=2) as run:
-        assembly.rollout_for(run.environment, run.agent, run.engine, run.setup, None)
+        build.rollout_for(run.environment, run.agent, run.engine, run.setup, None)
     assert made[0].keywords["vectorization"] == expected
 
 
@@ -85,15 +85,15 @@ def numbers(events):
 def test_steps_that_were_collected_ahead_of_a_checkpoint_are_in_it(tmp_path):
     settings = {"workers": 2, "overlap": True, "environments": 4}
     # An evaluation saves the best agent while workers are ahead.
-    cadence = {"evaluate_every": 40, "evaluate_episodes": 1}
+    schedule = {"evaluate_every": 40, "evaluate_episodes": 1}
     with RunDirectory.create(tmp_path / "run", "run") as directory:
         with tiny(run_dir=directory, **settings) as run:
-            whole = list(run.steps(120, **cadence))
+            whole = list(run.steps(120, **schedule))
         best = next(event for event in whole if isinstance(event, Saved) and event.kind == "best")
         state = checkpoint.read(directory.best)
     assert (best.step, state["rollout"]["ahead"] is None) == (40, False)
     with from_state(state, Counted) as again:
-        events = list(again.steps(80, **cadence))
+        events = list(again.steps(80, **schedule))
     assert not any(isinstance(event, Warned) for event in [*whole, *events])
     assert numbers(events) == [row for row in numbers(whole) if row[0] > 40]
 

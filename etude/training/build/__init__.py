@@ -1,7 +1,7 @@
 """From an algorithm, an environment and a few settings to the parts of a run. The one place that knows all axes by
 name."""
 
-from etude.training.build.agents import agent_for, config_for, several_for
+from etude.training.build.agents import agent_for, config_for, multi_agent_for
 from etude.training.build.arguments import settle
 from etude.training.build.described import (
     built_as_described,
@@ -22,5 +22,5 @@ __all__ = [
     "EVALUATION", "Setup", "acting_weights", "agent_for", "best_for", "built_as_described", "check_description",
     "config_for", "config_from", "environment_from", "example_bytes", "gradients_for", "parallel", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "recorded_replay_for", "replay_for", "rollout_for",
-    "settle", "several_for", "taken_from", "together",
+    "settle", "multi_agent_for", "taken_from", "together",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from etude import engines
 from etude.agent import Agent
 from etude.base.cores import Busy, usable_cores
-from etude.base.data import Contribution, Steps
+from etude.base.data import Steps, WorkerGradients
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.engines.gradients import FromRollouts, split_marks
@@ -47,14 +47,14 @@ class ActorLearner:
         if self._actor is not self._engine:
             self._actor.load(weights)
 
-    def contribution(self, steps: Steps) -> Contribution:
+    def contribution(self, steps: Steps) -> WorkerGradients:
         """Gradients at all steps [T, 1] of a rollout at once."""
         self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
         self._view.adjust(self._hyper)
         batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
         gradients, told = self._engine.gradients(batch, self._hyper)
         self._ring.clear()
-        return Contribution(len(steps), steps.episodes, gradients, told.losses, told.metrics, self._updates)
+        return WorkerGradients(len(steps), steps.episodes, gradients, told.losses, told.metrics, self._updates)
 
 
 @dataclasses.dataclass(frozen=True)

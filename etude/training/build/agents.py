@@ -23,7 +23,7 @@ from etude.config import (
     UnrollsConfig,
 )
 from etude.multi_agent.independent import Independent
-from etude.multi_agent.policies import TeamAgent
+from etude.multi_agent.policies import MultiAgent
 from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import Image, split
 from etude.networks.specs import filters_for
@@ -45,7 +45,7 @@ def agent_for(
     algorithm: str | Agent, environment: Any, config: Any, spaces: Spaces, policies: Any = None
 ) -> tuple[str, Agent]:
     """(name, agent). Without a config, the preset for this environment, or the defaults; over images, a `Conv` network
-    in the place of the default one. policies: see `several_for`."""
+    in the place of the default one. policies: see `multi_agent_for`."""
     if isinstance(algorithm, Agent):
         if config is not None:
             raise ConfigError("config= goes with the name of an algorithm; an agent has one already.")
@@ -56,7 +56,7 @@ def agent_for(
             raise ConfigError(f"{algorithm} takes a {config_kind.__name__}; got {type(config).__name__}.")
         name = OTHER_NAMES.get(algorithm, algorithm)
         agent = kind(config_for(name, environment) if config is None else config)
-    agent = several_for(_for_images(agent, spaces), spaces, policies)
+    agent = multi_agent_for(_for_images(agent, spaces), spaces, policies)
     _check_config(agent)
     return name, agent
 
@@ -79,7 +79,7 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
     return agent
 
 
-def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
+def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
     """The agent itself for one agent, or what acts for several: itself where it can, else one of its kind for each
     policy. policies: see `Policies`."""
     if spaces.agents is None:
@@ -92,7 +92,7 @@ def several_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
             f"{type(agent).__name__} learns from {agent.learns_from} of one agent, sequences or recorded data; this "
             "environment has several. Use an algorithm such as dqn, ppo or mappo."
         )
-    team = (agent if isinstance(agent, TeamAgent) else Independent(agent)).with_policies(policies)
+    team = (agent if isinstance(agent, MultiAgent) else Independent(agent)).with_policies(policies)
     check_team(team, spaces)
     if isinstance(team, Independent):
         for policy in team.policies.driven(spaces.agents):

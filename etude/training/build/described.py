@@ -14,7 +14,7 @@ from etude.base.errors import CheckpointError, ConfigError, DataError, Environme
 from etude.base.spaces import Spaces
 from etude.checkpoint.config_json import from_saved, to_json
 from etude.envs import ConfiguredEnvironment, name_of
-from etude.multi_agent.policies import Policies, TeamAgent
+from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
 from etude.training.build.setup import Setup
 
@@ -150,7 +150,7 @@ def taken_from(
 
 def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
     """Which policy drives which agent, as plain data; None where there is one agent."""
-    if not isinstance(agent, TeamAgent) or spaces.agents is None:
+    if not isinstance(agent, MultiAgent) or spaces.agents is None:
         return None
     return agent.policies.plain(spaces.agents)
 

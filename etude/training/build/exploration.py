@@ -30,7 +30,7 @@ from etude.explore import (
     SpreadEpsilonGreedy,
     SpreadGaussianNoise,
 )
-from etude.multi_agent.policies import TeamAgent
+from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
@@ -49,7 +49,7 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
     """What explores in a run of `total` environment steps of `count` environments."""
     if given is not None:
         return stretched(given, total)
-    if isinstance(agent, TeamAgent) and spaces.agents is not None:
+    if isinstance(agent, MultiAgent) and spaces.agents is not None:
         actions = [own.action for own in spaces.agents.values()]
         return ByAgent([_described(agent, agent.acts_for(action), action, total, count) for action in actions], actions)
     return _described(agent, agent.acts_by, spaces.action, total, count)

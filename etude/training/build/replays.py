@@ -19,12 +19,12 @@ from etude.protocols import Engine, Replay
 from etude.replay import (
     Advantages,
     AdvantageSequences,
-    AgentAdvantages,
-    AgentSteps,
     Buffer,
     Columns,
     Contributions,
     Epochs,
+    MultiAgentAdvantages,
+    MultiAgentTransitions,
     OneStep,
     Prioritised,
     Returns,
@@ -71,7 +71,7 @@ def _transitions(agent: Agent, engine: Engine, count: int, folder: str | None) -
     config, several = agent.config, engine.spaces.agents is not None
     each = (len(engine.spaces.agents),) if several else ()
     ring = Ring(engine.spaces, config.buffer_size, count, {}, reward_shape=each, folder=folder)
-    view = AgentSteps(config.gamma, config.n_step) if several else transitions(config)
+    view = MultiAgentTransitions(config.gamma, config.n_step) if several else transitions(config)
     return ring, _off_policy_selector(config, ring), view
 
 
@@ -88,7 +88,7 @@ def _off_policy_selector(config: OffPolicyConfig, ring: Ring) -> Selector:
 
 def _advantages(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     """Steps, for `count` environments. folder: see `Ring`."""
-    estimate = Advantages if engine.spaces.agents is None else AgentAdvantages
+    estimate = Advantages if engine.spaces.agents is None else MultiAgentAdvantages
     view = estimate(agent.config.gamma, agent.config.gae_lambda, engine.value)
     return _one_rollout(agent.config, engine, count, folder), Epochs(), view
 

@@ -6,7 +6,7 @@ from cases import VECTOR
 
 from etude import A2C, A3C, ES, A2CConfig, A3CConfig, Adam, ESConfig, Mlp, engines
 from etude.base import trees
-from etude.base.data import Batch, Contribution
+from etude.base.data import Batch, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
@@ -111,7 +111,7 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
     # 1 - 0.998001: 5.0020; 0.1 * 2.0526 / 2.2365 = 0.09178 more.
     for factor, moved, age in ((1.0, 0.1, 0.0), (3.0, 0.19178, 1.0)):
         gradients = {name: factor * value for name, value in ones(engine).items()}
-        found = Contribution(5, (), gradients, {"model": factor}, {"entropy": 0.5}, gradient_steps=7)
+        found = WorkerGradients(5, (), gradients, {"model": factor}, {"entropy": 0.5}, gradient_steps=7)
         update = learner.learn(found, hyper, 7 + int(age))
         assert update.losses == {"model": factor}
         assert update.metrics["entropy"] == 0.5 and update.metrics["gradient_age"] == age

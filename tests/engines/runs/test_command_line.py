@@ -26,12 +26,12 @@ LEARNING = [
     "--set.network.widths",
     "8",
 ]
-CADENCE = ["--evaluate-every", "400", "--evaluate-episodes", "2", "--save-every", "300"]
+SCHEDULE = ["--evaluate-every", "400", "--evaluate-episodes", "2", "--save-every", "300"]
 
 
 def arguments(engine_name, directory, steps):
     given = ["--engine", engine_name, "--steps", str(steps), "--seed", "1", "--run-dir", str(directory)]
-    return ["train", "dqn", "CartPole-v1", *given, *LEARNING, *CADENCE]
+    return ["train", "dqn", "CartPole-v1", *given, *LEARNING, *SCHEDULE]
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,8 @@ def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_
     data, directory = tmp_path / "random.h5", tmp_path / "run"
     etude.offline.write(data, etude.record("CartPole-v1", 5))
     given = ["--engine", engine_name, "--steps", "150", "--run-dir", str(directory), "--set.gradient-steps", "50"]
-    cadence = ["--evaluate-every", "100", "--evaluate-episodes", "2", "--set.network.widths", "8"]
-    assert cli.main(["train", "bc", "CartPole-v1", "--data", str(data), *given, *cadence]) == 0
+    schedule = ["--evaluate-every", "100", "--evaluate-episodes", "2", "--set.network.widths", "8"]
+    assert cli.main(["train", "bc", "CartPole-v1", "--data", str(data), *given, *schedule]) == 0
     data.unlink()
     assert cli.main(["resume", str(directory), "--steps", "250"]) == 0
     assert cli.main(["evaluate", str(directory), "--episodes", "3"]) == 0

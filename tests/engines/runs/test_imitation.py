@@ -201,15 +201,15 @@ def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(name, engin
     path = tmp_path / "expert.h5"
     offline.write(path, etude.record("CartPole-v1", 10))
     config = type(CONFIGS[name])(**FAST | {"rollout_length": 16, "minibatch_size": 16, "discriminator_every": 3})
-    cadence = {"evaluate_every": 200, "evaluate_episodes": 2}
+    schedule = {"evaluate_every": 200, "evaluate_episodes": 2}
     settings = {"engine": engine_name, "seed": 3, "environments": 4, "config": config}
     whole = etude.Run(name, "CartPole-v1", data=path, **settings)
-    list(whole.steps(300, **cadence))
+    list(whole.steps(300, **schedule))
     whole.save(tmp_path / "run.etude")
-    expected = measured(list(whole.steps(300, **cadence)))
+    expected = measured(list(whole.steps(300, **schedule)))
     path.unlink()
     again = etude.load(tmp_path / "run.etude")
-    assert measured(list(again.steps(300, **cadence))) == expected
+    assert measured(list(again.steps(300, **schedule))) == expected
     assert differences(again.state(), whole.state()) == []
 
 

@@ -206,15 +206,15 @@ CASES = {
 def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(engine_name, name, tmp_path):
     path = tmp_path / "codes.h5"
     offline.write(path, etude.record("CartPole-v1", 10))
-    cadence = {"evaluate_every": 100, "evaluate_episodes": 2}
+    schedule = {"evaluate_every": 100, "evaluate_episodes": 2}
     settings = {"engine": engine_name, "seed": 3, "config": CASES[name]}
     whole = etude.Run(name, "CartPole-v1", data=path, **settings)
-    list(whole.steps(130, **cadence))
+    list(whole.steps(130, **schedule))
     whole.save(tmp_path / "run.etude")
-    expected = measured(list(whole.steps(170, **cadence)))
+    expected = measured(list(whole.steps(170, **schedule)))
     path.unlink()
     again = etude.load(tmp_path / "run.etude")
-    assert measured(list(again.steps(170, **cadence))) == expected
+    assert measured(list(again.steps(170, **schedule))) == expected
     assert differences(again.state(), whole.state()) == []
     assert again.evaluate(2).returns == whole.evaluate(2).returns
 

@@ -18,7 +18,7 @@ from etude import checkpoint
 from etude.base.events import Saved
 from etude.checkpoint.run_directory import RunDirectory
 
-CADENCE = {"evaluate_every": 90, "evaluate_episodes": 2}
+SCHEDULE = {"evaluate_every": 90, "evaluate_episodes": 2}
 SAVED_AT_EVERY = 4  # parts of the run
 AGAIN = ("dqn", "r2d2", "ppo", "es", "a3c", "ppo-several")  # one of each way in which workers collect
 
@@ -52,16 +52,16 @@ def resumed(engine_name, tmp_path_factory):
             continue
         with RunDirectory.create(folder / case.name, case.name, keep=9) as directory:
             with case.run(engine_name, run_dir=directory) as run:
-                events = list(run.steps(case.steps, save_every=case.steps // SAVED_AT_EVERY, **CADENCE))
+                events = list(run.steps(case.steps, save_every=case.steps // SAVED_AT_EVERY, **SCHEDULE))
             whole[case.name] = events
             points = [event for event in events if isinstance(event, Saved) and event.kind == "last"]
         for point in points[:-1] if case is CASES[0] else points[1:2]:
             out, numbers = (str(folder / f"{case.name}-{point.step}.{kind}") for kind in ("etude", "json"))
-            jobs.append([point.path, case.steps - point.step, {**case.changed, "cadence": CADENCE}, out, numbers])
+            jobs.append([point.path, case.steps - point.step, {**case.changed, "schedule": SCHEDULE}, out, numbers])
         if case.name in AGAIN:
             out, numbers = (str(folder / f"{case.name}-again.{kind}") for kind in ("etude", "json"))
             jobs.append(
-                [case.name, case.steps, {"engine": engine_name, "workers": 3, "cadence": CADENCE}, out, numbers]
+                [case.name, case.steps, {"engine": engine_name, "workers": 3, "schedule": SCHEDULE}, out, numbers]
             )
     in_another_process(jobs, folder)
     return folder, whole, jobs

@@ -16,8 +16,8 @@ every_kind = pytest.mark.parametrize("kind, continuous", KINDS, ids=[name for na
 
 def learned(engine, calls=1, **changes):
     """The losses of several calls, stacked."""
-    gradient_steps = [engine.learn(batches(seed=i, **changes), {}) for i in range(calls)]
-    return np.array([list(update.losses.values()) for update in gradient_steps])
+    updates = [engine.learn(batches(seed=i, **changes), {}) for i in range(calls)]
+    return np.array([list(update.losses.values()) for update in updates])
 
 
 @every_kind

@@ -123,7 +123,7 @@ class InTurns:
         return Scene(acting, observations, infos, rewards, ended)
 
 
-class SeveralEnvironment(gym.Env):
+class MultiAgentEnvironment(gym.Env):
     """Several agents as one Gymnasium environment, but for its reward, which is a TeamReward.
 
     An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. It

@@ -22,13 +22,13 @@ from etude.replay.ring import Ring
 from etude.replay.views import scaled
 
 
-class AgentSteps(Stateless):
+class MultiAgentTransitions(Stateless):
     """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
     rewards."""
 
     def __init__(self, gamma: float, n: int = 1, reward_scale: float = 1.0):
         if n < 1:
-            raise ConfigError(f"AgentSteps: n = {n}; expected at least 1 turn.")
+            raise ConfigError(f"MultiAgentTransitions: n = {n}; expected at least 1 turn.")
         self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
@@ -100,7 +100,7 @@ def _following(ring: Ring, rows: np.ndarray, last: np.ndarray) -> Tree:
     return {AGENTS: seen, STATUS: status}
 
 
-class AgentAdvantages(Stateless):
+class MultiAgentAdvantages(Stateless):
     """Rows with the extras `advantage`, `value` and `return` [.., agents], by generalised advantage estimation over the
     turns of each agent. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
