@@ -25,7 +25,7 @@ def etude_acts() -> dict[str, Callable[[], Any]]:
     from etude.explore import EpsilonGreedy, Greedy
 
     spaces = Spaces(Box(-np.inf, np.inf, (SIZES[0],), np.float32), Discrete(SIZES[-1]))
-    actor = NumpyEngine(etude.DQN(etude.DQNConfig(etude.Mlp(SIZES[1:-1]))), spaces)
+    actor = NumpyEngine(etude.algorithms.DQN(etude.algorithms.DQNConfig(etude.Mlp(SIZES[1:-1]))), spaces)
     observation, noise = np.ones((1, SIZES[0]), np.float32), np.full((1, 2), 0.5, np.float32)
     greedy, explorer, memory = Greedy(), EpsilonGreedy(0.1, total=1), np.empty((1, 0))
     return {

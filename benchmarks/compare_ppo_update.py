@@ -61,7 +61,7 @@ class Recorder:
     def __init__(self, environment: str, limit: int, engine: str, seed: int):
         self.taken: list[np.ndarray] = []
         make: Callable[[], gym.Env] = lambda: Kept(gym.make(environment, max_episode_steps=limit), self.taken)  # noqa: E731
-        config = etude.PPOConfig(
+        config = etude.algorithms.PPOConfig(
             rollout_length=2_048, minibatch_size=64, epochs=10, normalize_observation=False, normalize_reward=False
         )  # Stable-Baselines3's defaults
         self.run = etude.Run("ppo", make, config=config, environments=1, engine=engine, device="cpu", seed=seed)

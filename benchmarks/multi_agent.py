@@ -1,9 +1,9 @@
 """Several agents on tasks of MPE: what they earn after 10,000 environment steps (400 episodes), summed over the agents.
 
 `python benchmarks/multi_agent.py --seeds 1 2 3` writes multi_agent.json, cell by cell; a cell that is there with
-the same hyperparameters is not run again. `--only maddpg` takes what holds the text. Judged by 400 episodes with the most
-probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and
-PPO have the same networks, rates and discount. The returns of training are kept beside it, see curves.py.
+the same hyperparameters is not run again. `--only maddpg` takes what holds the text. Evaluated on 400 episodes with the
+most probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and PPO
+have the same networks, rates and discount. The returns of training are kept beside it, see curves.py.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ ROLLED: dict[str, Any] = {
 }
 ALGORITHMS = ("mappo", "maddpg", "matd3")
 ROWS: dict[str, tuple[str, Any]] = {
-    "dqn, each its own": ("dqn", etude.DQNConfig(**INDEPENDENT, **REPLAYED, target_update_every=100, n_step=1)),
-    "ppo, each its own": ("ppo", etude.PPOConfig(**INDEPENDENT, **ROLLED)),
+    "dqn, each its own": (
+        "dqn",
+        etude.algorithms.DQNConfig(**INDEPENDENT, **REPLAYED, target_update_every=100, n_step=1),
+    ),
+    "ppo, each its own": ("ppo", etude.algorithms.PPOConfig(**INDEPENDENT, **ROLLED)),
     **{name: (name, config_for(name, TASKS[0])) for name in ALGORITHMS},
 }
 RANDOM = "random"

@@ -20,12 +20,14 @@ SEED = 100
 TEACHERS = {
     "CartPole-v1": (
         "dqn",
-        etude.DQNConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, train_every=1, gradient_steps=1, n_step=1),
+        etude.algorithms.DQNConfig(
+            network=etude.Mlp((64, 64)), learning_rate=1e-3, train_every=1, gradient_steps=1, n_step=1
+        ),
         {"mediocre": 3_000, "good": 44_500},
     ),
     "Pendulum-v1": (
         "sac",
-        etude.SACConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, batch_size=128),
+        etude.algorithms.SACConfig(network=etude.Mlp((64, 64)), learning_rate=1e-3, batch_size=128),
         {"mediocre": 2_500, "good": 10_000},
     ),
 }  # the algorithm, its config, and after how many steps it is played

@@ -56,9 +56,12 @@ def rollout(env_id: str, workers: int, environments: int) -> Any:
     single.close()
     agent: Any
     if TASKS[env_id][0] == "dqn":
-        agent, explorer = etude.DQN(etude.DQNConfig(etude.Mlp((128,)))), EpsilonGreedy(0.1, total=1)
+        agent, explorer = (
+            etude.algorithms.DQN(etude.algorithms.DQNConfig(etude.Mlp((128,)))),
+            EpsilonGreedy(0.1, total=1),
+        )
     else:
-        agent, explorer = etude.SAC(etude.SACConfig(etude.Mlp((256, 256)))), Sample()
+        agent, explorer = etude.algorithms.SAC(etude.algorithms.SACConfig(etude.Mlp((256, 256)))), Sample()
     actor = functools.partial(NumpyEngine, agent, spaces)
     if workers == 0:
         return InProcess(make(np.arange(environments)), actor(), explorer, 0)

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etude import (
+from etude import Mlp, Recurrent, Run
+from etude.algorithms import (
     A3CConfig,
     BCConfig,
     DQNConfig,
     ESConfig,
     MADDPGConfig,
-    Mlp,
     PPOConfig,
     R2D2Config,
-    Recurrent,
     RecurrentPPOConfig,
-    Run,
     SACConfig,
 )
 

@@ -1,6 +1,5 @@
-"""What earlier versions called otherwise: checkpoints and run directories keep the names that they were written with.
-
-A hyperparameter, a part of an agent or a field of a state that is renamed gets a line here, and old files stay readable.
+"""Names of earlier versions, which old checkpoints and run directories hold. A hyperparameter, a part of an agent or a
+field of a state that is renamed gets a line here, so that old files stay readable.
 """
 
 from __future__ import annotations

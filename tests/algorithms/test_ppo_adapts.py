@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude import PPO, Mlp, PPOConfig
+from etude import Mlp
+from etude.algorithms import PPO, PPOConfig
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine

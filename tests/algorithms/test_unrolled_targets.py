@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude import IMPALAConfig
+from etude.algorithms import IMPALAConfig
 from etude.algorithms.unrolls import corrected, flat
 from etude.base.data import Batch
 

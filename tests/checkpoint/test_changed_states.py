@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.reliability.changes import change
 from benchmarks.reliability.runs import RUNS
-from etude import DQNConfig, Mlp, Run, checkpoint
+from etude import Mlp, Run, checkpoint
+from etude.algorithms import DQNConfig
 from etude.base.errors import CheckpointError
 from etude.run import from_state
 

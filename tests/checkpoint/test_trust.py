@@ -34,7 +34,9 @@ def make(render_mode=None):
 
 parallel_env = make
 """
-CONFIG = etude.DQNConfig(network=etude.Mlp((4,)), learning_starts=16, train_every=8, batch_size=8, buffer_size=100)
+CONFIG = etude.algorithms.DQNConfig(
+    network=etude.Mlp((4,)), learning_starts=16, train_every=8, batch_size=8, buffer_size=100
+)
 NAMES = {
     "a file": "tasks.py:make",
     "a file by another way": "../evil/./tasks.py:make",

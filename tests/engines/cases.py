@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import (
+from etude import Adam, Conv, Mlp, Policies, Recurrent, engines
+from etude.agent import Agent
+from etude.algorithms import (
     A2CConfig,
     A3CConfig,
-    Adam,
     AIRLConfig,
     ApexDDPGConfig,
     ApexDQNConfig,
     APPOConfig,
     BCConfig,
     C51Config,
-    Conv,
     CQLConfig,
     DDPGConfig,
     DiscreteSACConfig,
@@ -32,22 +32,17 @@ from etude import (
     MAPPOConfig,
     MARWILConfig,
     MATD3Config,
-    Mlp,
-    Policies,
     PPOConfig,
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
-    Recurrent,
     RecurrentPPOConfig,
     ReinforceConfig,
     SACConfig,
     TD3BCConfig,
     TD3Config,
-    engines,
+    find,
 )
-from etude.agent import Agent
-from etude.algorithms import find
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.schedules import Linear, at

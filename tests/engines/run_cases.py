@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from etude import (
+from etude import Linear, Mlp, Recurrent, Run
+from etude.algorithms import (
+    ALGORITHMS,
     A2CConfig,
     A3CConfig,
     ApexDDPGConfig,
@@ -16,19 +18,14 @@ from etude import (
     DQNConfig,
     ESConfig,
     IMPALAConfig,
-    Linear,
     MADDPGConfig,
-    Mlp,
     PPOConfig,
     R2D2Config,
     RainbowConfig,
-    Recurrent,
     RecurrentPPOConfig,
     ReinforceConfig,
-    Run,
     SACConfig,
 )
-from etude.algorithms import ALGORITHMS
 from etude.base.events import Collected, Evaluated, Event, Learned
 
 RATE = Linear(1e-2, 1e-4)

@@ -9,7 +9,8 @@ import pytest
 from my_wrappers import Doubled, Room, Shifted
 
 import etude
-from etude import DQNConfig, Mlp, Run, cli
+from etude import Mlp, Run, cli
+from etude.algorithms import DQNConfig
 from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.options import environment_arguments

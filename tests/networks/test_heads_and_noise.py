@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from etude import Conv, DQNConfig, Mlp, RainbowConfig, SACConfig
-from etude.algorithms import find
+from etude import Conv, Mlp
+from etude.algorithms import DQNConfig, RainbowConfig, SACConfig, find
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine

@@ -28,7 +28,7 @@ def present(observation):
     print(*threads())
     return observation
 
-class Noting(etude.DQN):
+class Noting(etude.algorithms.DQN):
     def act(self, observation):
         present(observation)
         return super().act(observation)
@@ -40,7 +40,7 @@ if kind == "chain":
     actor._prepared.append(present)
     actor.act(np.ones((1, width), np.float32))
 else:
-    agent = Noting(etude.DQNConfig(network=etude.Mlp((width, width))))
+    agent = Noting(etude.algorithms.DQNConfig(network=etude.Mlp((width, width))))
     spaces = Spaces(Box(-1, 1, (4,), np.float32), Discrete(2))
     NumpyEngine(agent, spaces).act(np.ones((1, 4), np.float32))
 assert threads() == before

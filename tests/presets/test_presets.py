@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from etude import DQNConfig, PPOConfig, presets
-from etude.algorithms import find
+from etude import presets
+from etude.algorithms import DQNConfig, PPOConfig, find
 from etude.algorithms.ppo import PPO
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments

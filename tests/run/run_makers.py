@@ -6,7 +6,8 @@ from typing import Any
 
 from run_worlds import Counted
 
-from etude import DQNConfig, Mlp, PPOConfig, Run
+from etude import Mlp, Run
+from etude.algorithms import DQNConfig, PPOConfig
 
 DQN_TINY = DQNConfig(
     network=Mlp((4,)), learning_rate=1e-3, learning_starts=16, train_every=8, gradient_steps=1, n_step=1, batch_size=8,

@@ -99,7 +99,7 @@ def test_what_the_environment_would_not_return_is_refused():
 
 
 def test_a_recurrent_agent_remembers_until_the_next_episode_begins():
-    config = etude.RecurrentPPOConfig(
+    config = etude.algorithms.RecurrentPPOConfig(
         network=Recurrent(before=Mlp((4,)), units=4), rollout_length=32, minibatch_size=32
     )
     with run_of(still(PLANE, BOUNDS), "recurrent_ppo", config=config) as run:

@@ -12,8 +12,8 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import DQN, PPO, DQNConfig, Linear, Run, Setup
-from etude.algorithms import ALGORITHMS
+from etude import Linear, Run, Setup
+from etude.algorithms import ALGORITHMS, DQN, PPO, DQNConfig
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
@@ -96,7 +96,7 @@ def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are():
 
 @pytest.mark.parametrize(("name", "word"), [("n_epochs", "epochs"), ("lr", "learning_rate"), ("gama", "gamma")])
 def test_a_field_that_a_config_does_not_have_is_answered_with_the_one_that_was_meant(name, word):
-    for make in (etude.PPOConfig, lambda **given: etude.config("ppo", "CartPole-v1", **given)):
+    for make in (etude.algorithms.PPOConfig, lambda **given: etude.config("ppo", "CartPole-v1", **given)):
         with pytest.raises(ConfigError, match=f"PPOConfig takes no {name}. {name}: .*{word}"):
             make(**{name: 1})
 

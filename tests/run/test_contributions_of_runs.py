@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from run_worlds import Labelled
 
-from etude import A3CConfig, Linear, Mlp, Run
+from etude import Linear, Mlp, Run
+from etude.algorithms import A3CConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned
 from etude.networks import Recurrent

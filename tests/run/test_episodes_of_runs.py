@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from run_worlds import Labelled, label_of, labels, length_of, reward_of
 
-from etude import DQNConfig, Mlp, PPOConfig, Run, SACConfig
+from etude import Mlp, Run
+from etude.algorithms import DQNConfig, PPOConfig, SACConfig
 from etude.base.events import Collected
 from etude.replay import NStep, OneStep
 

@@ -10,17 +10,14 @@ import pytest
 from run_makers import DQN_TINY, tiny
 
 import etude
-from etude import (
+from etude import Conv, Linear, Mlp, Run
+from etude.algorithms import (
     ApexDDPGConfig,
     ApexDQNConfig,
-    Conv,
     DiscreteSACConfig,
     DQNConfig,
     IMPALAConfig,
-    Linear,
-    Mlp,
     PPOConfig,
-    Run,
     SACConfig,
 )
 from etude.base.errors import ConfigError

@@ -27,7 +27,7 @@ def own_network():
 
 LOCKSTEP = {
     "workers": 2,
-    "config": etude.DQNConfig(network=own_network, learning_starts=16, train_every=8, batch_size=8),
+    "config": etude.algorithms.DQNConfig(network=own_network, learning_starts=16, train_every=8, batch_size=8),
 }
 
 
@@ -246,11 +246,11 @@ def test_what_a_checkpoint_cannot_hold_is_asked_for(tmp_path):
         etude.load(tmp_path / "own.etude", Counted)
     again = etude.load(tmp_path / "own.etude", Counted, config=LOCKSTEP["config"])
     assert again.train(40).step == 80
-    again = etude.load(tmp_path / "own.etude", Counted, agent=etude.DQN(LOCKSTEP["config"]))
+    again = etude.load(tmp_path / "own.etude", Counted, agent=etude.algorithms.DQN(LOCKSTEP["config"]))
     assert again.train(40).step == 80
 
 
-class Own(etude.DQN):
+class Own(etude.algorithms.DQN):
     """An agent of one's own."""
 
 
@@ -266,4 +266,4 @@ def test_an_agent_of_ones_own_is_asked_for_and_goes_on(tmp_path):
     with etude.load(path, Counted, agent=Own(DQN_TINY)) as again:
         assert list(again.steps(40))[-1].totals == expected
     with pytest.raises(CheckpointError, match="is of own, and the run is of dqn"):
-        etude.load(path, Counted, agent=etude.DQN(DQN_TINY))
+        etude.load(path, Counted, agent=etude.algorithms.DQN(DQN_TINY))

@@ -11,7 +11,8 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Agent, Conv, DQNConfig, Linear, Mlp, OffPolicyConfig, PPOConfig, Recurrent, Run, checkpoint
+from etude import Agent, Conv, Linear, Mlp, OffPolicyConfig, Recurrent, Run, checkpoint
+from etude.algorithms import DQNConfig, PPOConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned, Saved, Warned
 from etude.checkpoint.run_directory import RunDirectory

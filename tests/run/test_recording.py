@@ -54,14 +54,14 @@ def test_random_actions_of_a_box_fill_it_and_know_their_density():
 
 
 def test_a_trained_agent_is_played_and_the_same_seed_plays_the_same():
-    with etude.Run("dqn", "CartPole-v1", config=etude.DQNConfig(network=etude.Mlp((8,)))) as run:
+    with etude.Run("dqn", "CartPole-v1", config=etude.algorithms.DQNConfig(network=etude.Mlp((8,)))) as run:
         one, other = (record("CartPole-v1", 3, run.actor(), EpsilonGreedy(0.5), seed=7) for _ in range(2))
     assert [e.reward.sum() for e in one.episodes] == [e.reward.sum() for e in other.episodes]
     assert one.episodes[0].observation.tobytes() == other.episodes[0].observation.tobytes()
 
 
 def test_the_replay_of_a_run_becomes_episodes_with_their_true_ends():
-    config = etude.DQNConfig(network=etude.Mlp((8,)), buffer_size=200, learning_starts=10_000)
+    config = etude.algorithms.DQNConfig(network=etude.Mlp((8,)), buffer_size=200, learning_starts=10_000)
     with etude.Run("dqn", "CartPole-v1", config=config, environments=2, seed=1) as run:
         run.train(352)
         found = replayed(run)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from run_worlds import Counted, Failing, Labelled
 
-from etude import ESConfig, IMPALAConfig, Mlp, ReinforceConfig, Run, checkpoint, presets
+from etude import Mlp, Run, checkpoint, presets
+from etude.algorithms import ESConfig, IMPALAConfig, ReinforceConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Evaluated, Finished, Learned, Saved, Started
 from etude.checkpoint.run_directory import RunDirectory

@@ -9,7 +9,8 @@ from run_makers import DQN_TINY, PPO_TINY
 from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
-from etude import MADDPGConfig, Mlp, Policies, Run
+from etude import Mlp, Policies, Run
+from etude.algorithms import MADDPGConfig
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.events import Collected, Evaluated
 from etude.multi_agent.policies import identified
@@ -94,7 +95,7 @@ def test_workers_collect_the_same_steps_as_one_process(algorithm, env):
 
 def test_rewards_of_several_agents_are_scaled_by_one_factor():
     with tiny(
-        "ppo", Coming, config=etude.PPOConfig(network=Mlp((4,)), rollout_length=16, normalize_reward=True)
+        "ppo", Coming, config=etude.algorithms.PPOConfig(network=Mlp((4,)), rollout_length=16, normalize_reward=True)
     ) as run:
         run.train(64)
         assert 0 < run.learner.scale.factor < 10

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
-from etude import DQN, PPO, SAC, Conv, DQNConfig, Linear, Mlp, PPOConfig, SACConfig, engines
-from etude.algorithms import check_spaces
+from etude import Conv, Linear, Mlp, engines
+from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig, check_spaces
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError, NetworkError, NumericalError, SpaceError

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from cases import VECTOR
 
-from etude import A2C, A3C, ES, A2CConfig, A3CConfig, Adam, ESConfig, Mlp, engines
+from etude import Adam, Mlp, engines
+from etude.algorithms import A2C, A3C, ES, A2CConfig, A3CConfig, ESConfig
 from etude.base import trees
 from etude.base.data import Batch, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cases import MASKED
 
-from etude import CQLConfig, DQNConfig, Mlp, PPOConfig, QRDQNConfig, engines
-from etude.algorithms import find
+from etude import Mlp, engines
+from etude.algorithms import CQLConfig, DQNConfig, PPOConfig, QRDQNConfig, find
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.schedules import at

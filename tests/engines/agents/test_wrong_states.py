@@ -5,7 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from etude import DQNConfig, Mlp, Run
+from etude import Mlp, Run
+from etude.algorithms import DQNConfig
 from etude.base.errors import CheckpointError
 
 NAME = "q.dense0.weight"

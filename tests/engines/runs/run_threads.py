@@ -12,7 +12,7 @@ import etude
 noted: set[int] = set()
 
 
-class Noting(etude.DQN):
+class Noting(etude.algorithms.DQN):
     """Notes how many threads torch has in the loss."""
 
     def loss(self, batch: Any, noise: Any) -> Any:
@@ -30,7 +30,7 @@ def main() -> None:
         if chosen:
             torch.set_num_threads(int(chosen[0]))
         before.append(torch.get_num_threads())
-    agent = Noting(etude.DQNConfig(network=etude.Mlp((int(width),) * 2), learning_starts=64))
+    agent = Noting(etude.algorithms.DQNConfig(network=etude.Mlp((int(width),) * 2), learning_starts=64))
     with etude.Run(agent, "CartPole-v1", seed=1, engine=engine, device="cpu") as run:
         run.train(100)
     if engine == "torch":

@@ -4,7 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from etude import DQNConfig, Mlp, PPOConfig, Run
+from etude import Mlp, Run
+from etude.algorithms import DQNConfig, PPOConfig
 from etude.base.errors import NumericalError
 from etude.base.events import Warned
 

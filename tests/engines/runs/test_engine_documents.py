@@ -12,15 +12,15 @@ from etude.report.records import scalars
 SMALL = etude.Mlp((8,))
 OFF_POLICY = {"network": SMALL, "learning_starts": 50, "train_every": 50, "batch_size": 8, "buffer_size": 1_000}
 RUNS = {
-    "dqn": ("CartPole-v1", etude.DQNConfig(**OFF_POLICY)),
-    "a2c": ("CartPole-v1", etude.A2CConfig(network=SMALL)),
-    "a3c": ("CartPole-v1", etude.A3CConfig(network=SMALL)),
-    "appo": ("CartPole-v1", etude.APPOConfig(network=SMALL, rollout_length=16, minibatch_size=32)),
-    "es": ("CartPole-v1", etude.ESConfig(network=SMALL)),
-    "impala": ("CartPole-v1", etude.IMPALAConfig(network=SMALL)),
-    "reinforce": ("CartPole-v1", etude.ReinforceConfig(network=SMALL)),
-    "ppo": ("CartPole-v1", etude.PPOConfig(network=SMALL, rollout_length=16, minibatch_size=32, epochs=1)),
-    "sac": ("Pendulum-v1", etude.SACConfig(**OFF_POLICY, max_gradient_norm=1.0)),
+    "dqn": ("CartPole-v1", etude.algorithms.DQNConfig(**OFF_POLICY)),
+    "a2c": ("CartPole-v1", etude.algorithms.A2CConfig(network=SMALL)),
+    "a3c": ("CartPole-v1", etude.algorithms.A3CConfig(network=SMALL)),
+    "appo": ("CartPole-v1", etude.algorithms.APPOConfig(network=SMALL, rollout_length=16, minibatch_size=32)),
+    "es": ("CartPole-v1", etude.algorithms.ESConfig(network=SMALL)),
+    "impala": ("CartPole-v1", etude.algorithms.IMPALAConfig(network=SMALL)),
+    "reinforce": ("CartPole-v1", etude.algorithms.ReinforceConfig(network=SMALL)),
+    "ppo": ("CartPole-v1", etude.algorithms.PPOConfig(network=SMALL, rollout_length=16, minibatch_size=32, epochs=1)),
+    "sac": ("Pendulum-v1", etude.algorithms.SACConfig(**OFF_POLICY, max_gradient_norm=1.0)),
 }
 MARKED = [page for page in PAGES if any(block.mark for block in blocks(page))]
 

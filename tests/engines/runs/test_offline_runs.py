@@ -11,7 +11,8 @@ from cases import variants_but
 from run_cases import differences, measured
 
 import etude
-from etude import BCConfig, CQLConfig, IQLConfig, MARWILConfig, Mlp, TD3BCConfig, offline
+from etude import Mlp, offline
+from etude.algorithms import BCConfig, CQLConfig, IQLConfig, MARWILConfig, TD3BCConfig
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Learned

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import etude
-from etude import DQNConfig, Loss, Losses, Mlp, Run, ops
+from etude import Loss, Losses, Mlp, Run, ops
+from etude.algorithms import DQNConfig
 from etude.base.errors import ConfigError
 
 
-class Bare(etude.DQN):
+class Bare(etude.algorithms.DQN):
     """Returns what it minimises, as it is."""
 
     def loss(self, batch, noise):

@@ -56,72 +56,80 @@ def on_policy(algorithm: str, config: Any, continuous: bool = False) -> Learner:
 
 
 LEARNERS = {
-    "dqn": Learner("dqn", etude.DQNConfig(**SINGLE)),
-    "dqn, 3 steps": Learner("dqn", etude.DQNConfig(**GREEDY, n_step=3)),
+    "dqn": Learner("dqn", etude.algorithms.DQNConfig(**SINGLE)),
+    "dqn, 3 steps": Learner("dqn", etude.algorithms.DQNConfig(**GREEDY, n_step=3)),
     "qr_dqn, all parts": Learner(
         "qr_dqn",
-        etude.QRDQNConfig(
+        etude.algorithms.QRDQNConfig(
             **{**SINGLE, "network": Mlp((16,), dueling=True, noisy=0.1), "quantiles": 5, "priority_exponent": 0.6}
         ),
     ),
-    "dqn, priorities": Learner("dqn", etude.DQNConfig(**SINGLE, priority_exponent=0.6)),
-    "c51": Learner("c51", etude.C51Config(**SINGLE, **SUPPORT)),
-    "qr_dqn": Learner("qr_dqn", etude.QRDQNConfig(**SINGLE, quantiles=5)),
+    "dqn, priorities": Learner("dqn", etude.algorithms.DQNConfig(**SINGLE, priority_exponent=0.6)),
+    "c51": Learner("c51", etude.algorithms.C51Config(**SINGLE, **SUPPORT)),
+    "qr_dqn": Learner("qr_dqn", etude.algorithms.QRDQNConfig(**SINGLE, quantiles=5)),
     "rainbow": Learner(
         "rainbow",
-        etude.RainbowConfig(
+        etude.algorithms.RainbowConfig(
             **{**OFF_POLICY, **SUPPORT, "network": Mlp((16,), dueling=True, noisy=0.5), "target_update_every": 20}
         ),
         exactly=0.1,
     ),
     "apex_dqn": Learner(
         "apex_dqn",
-        etude.ApexDQNConfig(
+        etude.algorithms.ApexDQNConfig(
             **{**OFF_POLICY, "network": Mlp((16,), dueling=True), "target_update_every": 20, "n_step": 1}
         ),
     ),
     "apex_ddpg": Learner(
         "apex_ddpg",
-        etude.ApexDDPGConfig(**NOISY, exploration_exponent=1.0, n_step=1),
+        etude.algorithms.ApexDDPGConfig(**NOISY, exploration_exponent=1.0, n_step=1),
         continuous=True,
     ),
     "r2d2": Learner(
         "r2d2",
-        etude.R2D2Config(
+        etude.algorithms.R2D2Config(
             **{**GREEDY, "network": Recurrent(Mlp((8,)), 8), "gradient_steps": 40, "target_update_every": 10},
             n_step=3,
             sequence_length=4,
             burn_in=1,
         ),
     ),
-    "discrete_sac": Learner("discrete_sac", etude.DiscreteSACConfig(**SOFT)),
-    "ddpg": Learner("ddpg", etude.DDPGConfig(**NOISY), continuous=True),
-    "td3": Learner("td3", etude.TD3Config(**NOISY, target_noise=0.05), continuous=True),
-    "sac": Learner("sac", etude.SACConfig(**SOFT), continuous=True),
-    "sac, 3 steps": Learner("sac", etude.SACConfig(**SOFT, n_step=3), continuous=True),
-    "reinforce": on_policy("reinforce", etude.ReinforceConfig(**ON_POLICY)),
-    "a2c": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy_coefficient=0.0)),
-    "a2c, numbers": on_policy("a2c", etude.A2CConfig(**ON_POLICY, entropy_coefficient=0.0), continuous=True),
-    "a3c": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy_coefficient=0.0)),
-    "a3c, numbers": on_policy("a3c", etude.A3CConfig(**SLOWING, entropy_coefficient=0.0), continuous=True),
-    "ppo": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS)),
-    "ppo, numbers": on_policy("ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
+    "discrete_sac": Learner("discrete_sac", etude.algorithms.DiscreteSACConfig(**SOFT)),
+    "ddpg": Learner("ddpg", etude.algorithms.DDPGConfig(**NOISY), continuous=True),
+    "td3": Learner("td3", etude.algorithms.TD3Config(**NOISY, target_noise=0.05), continuous=True),
+    "sac": Learner("sac", etude.algorithms.SACConfig(**SOFT), continuous=True),
+    "sac, 3 steps": Learner("sac", etude.algorithms.SACConfig(**SOFT, n_step=3), continuous=True),
+    "reinforce": on_policy("reinforce", etude.algorithms.ReinforceConfig(**ON_POLICY)),
+    "a2c": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0)),
+    "a2c, numbers": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0), continuous=True),
+    "a3c": on_policy("a3c", etude.algorithms.A3CConfig(**SLOWING, entropy_coefficient=0.0)),
+    "a3c, numbers": on_policy("a3c", etude.algorithms.A3CConfig(**SLOWING, entropy_coefficient=0.0), continuous=True),
+    "ppo": on_policy("ppo", etude.algorithms.PPOConfig(**ON_POLICY, **EPOCHS)),
+    "ppo, numbers": on_policy("ppo", etude.algorithms.PPOConfig(**ON_POLICY, **EPOCHS), continuous=True),
     "ppo, penalty": on_policy(
-        "ppo", etude.PPOConfig(**ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip_range=0.5)
+        "ppo",
+        etude.algorithms.PPOConfig(
+            **ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip_range=0.5
+        ),
     ),
     "recurrent_ppo": on_policy(
         "recurrent_ppo",
-        etude.RecurrentPPOConfig(
+        etude.algorithms.RecurrentPPOConfig(
             **{**ON_POLICY, **EPOCHS, "network": Recurrent(Mlp((16,), "tanh"), 8)}, sequence_length=10
         ),
     ),
-    "impala": on_policy("impala", etude.IMPALAConfig(**ON_POLICY, entropy_coefficient=0.0, rollout_length=5)),
+    "impala": on_policy(
+        "impala", etude.algorithms.IMPALAConfig(**ON_POLICY, entropy_coefficient=0.0, rollout_length=5)
+    ),
     "appo": on_policy(
-        "appo", etude.APPOConfig(**ON_POLICY, entropy_coefficient=0.0, rollout_length=25, minibatch_size=50, epochs=4)
+        "appo",
+        etude.algorithms.APPOConfig(
+            **ON_POLICY, entropy_coefficient=0.0, rollout_length=25, minibatch_size=50, epochs=4
+        ),
     ),
     "es": Learner(
         "es",
-        etude.ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), sigma=0.2),
+        etude.algorithms.ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), sigma=0.2),
         steps=6_000,
         environments=16,
     ),

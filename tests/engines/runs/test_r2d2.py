@@ -7,7 +7,8 @@ import pytest
 from cases import CASES, LENGTH, pick, random_batches
 from probes import Cue, returns_for_both_cues
 
-from etude import DQNConfig, Linear, Mlp, R2D2Config, Recurrent, Run
+from etude import Linear, Mlp, Recurrent, Run
+from etude.algorithms import DQNConfig, R2D2Config
 from etude.base import trees
 from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from probes import Cue, returns_for_both_cues
 
-from etude import Mlp, PPOConfig, Recurrent, RecurrentPPOConfig, Run
+from etude import Mlp, Recurrent, Run
+from etude.algorithms import PPOConfig, RecurrentPPOConfig
 from etude.base import trees
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK

@@ -6,7 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from etude import Conv, DQNConfig, Mlp, Run
+from etude import Conv, Mlp, Run
+from etude.algorithms import DQNConfig
 
 
 class Picture(gym.Env):

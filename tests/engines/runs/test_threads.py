@@ -75,12 +75,12 @@ def test_torch_computes_with_the_cores_that_workers_leave(monkeypatch, engine_na
     assert torch.get_num_threads() == before
     noted = []
 
-    class Noting(etude.DQN):
+    class Noting(etude.algorithms.DQN):
         def loss(self, batch, noise):
             noted.append(torch.get_num_threads())
             return super().loss(batch, noise)
 
-    agent = Noting(etude.DQNConfig(network=etude.Mlp((512, 512)), learning_starts=64))
+    agent = Noting(etude.algorithms.DQNConfig(network=etude.Mlp((512, 512)), learning_starts=64))
     for overlap in (False, True):
         setup = {"environments": 1, "workers": 1, "overlap": overlap, "engine": "torch", "seed": 1}
         with etude.Run(agent, "CartPole-v1", **setup) as run:

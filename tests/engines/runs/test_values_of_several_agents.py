@@ -7,7 +7,8 @@ import pytest
 from cases import variants_but
 from several_worlds import Coming, Counting, Meeting, Mixed
 
-from etude import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, Mlp, Policies, PPOConfig, Run, SACConfig
+from etude import Mlp, Policies, Run
+from etude.algorithms import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
 from etude.base import trees
 from etude.envs import make_environments
 from etude.multi_agent.joint import ACTING
