@@ -15,18 +15,21 @@ import importlib
 import statistics
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import measure
 import numpy as np
 
-from etude.engines.solo import acting
-from etude.envs import GivenEnvironments, OwnUnits
+from etude.envs import RawActions
 from etude.examples.point import STEPS as POINT_STEPS
 from etude.explore import ByAgent, EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.protocols import Explorer
-from etude.solo.animation import Episode, best_actions
-from etude.solo.presentation import present_for
+from etude.rollout.playing import SingleEpisode
+from etude.solo.animation import best_actions
+from etude.solo.conversion import conversion_for
+from etude.solo.engines import acting_engine
+from etude.solo.environments import UserEnvironments
 
 ENGINES = ("jax", "tensorflow", "torch")
 SEEDS = (1, 2, 3)  # those of the table; hyperparameters were looked for with seeds from 101
@@ -96,25 +99,26 @@ def team_return(agent: Any) -> dict[str, float]:
 
 def greedy_returns(agent: Any) -> np.ndarray:
     """What episodes earn with the best actions, without exploration: [EPISODES]."""
-    described = GivenEnvironments.of(agent.env, agent.seed, OwnUnits).describe()
+    described = UserEnvironments.of(agent.env, agent.seed, RawActions).describe()
     agents = None if described.team is None else len(described.team.names)
-    act = acting(agent, described.spaces, present_for(described.spaces.observation), agents)
-    return returns_of(agent, act, best_actions(described))
+    engine = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
+    return returns_of(agent, engine, best_actions(described))
 
 
 def random_returns(agent: Any) -> np.ndarray:
     """What episodes of several agents earn with actions at random: [EPISODES]."""
-    actions = GivenEnvironments.of(agent.env, agent.seed, OwnUnits).describe().team.actions
+    actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().team.actions
     uniform = tuple(np.full((1, space.n), 1 / space.n) for space in actions)
-    return returns_of(agent, lambda observation: uniform, ByAgent([SoftmaxPolicy()], actions))
+    actor = SimpleNamespace(memory=0, act=lambda observation: uniform)
+    return returns_of(agent, actor, ByAgent([SoftmaxPolicy()], actions))
 
 
-def returns_of(agent: Any, act: Callable[[Any], Any], explorer: Explorer) -> np.ndarray:
+def returns_of(agent: Any, actor: Any, explorer: Explorer) -> np.ndarray:
     """The returns of the episodes that judge."""
-    environment, returns = GivenEnvironments.of(agent.env, agent.seed, OwnUnits).single(None), []
+    environment, returns = UserEnvironments.of(agent.env, agent.seed, RawActions).single(None), []
     for i in range(EPISODES):
-        episode = Episode(environment, act, explorer)
-        for _ in episode.steps(10_000, FIRST_RESET + i):
+        episode = SingleEpisode(environment, actor, explorer, FIRST_RESET + i)
+        for _ in episode.steps(10_000):
             pass
         returns.append(episode.reward)
     environment.close()
@@ -172,7 +176,7 @@ def train(row: Row, engine: str, seed: int) -> dict[str, Any]:
     )
     seconds = time.perf_counter() - began
     found = {name: measure.significant(value) for name, value in row.judge(agent).items()}
-    progress = agent._book.session.learner.progress
+    progress = agent._session_state.session.learner.progress
     return {
         **found,
         "reached": bool(found["score"] >= row.bar),

@@ -83,7 +83,7 @@ class Timed:
         agent = self.agent
 
         def ended(episode: int, logs: Any) -> None:
-            marks.append((time.perf_counter(), agent._book.session.learner.progress.step))
+            marks.append((time.perf_counter(), agent._session_state.session.learner.progress.step))
             agent.stop_training = marks[-1][0] - marks[0][0] >= seconds
 
         agent.train(self.optimizer, p=0, callbacks=[LambdaCallback(on_episode_end=ended)], **self.options)

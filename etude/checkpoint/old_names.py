@@ -29,7 +29,12 @@ HYPERPARAMETERS = {
     "wanted_gap": "target_gap",
     "warmup": "learning_starts",
 }
-STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
+STATE = {  # of the progress, and of gradients that wait to be applied
+    "rounds": "collections",
+    "targets": "target_updates",
+    "updates": "gradient_steps",
+}
+AGENT = {"record": "history"}  # of a file that an agent of one's own saved
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
 
@@ -47,6 +52,16 @@ def present_state(state: Any) -> Any:
             renamed[component] = _renamed(state[component], STATE)
     if "engine" in state:
         renamed["engine"] = _with_present_parts(state["engine"])
+    return renamed
+
+
+def present_agent(state: Any) -> Any:
+    """What an agent of one's own saved, with the names of this version; see `present_state`."""
+    if not isinstance(state, Mapping):
+        return state
+    renamed = {**state, "training": present_state(state.get("training"))}
+    if isinstance(agent := state.get("agent"), Mapping):
+        renamed["agent"] = {AGENT.get(name, name): value for name, value in agent.items()}
     return renamed
 
 

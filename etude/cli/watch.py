@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from etude.base import trees
 from etude.base.errors import ConfigError
 from etude.cli.display import has_display, render_without_display
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
-
-FPS = 30  # where an environment tells none
 
 
 @dataclass(frozen=True)
@@ -62,30 +57,23 @@ def _watch(path: Path, options: Watch) -> int:
 
 
 def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
-    """Play episodes with the best actions; yields after every reset and step, and tells each return."""
-    from etude.rollout.recall import recall_of
+    """Play episodes with the best actions; yields after every reset and step, and prints each return."""
+    from etude.rollout.playing import SingleEpisode
     from etude.training.build import best_for
 
-    actor, steps, rng = run.actor(), 0, np.random.default_rng(options.seed)
-    explorer = best_for(environment.spaces).of(np.zeros(1, int))
-    for episode in range(options.episodes):
-        observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
-        memory = np.full((1, explorer.memory), np.nan)
-        recall = recall_of(actor, np.zeros((1, actor.memory), np.float32))
-        yield
-        while not ended and steps < options.max_steps:
-            noise = explorer.draw(rng, 1, environment.spaces.action)
-            choice = explorer(recall.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0, memory)
-            observation, reward, terminated, truncated, _ = environment.step(choice.action[0])
-            total, steps, ended = total + reward, steps + 1, terminated or truncated
-            yield
-        say(f"episode {episode + 1}: return {total:.1f}" + ("" if ended else f", cut off after {steps:,} steps"))
+    actor, left = run.actor(), options.max_steps
+    for number in range(options.episodes):
+        episode = SingleEpisode(environment, actor, best_for(environment.spaces), options.seed + number)
+        yield from episode.steps(left)
+        left -= episode.length
+        cut = "" if episode.ended else f", cut off after {options.max_steps - left:,} steps"
+        say(f"episode {number + 1}: return {episode.reward:.1f}{cut}")
 
 
 def _film(run: Any, environment: Any, options: Watch) -> None:
     from etude.report.video import write_film
 
     assert options.video is not None
-    fps = environment.env.metadata.get("render_fps") or FPS
+    fps = environment.render_fps
     count = write_film((environment.render() for _ in play(run, environment, options)), options.video, fps)
     say(f"{options.video}: {count} frames, {count / fps:.1f} s at {fps:g} frames per second")

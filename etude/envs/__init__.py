@@ -1,10 +1,9 @@
 """Environments as agents see them: made from a name or a callable, adapted, stepped together, checked."""
 
-from etude.envs.actions import Canonical, OwnUnits
+from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
 from etude.envs.configured import ConfiguredEnvironment, configured
-from etude.envs.given import Described, GivenEnvironments
 from etude.envs.make import (
     action_space_of,
     choose_vectorization,
@@ -22,16 +21,14 @@ from etude.envs.vector import LoopEnvironments
 
 __all__ = [
     "AdaptedEnvironment",
-    "Canonical",
+    "NormalisedActions",
     "ConfiguredEnvironment",
-    "Described",
     "EnvironmentSpec",
     "Finding",
-    "GivenEnvironments",
     "JointEnvironment",
     "LoopEnvironments",
     "NativeEnvironments",
-    "OwnUnits",
+    "RawActions",
     "MultiAgentEnvironment",
     "Team",
     "Translation",

@@ -21,16 +21,16 @@ class BoxActions(Protocol):
         """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""
 
 
-Units = Callable[[Box], BoxActions]  # from the environment's space: `Canonical` or `OwnUnits`
+ActionScaling = Callable[[Box], BoxActions]  # from the environment's space: `NormalisedActions` or `RawActions`
 
 
-class Canonical:
+class NormalisedActions:
     """The agent chooses from [-1, 1]: bounded elements are scaled to [low, high], others are as they are."""
 
     def __init__(self, space: Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
-        self._own = OwnUnits(space)
+        self._raw = RawActions(space)
         self._half = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
         self._middle = np.where(bounded, np.where(bounded, low, -1) + self._half, 0.0)
         self._least, self._most = np.where(bounded, -1.0, low), np.where(bounded, 1.0, high)
@@ -39,11 +39,11 @@ class Canonical:
 
     def convert(self, action: np.ndarray) -> np.ndarray:
         """See `BoxActions`."""
-        self._own.check(action)
-        return self._own.fit(self._middle + self._half * np.clip(action, self._least, self._most))
+        self._raw.check(action)
+        return self._raw.fit(self._middle + self._half * np.clip(action, self._least, self._most))
 
 
-class OwnUnits:
+class RawActions:
     """The agent chooses in the units of the environment: actions are clipped to its bounds and cast to its dtype."""
 
     def __init__(self, space: Box):
@@ -85,11 +85,11 @@ class _IntegerActions:
 
 
 class Actions:
-    """Turns the actions of an agent into those of n environments. `units`: those of Box actions."""
+    """Turns the actions of an agent into those of n environments. `scaling`: those of Box actions."""
 
-    def __init__(self, space: Space, units: Units = Canonical):
+    def __init__(self, space: Space, scaling: ActionScaling = NormalisedActions):
         if isinstance(space, Box):
-            self._kind: BoxActions | _IntegerActions = units(space)
+            self._kind: BoxActions | _IntegerActions = scaling(space)
         elif isinstance(space, Discrete | MultiDiscrete | MultiBinary):
             self._kind = _IntegerActions(space)
         else:

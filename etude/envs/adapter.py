@@ -1,4 +1,4 @@
-"""One environment as agents see it: canonical spaces, copied observations, and faults that say where they happened."""
+"""One environment as agents see it: normalised spaces, copied observations, and faults that say where they happened."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from etude.base import trees
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
-from etude.envs.actions import Actions, Canonical, Units
+from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, Where, cause_of
 from etude.envs.observations import Mismatch, Observations
-from etude.envs.rewards import OneReward, Rewards, WrongReward
+from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,11 @@ class Layout:
     actions: Actions
 
     @classmethod
-    def of(cls, observation: Space, action: Space, info: dict[str, Any], units: Units = Canonical) -> Layout:
+    def of(
+        cls, observation: Space, action: Space, info: dict[str, Any], scaling: ActionScaling = NormalisedActions
+    ) -> Layout:
         """`info`: what the first reset returned, where an action mask shows."""
-        return cls(Observations(observation, info), Actions(action, units))
+        return cls(Observations(observation, info), Actions(action, scaling))
 
     @property
     def spaces(self) -> Spaces:
@@ -80,23 +82,23 @@ def as_flag(name: str, value: Any) -> bool:
 
 
 class AdaptedEnvironment:
-    """One environment that does not reset itself, for evaluation by eye and rendering.
+    """One environment that does not reset itself, for rendering.
 
-    units, rewards, spaces: see `LoopEnvironments`.
+    scaling, rewards, spaces: see `LoopEnvironments`.
     """
 
     def __init__(
         self,
         env: gym.Env,
         name: str,
-        units: Units = Canonical,
+        scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
     ):
-        self.env, self.name, self._rewards = env, name, rewards or OneReward()
+        self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
         self._where = Where(name, 0, -1, 0)
         _, info = self._raw_reset(None)
-        self._layout = Layout.of(env.observation_space, env.action_space, info, units)
+        self._layout = Layout.of(env.observation_space, env.action_space, info, scaling)
         self.spaces = spaces or self._layout.spaces
 
     def reset(self, seed: int | None = None) -> Tree:
@@ -125,6 +127,11 @@ class AdaptedEnvironment:
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
         return self.env.render()
+
+    @property
+    def render_fps(self) -> float:
+        """Frames per second of a film; 30 where the environment declares none."""
+        return self.env.metadata.get("render_fps") or 30
 
     def close(self) -> None:
         """Close it, with a warning where that fails."""

@@ -24,7 +24,7 @@ from etude.envs.native import restart_of
 from etude.envs.observations import Observations
 from etude.envs.random_actions import random_actions
 from etude.envs.registry import EnvironmentSpec, Source, resolve
-from etude.envs.rewards import TeamReward
+from etude.envs.rewards import MultiAgentReward
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
 
 STEPS = 10_000  # after which an episode counts as one that does not end
@@ -274,7 +274,7 @@ def _check_episodes(env: gym.Env, findings: _Findings) -> None:
 def _check_step(result: tuple, env: gym.Env, findings: _Findings) -> None:
     observation, reward, terminated, truncated, info = result
     findings.add(check_observation(observation, env.observation_space))
-    for number in reward.each.tolist() if isinstance(reward, TeamReward) else [reward]:
+    for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:
         findings.add(check_reward(number))
     findings.add(check_flag("terminated", terminated))
     findings.add(check_flag("truncated", truncated))

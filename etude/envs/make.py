@@ -16,7 +16,7 @@ from etude.envs.closing import close_all
 from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
-from etude.envs.rewards import TeamRewards
+from etude.envs.rewards import MultiAgentRewards
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
@@ -28,12 +28,12 @@ MANY = 64  # environments from which a simulator beats the loop by far
 
 
 def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
-    """One environment in canonical spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
+    """One environment in normalised spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
     source = resolve(env)
     raw = make_rendering(source, **kwargs) if "render_mode" in kwargs else make_any(source, kwargs)
     made = as_one(raw, source.name)
     if isinstance(made, MultiAgentEnvironment):
-        return AdaptedEnvironment(made, source.name, rewards=TeamRewards(made.names), spaces=made.spaces)
+        return AdaptedEnvironment(made, source.name, rewards=MultiAgentRewards(made.names), spaces=made.spaces)
     return AdaptedEnvironment(made, source.name)
 
 
@@ -76,7 +76,7 @@ def _loop(
     first, factory = made[0], map(partial(limited, steps=steps), made).__next__
     more: dict[str, Any] = {"replayable": replayable}
     if isinstance(first, MultiAgentEnvironment):
-        more |= {"rewards": TeamRewards(first.names), "spaces": first.spaces}
+        more |= {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
     return LoopEnvironments(factory, columns, run_seed, name, **more)
 
 

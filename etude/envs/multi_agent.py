@@ -19,7 +19,7 @@ from etude.envs.actions import Actions
 from etude.envs.adapter import as_flag
 from etude.envs.observations import Observations, flat_mask
 from etude.envs.parallel import ParallelEnvironment
-from etude.envs.rewards import TeamReward
+from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
 
 Named = dict[str, Any]  # by agent
@@ -124,7 +124,7 @@ class InTurns:
 
 
 class MultiAgentEnvironment(gym.Env):
-    """Several agents as one Gymnasium environment, but for its reward, which is a TeamReward.
+    """Several agents as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
 
     An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. It
     is scored by the sum of all rewards. spaces: as agents see them. Raises SpaceError where there is no agent.
@@ -168,7 +168,7 @@ class MultiAgentEnvironment(gym.Env):
         each = np.array([scene.rewards.get(name, 0.0) for name in self.names], np.float32)
         over = not scene.acting
         terminated = over and set(scene.ended.values()) == {joint.TERMINATED}
-        reward = TeamReward(each, float(each.sum(dtype=np.float64)))
+        reward = MultiAgentReward(each, float(each.sum(dtype=np.float64)))
         return self._observe(scene), reward, terminated, over and not terminated, {}
 
     def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:

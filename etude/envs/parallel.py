@@ -25,7 +25,7 @@ import numpy as np
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, describe
 from etude.envs.adapter import as_flag
-from etude.envs.rewards import TeamReward
+from etude.envs.rewards import MultiAgentReward
 
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
 
@@ -103,7 +103,7 @@ def _cast(action: np.ndarray, space: Box) -> np.ndarray:
 
 
 class JointEnvironment(gym.Env):
-    """A parallel environment as one Gymnasium environment, but for its reward, which is a TeamReward.
+    """A parallel environment as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
 
     An episode ends when the last agent has ended: terminated if all that still played at its last step terminated, else
     truncated. `reward_done`, if given, is called at every step with the rewards of all agents and whether each has
@@ -150,7 +150,7 @@ class JointEnvironment(gym.Env):
             self._terminated[playing], self._truncated[playing] = True, False
         ended = bool((self._terminated | self._truncated).all())
         terminated = ended and bool(self._terminated[playing].all())
-        return self._observe(), TeamReward(each, score), terminated, ended and not terminated, {}
+        return self._observe(), MultiAgentReward(each, score), terminated, ended and not terminated, {}
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""

@@ -32,7 +32,7 @@ class Rewards(Protocol):
         """Why this is no reward; None where it is one."""
 
 
-class OneReward:
+class ScalarRewards:
     """One number from each environment, which is also what it counts for."""
 
     shape: tuple[int, ...] = ()
@@ -66,21 +66,21 @@ class OneReward:
         return None
 
 
-class TeamReward(NamedTuple):
+class MultiAgentReward(NamedTuple):
     """What several agents earned in one step."""
 
     each: np.ndarray  # [agents] float32
     score: float  # what it counts for in the return of the episode
 
 
-class TeamRewards:
-    """A TeamReward from each environment."""
+class MultiAgentRewards:
+    """A MultiAgentReward from each environment."""
 
     def __init__(self, names: tuple[str, ...]):
         self._names = names
         self.shape: tuple[int, ...] = (len(names),)
 
-    def gather(self, rewards: list[TeamReward]) -> tuple[np.ndarray, np.ndarray]:
+    def gather(self, rewards: list[MultiAgentReward]) -> tuple[np.ndarray, np.ndarray]:
         """See `Rewards`."""
         each = np.array([reward.each for reward in rewards], np.float32)
         scores = np.array([reward.score for reward in rewards], np.float32)
@@ -88,7 +88,7 @@ class TeamRewards:
             _raise_first(self, rewards)
         return each, scores
 
-    def explain(self, reward: TeamReward) -> str | None:
+    def explain(self, reward: MultiAgentReward) -> str | None:
         """See `Rewards`."""
         for name, number in zip(self._names, reward.each, strict=True):
             if not np.isfinite(number):

@@ -87,5 +87,5 @@ def _refused(problem: Mismatch) -> SpaceError:
     what = problem.message.removesuffix(". Make what you return and observation_space agree")
     return SpaceError(
         f"act takes one observation, as the environment returns it: the observation{key} {what}. For a batch of "
-        "canonical observations there is run.actor().act."
+        "normalised observations there is run.actor().act."
     )

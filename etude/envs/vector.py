@@ -17,13 +17,13 @@ from etude.base.errors import EnvironmentFault, SpaceError
 from etude.base.seeding import episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.envs.actions import Canonical, Units
+from etude.envs.actions import ActionScaling, NormalisedActions
 from etude.envs.adapter import Layout, explain_flag, explain_reset, explain_step
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, Where, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.observations import Mismatch
-from etude.envs.rewards import OneReward, Rewards, WrongReward
+from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.translation import Translation, translation_of
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
@@ -45,14 +45,14 @@ class LoopEnvironments:
         columns: np.ndarray,
         run_seed: int,
         name: str = "environment",
-        units: Units = Canonical,
+        scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
         replayable: bool = True,
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
-        units: of Box actions, `Canonical` or `OwnUnits`. rewards: what they look like; None for one number each.
+        scaling: of Box actions, `NormalisedActions` or `RawActions`. rewards: their layout; None for one number each.
         spaces: as agents see them, where the environment's own do not tell all, as with several agents.
         replayable: whether actions are kept for `state`; without, an episode of any length takes no memory.
         """
@@ -78,12 +78,12 @@ class LoopEnvironments:
         self._start = [0] * count  # steps that had been taken when the open episode began
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
-        self._rewards = rewards or OneReward()
+        self._rewards = rewards or ScalarRewards()
         self.reward_shape = self._rewards.shape
         self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
-        self._layout = Layout.of(first.observation_space, first.action_space, info, units)
+        self._layout = Layout.of(first.observation_space, first.action_space, info, scaling)
         self.spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)

@@ -23,24 +23,24 @@ from etude.base.errors import ConfigError
 from etude.report import EpisodeLines, draw_episodes
 from etude.solo import files
 from etude.solo.animation import play
+from etude.solo.build import build_session
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
-from etude.solo.parts import Demand, session_for
-from etude.solo.session import Session
+from etude.solo.session import Session, SessionKey
 from etude.solo.settings import Settings
-from etude.solo.training import Record, Training
+from etude.solo.training import History, Training
 
 
 @dataclass
-class Book:
+class SessionState:
     """What belongs to the training of an agent, apart from the agent's own attributes."""
 
     settings: Settings = Settings()
-    record: Record = field(default_factory=Record)
-    demand: Demand | None = None  # what the session was made for
+    history: History = field(default_factory=History)
+    key: SessionKey | None = None  # of the session
     session: Session | None = None
-    waiting: dict[str, Any] | None = None  # a restored state, until a session is made
-    save_data: bool = True  # whether the pool is part of what is saved
+    pending: dict[str, Any] | None = None  # a restored state, until a session is built
+    save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
 
 
@@ -73,11 +73,11 @@ class RL:
     optimizer: Any = None
     reward_done_func: Any = None  # for HER: (next_goal, goal) -> (reward, done)
     reward_done_func_ma: Any = None  # for several agents: (rewards, dones) of each -> (reward, done) of the team
-    _book: Book
+    _session_state: SessionState
 
     def __new__(cls, *arguments: Any, **named: Any) -> RL:
         agent = super().__new__(cls)
-        agent._book = Book()
+        agent._session_state = SessionState()
         return agent
 
     # -- what an agent writes ------------------------------------------------------------------------------------------
@@ -101,13 +101,13 @@ class RL:
     @property
     def param(self) -> Any:
         """What is trained."""
-        return self._book.param
+        return self._session_state.param
 
     @param.setter
     def param(self, value: Any) -> None:
         # `module.parameters()` can be read once only, and optimizers read it before training does.
         nested = isinstance(value, list | tuple) and any(isinstance(part, Iterator) for part in value)
-        self._book.param = [list(part) for part in value] if nested else list(value)
+        self._session_state.param = [list(part) for part in value] if nested else list(value)
 
     # -- configuring ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class RL:
         epsilon: sets the policy's. pool_folder: keep the pool in files there, for one that is larger than memory.
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
-        self._book.settings = Settings(**{**arguments, "MARL": MARL or MA})
+        self._session_state.settings = Settings(**{**arguments, "MARL": MARL or MA})
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -190,59 +190,59 @@ class RL:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
         options = _options(named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
-        session, book = self._session(options), self._book
-        book.save_data = options.save_data
-        listeners = list(options.callbacks)
+        session, state = self._session(options), self._session_state
+        state.save_data = options.save_data
+        callbacks = list(options.callbacks)
         if options.p != 0:
-            listeners.append(EpisodeLines(episodes, options.p))
-        saver = files.Saver(self, book.record, _warn)
-        training = Training(session, book.record, Callbacks(listeners, self), saver.keep, _warn)
+            callbacks.append(EpisodeLines(episodes, options.p))
+        saver = files.Saver(self, state.history, _warn)
+        training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn)
         training.run(episodes, options)
-        return book.record.losses[-1] if book.record.losses else float("nan")
+        return state.history.losses[-1] if state.history.losses else float("nan")
 
     def _session(self, options: Options) -> Session:
-        """The session of the last training, or a new one where that was made for something else."""
-        book = self._book
-        demand = Demand.of(self, book.settings, options)
-        if book.session is None or demand != book.demand:
-            if book.session is not None:
-                book.session.learner.buffer.close()  # its folder, if there is one, goes to the next
-            book.session, book.demand = session_for(self, demand, self.seed, _warn), demand
-            if book.waiting is not None:
-                book.session.restore(book.waiting)
-                book.waiting = None
-        return book.session
+        """The session of the last training, or a new one where its key has changed."""
+        state = self._session_state
+        key = SessionKey.of(self, state.settings, options)
+        if state.session is None or key != state.key:
+            if state.session is not None:
+                state.session.learner.buffer.close()  # the next one may use the same folder
+            state.session, state.key = build_session(self, key, self.seed, _warn), key
+            if state.pending is not None:
+                state.session.restore(state.pending)
+                state.pending = None
+        return state.session
 
     # -- what happened so far ------------------------------------------------------------------------------------------
 
     @property
     def loss_list(self) -> list[float]:
         """The mean loss of every episode that was learned from."""
-        return self._book.record.losses
+        return self._session_state.history.losses
 
     @property
     def reward_list(self) -> list[float]:
         """The reward of every episode; with several environments, the mean over one episode of each."""
-        return self._book.record.rewards
+        return self._session_state.history.rewards
 
     @property
     def total_episode(self) -> int:
         """Episodes so far."""
-        return self._book.record.episodes
+        return self._session_state.history.episodes
 
     @property
     def time(self) -> float:
         """Seconds of training so far."""
-        return self._book.record.seconds
+        return self._session_state.history.seconds
 
     @property
     def stop_training(self) -> bool:
         """Set it to True, in a callback, and training ends after the episode at hand."""
-        return self._book.record.stop
+        return self._session_state.history.stop
 
     @stop_training.setter
     def stop_training(self, stop: bool) -> None:
-        self._book.record.stop = stop
+        self._session_state.history.stop = stop
 
     def visualize_loss(self, path: str | Path | None = None) -> Any:
         """A figure of the losses; shown, or written to `path`. Returns the matplotlib figure."""

@@ -1,4 +1,4 @@
-"""What of an agent is written to files, and when. All of them are etude's checkpoint format, whatever their name."""
+"""Files of an agent: what they hold, and when training writes them. All have etude's checkpoint format."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from typing import Any
 from etude import checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
-from etude.checkpoint.old_names import present_state
-from etude.engines.solo import load_parameters, load_weights, parameters, weights
-from etude.solo.training import Record
+from etude.checkpoint.old_names import present_agent
+from etude.solo.engines import load_parameters, load_weights, parameters, weights
+from etude.solo.training import History
 
 
 def save(agent: Any, path: str | Path) -> None:
-    """Write everything that training goes on from."""
-    book = agent._book
-    training = book.waiting if book.session is None else book.session.state(book.save_data)
-    record = {"losses": book.record.losses, "rewards": book.record.rewards, "seconds": book.record.seconds}
-    state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "record": record}
+    """Write everything that training continues from."""
+    own = agent._session_state
+    training = own.pending if own.session is None else own.session.state(own.save_data)
+    history = {"losses": own.history.losses, "rewards": own.history.rewards, "seconds": own.history.seconds}
+    state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "history": history}
     checkpoint.write(Path(path), {"agent": state, "training": training})
 
 
 def restore(agent: Any, path: str | Path) -> None:
-    """Take over the networks at once; what an engine and a pool need waits until there are some."""
-    held = checkpoint.read(Path(path), expect={"agent", "training"})
-    _check(held, agent)
-    load_weights(agent, held["agent"]["weights"])
-    book = agent._book
-    book.record = Record(**held["agent"]["record"])
-    book.session, book.demand, book.waiting = None, None, present_state(held["training"])
+    """Load the networks at once, and the rest when the next session is built."""
+    state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}))
+    _check(state, agent)
+    load_weights(agent, state["agent"]["weights"])
+    own = agent._session_state
+    own.history = History(**state["agent"]["history"])
+    own.session, own.key, own.pending = None, None, state["training"]
 
 
 def _check(state: dict[str, Any], agent: Any) -> None:
     """Raise CheckpointError where this is not what `save` wrote of such an agent. A session checks the rest: see
     `Session.restore`."""
-    held = Stored(state, "").fields(("agent", "training"))
-    saved = held["agent"].fields(("kind", "class", "weights", "record"))
+    stored = Stored(state, "").fields(("agent", "training"))
+    saved = stored["agent"].fields(("kind", "class", "weights", "history"))
     saved["weights"].like(weights(agent))
-    record = saved["record"].fields(("losses", "rewards", "seconds"))
+    history = saved["history"].fields(("losses", "rewards", "seconds"))
     for name in ("losses", "rewards"):
-        for number in record[name].items():
+        for number in history[name].items():
             number.number()
-    record["seconds"].number(0)
-    if held["training"].value is not None:
-        held["training"].table()
+    history["seconds"].number(0)
+    if stored["training"].value is not None:
+        stored["training"].table()
 
 
 def save_param(agent: Any, path: str | Path) -> None:
@@ -56,7 +56,7 @@ def save_param(agent: Any, path: str | Path) -> None:
 
 
 def restore_param(agent: Any, path: str | Path) -> None:
-    """Take over what `save_param` wrote."""
+    """Load what `save_param` wrote."""
     load_parameters(agent, read_param(path))
 
 
@@ -69,15 +69,15 @@ class Saver:
     """Writes checkpoints of an agent while it trains, as its attributes `path`, `save_freq`, `max_save_files`,
     `save_param_only` and `save_best_only` say."""
 
-    def __init__(self, agent: Any, record: Record, warn: Callable[[str], None]):
-        self._agent, self._record, self._warn = agent, record, warn
+    def __init__(self, agent: Any, history: History, warn: Callable[[str], None]):
+        self._agent, self._history, self._warn = agent, history, warn
         self._written: deque[Path] = deque()
         self._best: float | None = None
         self._last = -1  # episodes at the last checkpoint
 
-    def keep(self, ending: bool) -> None:
+    def save_if_due(self, ending: bool) -> None:
         """Write a checkpoint where one is due; ending: whether training ends."""
-        agent, episodes = self._agent, self._record.episodes
+        agent, episodes = self._agent, self._history.episodes
         if agent.path is None or episodes == self._last:
             return
         due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
@@ -90,7 +90,7 @@ class Saver:
 
     def _is_best(self) -> bool:
         """Whether the mean reward over the last trial_count episodes is the highest so far."""
-        rewards = self._record.rewards[-(self._agent._book.settings.trial_count or 1) :]
+        rewards = self._history.rewards[-(self._agent._session_state.settings.trial_count or 1) :]
         mean = statistics.mean(rewards) if rewards else None
         if mean is None or (self._best is not None and mean <= self._best):
             return False
@@ -100,7 +100,7 @@ class Saver:
     def _write(self, path: Path) -> None:
         agent = self._agent
         if agent.max_save_files is not None and not agent.save_best_only:
-            path = path.with_stem(f"{path.stem}-{self._record.episodes}")
+            path = path.with_stem(f"{path.stem}-{self._history.episodes}")
         if agent.save_param_only:
             save_param(agent, path)
         else:

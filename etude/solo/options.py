@@ -1,4 +1,4 @@
-"""How `RL.train` collects, what of the pool it lets go, and whom it tells."""
+"""The arguments of `RL.train`: how it collects, what it keeps in the replay, and which callbacks it calls."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Window = int | float | Callable[[int], int] | None  # rows to keep, the fraction
 
 @dataclass(frozen=True)
 class Trimming:
-    """What is forgotten besides the oldest rows of a full pool.
+    """What is dropped besides the oldest rows of a full replay.
 
-    window: what is kept. every: stored rows between two cuts; None: only when the pool is full.
+    window: what is kept. every: stored rows between two cuts; None: only when the replay is full.
     """
 
     window: Window = None
@@ -31,7 +31,7 @@ class Trimming:
                 raise ConfigError("clearing_freq says how often the pool is cut; give window_size, what to keep of it.")
 
     def after_storing(self, buffer: Buffer, rows: int, stored: int) -> None:
-        """Cut the pool where that is due; `rows` of the `stored` ones are new."""
+        """Cut the replay where that is due; `rows` of the `stored` ones are new."""
         if self.window is None:
             return
         due = buffer.full if self.every is None else (stored - rows) // self.every != stored // self.every
@@ -44,7 +44,7 @@ class Options:
     """The arguments of `RL.train` besides loss, optimizer and episodes.
 
     pool_network, processes: so many worker processes collect; none where pool_network is False or processes None. Those
-        that would only step, as the network is evaluated in this process, are left out where they are not worth it.
+        that would only step, as the network is evaluated in this process, are left out where that is faster.
     parallel_store_and_training: workers that act by themselves collect the next episodes while this process learns.
     num_store: collections before each learning phase.
     window_size, window_size_: what is kept of the pool when it is cut: transitions (an int), the fraction (a float), or
@@ -98,7 +98,7 @@ class Options:
 
 
 def cut(buffer: Buffer, window: Window) -> None:
-    """Forget all but what is in the window."""
+    """Drop all but the window."""
     buffer.trim(_kept(window, len(buffer)))
 
 

@@ -1,5 +1,5 @@
-"""How learning treats what was collected before: which transitions it draws, and which of them it forgets when
-`update_param` is called. The flags PPO and PR are read here, once."""
+"""How learning treats old transitions: which it samples, and which it drops when `update_param` is
+called. The flags PPO and PR are read here, once."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ WINDOWS = ("window_size", "window_size_")
 
 
 class Regime(Protocol):
-    """What the learner and the rollout ask."""
+    """How the learner and the rollout treat old transitions."""
 
     @property
     def selector(self) -> Callable[[int], Selector]:
-        """Makes what draws transitions, from the rows of the ring."""
+        """Makes the selector of the replay, given the rows of its ring."""
 
     @property
     def may_overlap(self) -> bool:
         """Whether workers may act with weights that are older than those that learn."""
 
     @property
-    def told(self) -> Callable[[Buffer, Batch, Update], None]:
-        """Hands on what the loss reported of batches."""
+    def update_priorities(self) -> Callable[[Buffer, Batch, Update], None]:
+        """Sets the priorities of batches to what their loss reported."""
 
     def trimming(self, options: Options) -> Trimming:
-        """What is forgotten when transitions are stored."""
+        """What is dropped when transitions are stored."""
 
-    def calls(self, due: int) -> int:
-        """Of so many calls of `update_param` that are due, those that are made in one learning phase."""
+    def target_updates(self, due: int) -> int:
+        """How many of the `due` calls of `update_param` one learning phase makes."""
 
-    def updated(self, buffer: Buffer, options: Options) -> None:
-        """Forget what is to be forgotten after a call of `update_param`."""
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
+        """Drop transitions after a call of `update_param`."""
 
 
 @dataclass(frozen=True)
 class OffPolicy:
-    """Learns from what any policy collected. windows: the options that say what is kept; the first that is given
-    counts."""
+    """Learns from transitions of any policy.
+
+    windows: the options that limit the replay; the first that is set counts.
+    """
 
     selector: Callable[[int], Selector]
-    told: Callable[[Buffer, Batch, Update], None]
+    update_priorities: Callable[[Buffer, Batch, Update], None]
     windows: tuple[str, ...] = WINDOWS
     may_overlap: ClassVar[bool] = True
 
@@ -57,51 +59,51 @@ class OffPolicy:
         """See `Regime`."""
         return Trimming(options.first(*self.windows), options.clearing_freq)
 
-    def calls(self, due: int) -> int:
+    def target_updates(self, due: int) -> int:
         """All."""
         return due
 
-    def updated(self, buffer: Buffer, options: Options) -> None:
-        """Nothing is forgotten."""
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
+        """Keep all."""
 
 
 @dataclass(frozen=True)
 class OnPolicy:
-    """Learns from what the old policy collected; the old policy stays the same for a whole learning phase."""
+    """Learns from transitions of the old policy, which stays fixed during a learning phase."""
 
     selector: Callable[[int], Selector]
-    told: Callable[[Buffer, Batch, Update], None]
-    forget: Callable[[Buffer, Options], None]
+    update_priorities: Callable[[Buffer, Batch, Update], None]
+    drop: Callable[[Buffer, Options], None]
     may_overlap: ClassVar[bool] = False
 
     def trimming(self, options: Options) -> Trimming:
         """See `Regime`."""
         return Trimming(options.first(*WINDOWS), options.clearing_freq)
 
-    def calls(self, due: int) -> int:
+    def target_updates(self, due: int) -> int:
         """One at most."""
         return min(due, 1)
 
-    def updated(self, buffer: Buffer, options: Options) -> None:
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
         """See `regime_of`."""
-        self.forget(buffer, options)
+        self.drop(buffer, options)
 
 
 def regime_of(settings: Settings) -> Regime:
-    """What PPO and PR ask for: with PPO alone the pool is emptied when the old policy follows; with both it is cut, as
-    priorities choose what to learn from and ratios correct it."""
+    """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
+    as priorities choose what to learn from and ratios correct it."""
     drawn: Callable[[int], Selector] = _every_transition if settings.num_updates is None else _any_transition
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
         by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
         return OnPolicy(by_both, partial(_prioritise, expected=("TD", "ratio")), _cut)
     if settings.PPO:
-        return OnPolicy(drawn, _pass_over, _empty)
+        return OnPolicy(drawn, _ignore_errors, _empty)
     if settings.PR:
         return OffPolicy(
             partial(by_error, mix=1.0), partial(_prioritise, expected=("TD",)), ("window_size_pr", *WINDOWS)
         )
-    return OffPolicy(drawn, _pass_over)
+    return OffPolicy(drawn, _ignore_errors)
 
 
 def _every_transition(rows: int) -> Selector:
@@ -112,8 +114,8 @@ def _any_transition(rows: int) -> Selector:
     return Uniform()
 
 
-def _pass_over(buffer: Buffer, batches: Batch, update: Update) -> None:
-    """Nothing is drawn by errors."""
+def _ignore_errors(buffer: Buffer, batches: Batch, update: Update) -> None:
+    """Nothing is sampled by priorities."""
 
 
 def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: tuple[str, ...]) -> None:

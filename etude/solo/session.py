@@ -1,57 +1,103 @@
-"""An agent in training: its pool, its engine and its environments, kept from one call of `train` to the next."""
+"""The session of an agent: its replay, engine and environments, kept from one call of `train` to the next."""
 
 from __future__ import annotations
 
 import copy
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
+from etude.base.errors import ConfigError
 from etude.protocols import Explorer, Rollout
 from etude.rollout import InProcess, Pool, PoolOptions, acting_here
 from etude.rollout.saved import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
+from etude.solo.settings import Settings
 from etude.training.rollout_lifecycle import RolloutLifecycle
+
+EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
+
+
+@dataclass(frozen=True, eq=False)
+class SessionKey:
+    """What a session is built from; where nothing of it changes, training continues with the same session."""
+
+    settings: Settings
+    environments: Any  # the agent's `env`
+    count: int
+    optimizers: tuple[Any, ...]
+    jit_compile: bool
+
+    @classmethod
+    def of(cls, agent: Any, settings: Settings, options: Options) -> SessionKey:
+        """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
+        _check_agent(agent)
+        environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
+        count = options.workers or len(environments)
+        optimizer = agent.optimizer
+        optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
+        return cls(settings, agent.env, count, optimizers, options.jit_compile)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SessionKey):
+            return NotImplemented
+        same_objects = self.environments is other.environments and len(self.optimizers) == len(other.optimizers)
+        same_objects = same_objects and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
+        mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
+        return same_objects and mine == others
+
+
+def _check_agent(agent: Any) -> None:
+    name, given = type(agent).__name__, agent.optimizer
+    for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
+        if getattr(agent, attribute) is None:
+            raise ConfigError(f"{attribute} of {name} is not set; give it {what}, in __init__.")
+    if given is None or (isinstance(given, list | tuple) and any(one is None for one in given)):
+        raise ConfigError(
+            f"train needs an optimizer the first time it is called, or one for each list in param; got {given!r}. Give "
+            f"it one, such as {EXAMPLES[agent.framework]}."
+        )
 
 
 class Session:
     """The parts of one agent's training.
 
-    make_environments: from column numbers to environments. explorer: how they are explored.
+    make_environments: from their numbers in the run to environments. explorer: of all of them.
     """
 
     def __init__(self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, seed: int):
         self.learner = learner
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
-        self._collection: RolloutLifecycle | None = None
+        self._lifecycle: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None
 
     def open(self, options: Options) -> RolloutLifecycle:
-        """What collects with these options, from where the last one was left."""
+        """The rollout lifecycle for these options; continues where the last one ended."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
         self.learner.engine.share(self._busy(options))
-        self._collection = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
-        self._collection.restore(self._rollout_state)
-        return self._collection
+        self._lifecycle = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
+        self._lifecycle.restore(self._rollout_state)
+        return self._lifecycle
 
-    def give_up(self) -> None:
-        """End what collects at once, without waiting for workers: their open episodes are lost."""
-        if self._collection is not None:
-            self._collection.give_up()
+    def abort(self) -> None:
+        """Stop collecting without waiting for workers: their open episodes are lost."""
+        if self._lifecycle is not None:
+            self._lifecycle.give_up()
 
     def close(self) -> None:
-        """End what collects, and remember where its environments are."""
-        if self._collection is not None:
+        """Stop collecting, and keep the state of the environments."""
+        if self._lifecycle is not None:
             try:
-                self._collection.close()
+                self._lifecycle.close()
             finally:
-                self._rollout_state, self._collection = self._collection.state(), None
+                self._rollout_state, self._lifecycle = self._lifecycle.state(), None
 
     def overlaps(self, options: Options) -> bool:
-        """Whether workers collect while this process learns: they must be able to act, and may act on old weights."""
+        """Whether workers collect while this process learns: they can act, and may do so with old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
         return can and options.parallel_store_and_training and self.learner.regime.may_overlap
 
@@ -72,15 +118,15 @@ class Session:
         return Pool(make, functools.partial(copy.deepcopy, actor), explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:
-        """Arrays and plain data, by component, from which `restore` goes on. replay: whether the pool is kept."""
-        rollout = self._rollout_state if self._collection is None else self._collection.state()
+        """Arrays and plain data, by component, from which `restore` continues. replay: whether to include it."""
+        rollout = self._rollout_state if self._lifecycle is None else self._lifecycle.state()
         return {**self.learner.state(replay), "rollout": rollout}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; CheckpointError, and nothing changed, where it does not fit."""
-        held = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay",))
-        self.learner.check_state(held)
+        stored = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay",))
+        self.learner.check_state(stored)
         if state["rollout"] is not None:
-            check_rollout(held["rollout"], self.learner.count, self.learner.engine.spaces, {})
+            check_rollout(stored["rollout"], self.learner.count, self.learner.engine.spaces, {})
         self.learner.restore(state)
         self._rollout_state = state["rollout"]

@@ -1,4 +1,4 @@
-"""One call of `train`: rounds of episodes until they are done, the criterion is reached, or someone says stop."""
+"""One call of `train`: episodes until they are done, the criterion is reached, or a callback or signal stops it."""
 
 from __future__ import annotations
 
@@ -18,100 +18,101 @@ FOREVER = 2**62  # environment steps: training ends for other reasons
 
 
 @dataclass
-class Record:
-    """What an agent tells about all of its training."""
+class History:
+    """Losses and rewards of all training of an agent. An episode here is one episode of every environment."""
 
-    losses: list[float] = field(default_factory=list)  # of every round that learned: the mean over its minibatches
-    rewards: list[float] = field(default_factory=list)  # of every round: the mean return of its episodes
+    losses: list[float] = field(default_factory=list)  # of every episode learned from: the mean over its minibatches
+    rewards: list[float] = field(default_factory=list)  # of every episode: the mean return over the environments
     seconds: float = 0.0
     stop: bool = False  # whether the user asked to stop
 
     @property
     def episodes(self) -> int:
-        """Rounds so far: one episode of every environment each."""
+        """Episodes so far."""
         return len(self.rewards)
 
     @property
     def logs(self) -> dict[str, float]:
-        """What callbacks are told: the latest of each, where there is one."""
+        """The logs of callbacks: the latest loss and reward, where there is one."""
         latest = {"loss": self.losses[-1:], "reward": self.rewards[-1:]}
         return {name: values[0] for name, values in latest.items() if values}
 
 
 class Training:
-    """Plays and learns.
+    """Runs the loop for one call of `train`.
 
-    keep: writes a checkpoint where one is due; called after every round, and with True when training ends.
-    warn: tells the user what they should know.
+    save_if_due: writes a checkpoint where one is due; called after every episode, and with True when training ends.
+    warn: takes warnings for the user.
     """
 
     def __init__(
         self,
         session: Session,
-        record: Record,
+        history: History,
         callbacks: Callbacks,
-        keep: Callable[[bool], None],
+        save_if_due: Callable[[bool], None],
         warn: Callable[[str], None],
     ):
-        self._session, self._record, self._callbacks, self._keep, self._warn = session, record, callbacks, keep, warn
-        self._round, self._learned = 0, 0
+        self._session, self._history, self._callbacks = session, history, callbacks
+        self._save_if_due, self._warn = save_if_due, warn
+        self._episode, self._gradient_steps = 0, 0
 
     def run(self, episodes: int | None, options: Options) -> str:
-        """So many rounds, without end where None. Returns why it ended: "episodes", "criterion", "stopped" (by a
+        """So many episodes, without end where None. Returns why it ended: "episodes", "criterion", "stopped" (by a
         callback), or "interrupted" (by Ctrl-C, SIGTERM or SIGHUP)."""
-        session, learner, record = self._session, self._session.learner, self._record
-        learner.follow(options, self._callbacks)
+        session, learner, history = self._session, self._session.learner, self._history
+        learner.configure(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
-        record.stop, self._learned = False, learner.progress.gradient_steps
-        collection = session.open(options)
-        loop = Loop(learner, collection, session.overlaps(options), self._save)
-        self._callbacks.call("on_train_begin", **record.logs)
-        self._callbacks.call("on_episode_begin", 0, **record.logs)
+        history.stop, self._gradient_steps = False, learner.progress.gradient_steps
+        lifecycle = session.open(options)
+        loop = Loop(learner, lifecycle, session.overlaps(options), self._save)
+        self._callbacks.call("on_train_begin", **history.logs)
+        self._callbacks.call("on_episode_begin", 0, **history.logs)
         try:
             with obeying_signals(lambda: loop.stop("interrupted"), loop.request_save):
                 for event in loop.steps(FOREVER, Schedule()):
                     if isinstance(event, Collected):
-                        self._end_round(event, loop, episodes)
+                        self._end_episode(event, loop, episodes)
                     elif isinstance(event, Warned):
                         self._warn(event.message)
                     elif isinstance(event, Finished):
                         reason = event.reason
         except KeyboardInterrupt:
-            session.give_up()  # whoever asks twice does not want to wait for a worker
+            session.abort()  # a second Ctrl-C does not wait for workers
             raise
         finally:
             session.close()
-            record.seconds += learner.progress.seconds - before
-        self._callbacks.call("on_train_end", **record.logs)
+            history.seconds += learner.progress.seconds - before
+        self._callbacks.call("on_train_end", **history.logs)
         return reason
 
-    def _end_round(self, event: Collected, loop: Loop, episodes: int | None) -> None:
-        """What follows a round: nothing of it is left to be learned."""
-        record, learner = self._record, self._session.learner
-        record.rewards.append(statistics.mean(end.total for end in event.episodes))
-        if learner.progress.gradient_steps > self._learned:
+    def _end_episode(self, event: Collected, loop: Loop, episodes: int | None) -> None:
+        """Called when every environment has ended an episode and all of it is learned from."""
+        history, learner = self._history, self._session.learner
+        history.rewards.append(statistics.mean(end.total for end in event.episodes))
+        if learner.progress.gradient_steps > self._gradient_steps:
             assert learner.loss is not None
-            self._learned = learner.progress.gradient_steps
-            record.losses.append(learner.loss)
-        self._callbacks.call("on_episode_end", self._round, **record.logs)
-        self._round += 1
+            self._gradient_steps = learner.progress.gradient_steps
+            history.losses.append(learner.loss)
+        self._callbacks.call("on_episode_end", self._episode, **history.logs)
+        self._episode += 1
         reason = self._reason_to_stop(episodes)
         if reason is None:
-            self._keep(False)
-            self._callbacks.call("on_episode_begin", self._round, **record.logs)
+            self._save_if_due(False)
+            self._callbacks.call("on_episode_begin", self._episode, **history.logs)
         else:
             loop.stop(reason)
 
     def _reason_to_stop(self, episodes: int | None) -> str | None:
-        settings, rewards = self._session.learner.settings, self._record.rewards
-        if self._record.stop:
+        settings, rewards = self._session.learner.settings, self._history.rewards
+        if self._history.stop:
             return "stopped"
         recent = rewards[-(settings.trial_count or 1) :]
         full = len(recent) == settings.trial_count
         if settings.criterion is not None and full and statistics.mean(recent) >= settings.criterion:
             return "criterion"
-        return "episodes" if self._round == episodes else None
+        return "episodes" if self._episode == episodes else None
 
     def _save(self, kind: str) -> Iterator[Event]:
-        self._keep(True)
+        self._save_if_due(True)
         return iter(())

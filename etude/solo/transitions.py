@@ -8,32 +8,34 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
-from etude.envs import Described
 from etude.replay import Hindsight, NStep, OneStep, Triplets
 from etude.replay.buffer import View
-from etude.solo.presentation import Present, is_goal_space, present_for, tuples
+from etude.solo.conversion import Conversion, conversion_for, is_goal_space, of_each_time
+from etude.solo.environments import EnvironmentDescription
 from etude.solo.settings import Settings
 
 
 @dataclass(frozen=True)
 class Transitions:
-    """view: makes batches. present: their observations as `__call__` gets them."""
+    """view: makes batches. convert: from their observations to those that `__call__` gets."""
 
     view: View
-    present: Present
+    convert: Conversion
 
 
-def transitions_of(agent: Any, settings: Settings, described: Described, gamma: float, seed: int) -> Transitions:
+def transitions_of(
+    agent: Any, settings: Settings, described: EnvironmentDescription, gamma: float, seed: int
+) -> Transitions:
     """What the settings ask for; ConfigError where agent or environment do not fit."""
-    present = present_for(described.spaces.observation)
+    convert = conversion_for(described.spaces.observation)
     if settings.TRL:
-        return Transitions(Triplets(gamma, rng=generator(seed, "triplets")), tuples(present))
+        return Transitions(Triplets(gamma, rng=generator(seed, "triplets")), of_each_time(convert))
     view: View = OneStep(gamma)
     if settings.num_steps is not None:
         view = _of_several_steps(agent, settings.num_steps, gamma)
     if settings.HER:
         view = _relabelled(agent, view, described, seed)
-    return Transitions(view, present)
+    return Transitions(view, convert)
 
 
 def _of_several_steps(agent: Any, steps: int, gamma: float) -> NStep:
@@ -44,7 +46,7 @@ def _of_several_steps(agent: Any, steps: int, gamma: float) -> NStep:
     return NStep(gamma, steps)
 
 
-def _relabelled(agent: Any, view: View, described: Described, seed: int) -> Hindsight:
+def _relabelled(agent: Any, view: View, described: EnvironmentDescription, seed: int) -> Hindsight:
     if not is_goal_space(described.spaces.observation):
         raise ConfigError(
             "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "

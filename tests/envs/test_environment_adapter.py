@@ -1,4 +1,4 @@
-"""Canonical spaces: what agents see and what environments get."""
+"""Normalised spaces: what agents see and what environments get."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ from worlds import Counter, Scripted, always
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
-from etude.envs.actions import Actions, OwnUnits
+from etude.envs.actions import Actions, RawActions
 
 ZEROS = np.zeros(2, np.float32)
 
@@ -55,27 +55,27 @@ def test_whole_numbered_boxes_are_rounded_to_the_nearest():
     assert Actions(Box(0, 10, (1,), np.int64)).convert(np.array([[0.09], [0.11]], np.float32)).tolist() == [[5], [6]]
 
 
-def test_actions_in_the_environment_s_own_units_are_only_clipped_and_cast():
+def test_actions_in_raw_units_are_only_clipped_and_cast():
     low, high = np.array([0, -np.inf, 10], np.float64), np.array([1, np.inf, 30], np.float64)
-    actions = Actions(Box(low, high, dtype=np.float64), OwnUnits)
+    actions = Actions(Box(low, high, dtype=np.float64), RawActions)
     assert actions.space == Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
     converted = actions.convert(np.array([[0.5, 700, 20], [-3, -0.25, 99]], np.float32))
     assert converted.dtype == np.float64
     assert converted.tolist() == [[0.5, 700, 20], [0, -0.25, 30]]
 
 
-def test_own_units_of_whole_numbers_are_rounded_and_do_not_wrap_around():
-    actions = Actions(Box(0, 255, (2,), np.uint8), OwnUnits)
+def test_raw_actions_of_whole_numbers_are_rounded_and_do_not_wrap_around():
+    actions = Actions(Box(0, 255, (2,), np.uint8), RawActions)
     assert actions.convert(np.array([[1.6, -7], [300, 254.4]], np.float32)).tolist() == [[2, 0], [255, 254]]
 
 
-def test_own_units_refuse_what_is_not_finite():
+def test_raw_actions_refuse_what_is_not_finite():
     with pytest.raises(NumericalError, match="for environment 1: not finite"):
-        Actions(Box(-1, 1, (1,)), OwnUnits).convert(np.array([[0], [np.nan]], np.float32))
+        Actions(Box(-1, 1, (1,)), RawActions).convert(np.array([[0], [np.nan]], np.float32))
 
 
-def test_own_units_change_nothing_for_discrete_actions():
-    assert Actions(Discrete(3, start=4), OwnUnits).convert(np.array([2])).tolist() == [6]
+def test_raw_actions_change_nothing_for_discrete_actions():
+    assert Actions(Discrete(3, start=4), RawActions).convert(np.array([2])).tolist() == [6]
 
 
 def test_discrete_actions_are_counted_from_their_start():

@@ -11,13 +11,14 @@ from worlds import Counter, Relay
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.base.seeding import episode_seed
-from etude.envs import Canonical, GivenEnvironments, OwnUnits
+from etude.envs import NormalisedActions, RawActions
+from etude.solo.environments import UserEnvironments
 
 EARLY = {"b": (2, "terminated"), "a": (4, "terminated")}
 
 
-def environments(make, columns=(0,), units=Canonical, reward_done=None):
-    return GivenEnvironments.of(make, 5, units, reward_done)(np.array(columns))
+def environments(make, columns=(0,), scaling=NormalisedActions, reward_done=None):
+    return UserEnvironments.of(make, 5, scaling, reward_done)(np.array(columns))
 
 
 def relay(**ends):
@@ -37,7 +38,7 @@ def test_observations_are_a_tuple_in_the_order_of_possible_agents_beside_who_has
     observation = made.reset()
     assert [agent[:, 1].tolist() for agent in observation["agents"]] == [[0, 0], [1, 1]]
     assert observation["terminated"].tolist() == observation["truncated"].tolist() == [[0, 0], [0, 0]]
-    assert GivenEnvironments.of(relay(), 0).describe().team.names == ("b", "a")
+    assert UserEnvironments.of(relay(), 0).describe().team.names == ("b", "a")
 
 
 def test_discrete_agents_act_together_as_one_multi_discrete():
@@ -54,12 +55,12 @@ BOXES = {"b": Box(0, 4, (2,), np.float32), "a": Box(-1, 3, (1, 1), np.float64)}
 
 
 @pytest.mark.parametrize(
-    ("units", "given", "expected"),
-    [(Canonical, [-1, 0, 0.5], ([0, 2], [[2]])), (OwnUnits, [-1, 3, 0.5], ([0, 3], [[0.5]]))],
+    ("scaling", "given", "expected"),
+    [(NormalisedActions, [-1, 0, 0.5], ([0, 2], [[2]])), (RawActions, [-1, 3, 0.5], ([0, 3], [[0.5]]))],
 )
-def test_box_agents_act_together_as_one_flat_box(units, given, expected):
+def test_box_agents_act_together_as_one_flat_box(scaling, given, expected):
     env = Relay(actions=BOXES)
-    made = environments(env, units=units)
+    made = environments(env, scaling=scaling)
     assert made.spaces.action.shape == (3,)
     made.reset()
     made.step(np.array([given], np.float32))
@@ -282,7 +283,7 @@ def test_open_episodes_are_replayed_bit_for_bit(make):
 def test_tasks_of_mpe_work_as_they_are(name, continuous):
     module = importlib.import_module(f"mpe2.{name}")
     env = module.parallel_env(continuous_actions=continuous)
-    given = GivenEnvironments.of(env, 1, OwnUnits)
+    given = UserEnvironments.of(env, 1, RawActions)
     assert given.describe().team.names == tuple(env.possible_agents)
     made = given([0, 1])  # the second is a copy of the instance
     space, rng = made.spaces.action, np.random.default_rng(0)
@@ -308,4 +309,4 @@ def test_agents_in_turns_are_refused_with_what_to_use():
     from mpe2 import simple_spread_v3
 
     with pytest.raises(ConfigError, match="in turns; expected a parallel environment: its parallel_env()"):
-        GivenEnvironments.of(simple_spread_v3.env(), 0)
+        UserEnvironments.of(simple_spread_v3.env(), 0)

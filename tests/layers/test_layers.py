@@ -18,7 +18,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     3: "explore networks replay",
     4: "agent config offline presets",
     5: "engines envs multi_agent",
-    6: "algorithms checkpoint rollout",
+    6: "algorithms checkpoint rollout solo.engines solo.environments",
     7: "training.build",
     8: "training",
     9: "report run",
@@ -114,13 +114,13 @@ def missing_places(root: Path) -> list[str]:
 
 
 def outside_faults(root: Path, packages: set[str], allowed: set[str]) -> list[str]:
-    """Imports of third-party `packages` in parts of etude other than `allowed`."""
+    """Imports of third-party `packages` in places of etude (see `place_of`) other than `allowed`."""
     modules = sources(root)
     return [
         f"{module} imports {target}"
         for module, path in modules.items()
         for target in sorted(imports(module, path, modules))
-        if target.split(".")[0] in packages and part_of(module) not in allowed
+        if target.split(".")[0] in packages and place_of(module) not in allowed
     ]
 
 
@@ -165,7 +165,7 @@ def test_there_are_no_import_cycles_also_none_hidden_in_functions():
 
 
 def test_frameworks_are_imported_in_ops_and_engines_only():
-    assert outside_faults(ROOT, FRAMEWORKS, {"ops", "engines", "examples"}) == []
+    assert outside_faults(ROOT, FRAMEWORKS, {"ops", "engines", "solo.engines", "examples"}) == []
 
 
 def test_what_draws_and_prints_is_imported_at_the_edges_only():
@@ -203,6 +203,9 @@ def broken(tmp_path):
         "replay/ring.py": "from ..base import data\nimport torch.nn\n",
         "rollout/__init__.py": "import etude.replay\n",
         "explore/__init__.py": "",
+        "solo/__init__.py": "",
+        "solo/agent.py": "def late():\n    import keras\n",
+        "solo/engines/torch.py": "import torch\n",
         "helpers.py": "import matplotlib.pyplot\n",
         "run.py": "from etude import Run, __version__\n",
     }.items():
@@ -221,6 +224,9 @@ def test_each_rule_notices_its_breach(broken):
     ]
     assert loose_faults(broken) == ["helpers"] and "networks" in missing_places(broken)
     assert cycles(broken) == ["etude.base.data -> etude.replay.ring -> etude.base.data"]
-    assert outside_faults(broken, FRAMEWORKS, {"ops", "engines"}) == ["etude.replay.ring imports torch.nn"]
+    assert outside_faults(broken, FRAMEWORKS, {"ops", "engines", "solo.engines"}) == [
+        "etude.replay.ring imports torch.nn",
+        "etude.solo.agent imports keras",
+    ]
     assert outside_faults(broken, EDGES, {"report", "cli"}) == ["etude.helpers imports matplotlib.pyplot"]
     assert calls_of_print(broken) == ["etude/base/data.py:3"]

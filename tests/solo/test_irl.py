@@ -12,8 +12,8 @@ from etude.base.data import Batch, Episode
 from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.experts import Expert, balance, play, read, write
 from etude.explore import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
-from etude.solo.irl import WithInputs, parted, rewards_of
-from etude.solo.presentation import REWARD_INPUTS, Arguments, as_it_is
+from etude.solo.conversion import REWARD_INPUTS, LossArguments, unchanged
+from etude.solo.irl import RewardInputsExplorer, reward_source, split_output
 from etude.solo.settings import Settings
 
 INPUTS, VALUES = np.arange(6.0).reshape(3, 2), np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0]])
@@ -57,7 +57,7 @@ def odd(observation):
 
 
 def test_the_policy_gets_the_second_part_and_the_first_is_stored_with_the_step():
-    choice = WithInputs(GreedyQPolicy())([INPUTS, VALUES], np.empty((3, 0)), 0, np.empty((3, 0)))
+    choice = RewardInputsExplorer(GreedyQPolicy())([INPUTS, VALUES], np.empty((3, 0)), 0, np.empty((3, 0)))
     assert choice.action.tolist() == [0, 1, 0]
     assert list(choice.extras) == [REWARD_INPUTS]
     np.testing.assert_array_equal(choice.extras[REWARD_INPUTS], INPUTS)
@@ -65,28 +65,32 @@ def test_the_policy_gets_the_second_part_and_the_first_is_stored_with_the_step()
 
 def test_random_numbers_memory_and_the_share_of_each_environment_are_those_of_the_policy():
     policy, noise = EpsGreedyQPolicy(0.5), OrnsteinUhlenbeckProcess(size=2, theta=0.1)
-    drawn = [one.draw(np.random.default_rng(3), 4, Discrete(2)) for one in (policy, WithInputs(policy))]
+    drawn = [one.draw(np.random.default_rng(3), 4, Discrete(2)) for one in (policy, RewardInputsExplorer(policy))]
     np.testing.assert_array_equal(*drawn)
-    assert WithInputs(noise).memory == noise.memory > 0
-    assert WithInputs(noise).of(np.array([1])).memory == noise.memory
-    assert WithInputs(policy) == WithInputs(EpsGreedyQPolicy(0.5)) != WithInputs(EpsGreedyQPolicy(0.4))
+    assert RewardInputsExplorer(noise).memory == noise.memory > 0
+    assert RewardInputsExplorer(noise).of(np.array([1])).memory == noise.memory
+    assert (
+        RewardInputsExplorer(policy)
+        == RewardInputsExplorer(EpsGreedyQPolicy(0.5))
+        != RewardInputsExplorer(EpsGreedyQPolicy(0.4))
+    )
 
 
 @pytest.mark.parametrize("output", [VALUES, [VALUES], [INPUTS[:2], VALUES], [INPUTS, VALUES, VALUES], ["x", VALUES]])
 def test_what_is_no_pair_with_a_row_for_each_observation_is_refused(output):
     with pytest.raises(ConfigError, match=r"returns \[inputs, a\].*each of 3 observations"):
-        parted(output, 3)
+        split_output(output, 3)
 
 
 def test_an_agent_without_a_reward_model_is_told_to_write_one():
     with pytest.raises(ConfigError, match=r"object has none. Write reward_model\(self, inputs, a, next_s, d\)"):
-        rewards_of(object(), Settings(IRL=True))
+        reward_source(object(), Settings(IRL=True))
 
 
 def test_without_irl_nothing_is_added():
-    rewards, policy = rewards_of(Judge(), Settings()), GreedyQPolicy()
-    assert rewards.exploring(policy) is policy
-    assert rewards.stored(None) == {}
+    rewards, policy = reward_source(Judge(), Settings()), GreedyQPolicy()
+    assert rewards.explorer(policy) is policy
+    assert rewards.extras(None) == {}
     assert rewards.model(None) is None
 
 
@@ -109,13 +113,13 @@ def test_the_model_is_given_what_was_stored_and_its_rewards_take_the_place_of_th
         given.append(arguments)
         return np.full((2, 3), 7, np.float32)
 
-    found = Arguments(as_it_is, lambda: 0.9, model)(batch)
+    found = LossArguments(unchanged, lambda: 0.9, model)(batch)
     inputs, a, next_s, d = given[0]
     assert inputs is batch.extras[REWARD_INPUTS]
     assert (a is batch.action, next_s is batch.next_observation) == (True, True)
     np.testing.assert_allclose(d, [[0, 1, 0]] * 2, atol=1e-6)
     assert (found[3] == 7).all()
-    assert (Arguments(as_it_is, lambda: 0.9)(batch)[3] == 99).all()
+    assert (LossArguments(unchanged, lambda: 0.9)(batch)[3] == 99).all()
 
 
 # -- experts -----------------------------------------------------------------------------------------------------------

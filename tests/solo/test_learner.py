@@ -108,7 +108,7 @@ def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
 
 def test_several_collections_may_make_one_phase():
     made = learner(num_updates=1, update_batches=100)
-    made.follow(Options(num_store=3), Callbacks([], None))
+    made.configure(Options(num_store=3), Callbacks([], None))
     assert [len(heard) for heard in play(made, 8, 8, 8, 8, 8, 8)] == [0, 0, 1, 0, 0, 1]
 
 
@@ -119,7 +119,7 @@ def test_who_listens_to_minibatches_hears_each_before_and_after():
         on_batch_end=lambda batch, logs: heard.append(("end", batch, logs["loss"])),
     )
     made = learner(num_updates=2, update_batches=100)
-    made.follow(Options(), Callbacks([listening], None))
+    made.configure(Options(), Callbacks([listening], None))
     play(made, 8)
     assert heard == [("begin", 0), ("end", 0, 1.0), ("begin", 1), ("end", 1, 1.0)]
 
@@ -127,7 +127,7 @@ def test_who_listens_to_minibatches_hears_each_before_and_after():
 @pytest.mark.parametrize("at_random", [False, True])
 def test_episodes_of_unequal_length_share_the_pool(at_random):
     made = learner(environments=2, num_updates=1, update_batches=100)
-    made.follow(Options(random=at_random), Callbacks([], None))
+    made.configure(Options(random=at_random), Callbacks([], None))
     for _ in range(12):
         made.take(episode(9, column=0))
         made.take(episode(1, column=1))
@@ -138,7 +138,7 @@ def test_episodes_of_unequal_length_share_the_pool(at_random):
 @pytest.mark.parametrize("at_random", [False, True])
 def test_a_full_pool_forgets_what_is_old_in_every_column(at_random):
     made = learner(environments=2, num_updates=1, update_batches=100)
-    made.follow(Options(random=at_random), Callbacks([], None))
+    made.configure(Options(random=at_random), Callbacks([], None))
     for i in range(60):
         steps = episode(5, column=i % 2)
         made.take(dataclasses.replace(steps, reward=np.full((5, 1), i, np.float32)))

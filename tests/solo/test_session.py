@@ -70,6 +70,6 @@ def test_a_worker_that_fails_at_the_end_leaves_nothing_open(monkeypatch):
 
 def test_who_gives_up_asks_no_worker(monkeypatch):
     session, rollout = opened(AssertionError("asked"), monkeypatch)
-    session.give_up()
+    session.abort()
     session.close()
     assert rollout.closed

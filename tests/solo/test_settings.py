@@ -94,14 +94,14 @@ def test_on_policy_with_priorities_keeps_the_newer_half_unless_told_otherwise():
     regime = regime_of(Settings(**ON_POLICY, PR=True))
     for options, kept in ((Options(), 20), (Options(window_size_ppo=8), 8), (Options(window_size=0.25), 10)):
         buffer = filled(40)
-        regime.updated(buffer, options)
+        regime.after_target_update(buffer, options)
         assert len(buffer) == kept
 
 
 def test_on_policy_the_pool_is_emptied_and_off_policy_it_is_kept():
     for settings, kept in (({}, 40), ({"PR": True}, 40), (ON_POLICY, 0)):
         buffer = filled(40)
-        regime_of(Settings(**settings)).updated(buffer, Options())
+        regime_of(Settings(**settings)).after_target_update(buffer, Options())
         assert len(buffer) == kept
 
 

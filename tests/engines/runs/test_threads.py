@@ -94,11 +94,12 @@ def test_small_agents_of_ones_own_compute_with_one_thread_of_torch(monkeypatch, 
         pytest.skip("of PyTorch only")
     import torch
 
-    from etude.engines import solo_torch, torch_threads
+    from etude.engines import torch_threads
+    from etude.solo.engines import torch as agents_torch
 
-    before, noted, read = torch.get_num_threads(), set(), solo_torch.read_losses
+    before, noted, read = torch.get_num_threads(), set(), agents_torch.read_losses
     monkeypatch.setattr(torch_threads, "_defaults", lambda: {2})
-    monkeypatch.setattr(solo_torch, "read_losses", lambda *a: noted.add(torch.get_num_threads()) or read(*a))
+    monkeypatch.setattr(agents_torch, "read_losses", lambda *a: noted.add(torch.get_num_threads()) or read(*a))
     torch.set_num_threads(2)
     try:
         agent = agent_for(engine_name)
@@ -114,11 +115,11 @@ def test_agents_of_ones_own_leave_cores_to_workers_that_collect_while_they_learn
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 1, processes=1, parallel_store_and_training=overlap)
-    assert agent._book.session.learner.engine._backend.busy == (0, overlap)
+    assert agent._session_state.session.learner.engine._backend.busy == (0, overlap)
 
 
 def test_agents_of_ones_own_leave_cores_to_workers_that_step(engine_name):
     agent = agent_for(engine_name, "DQN", NotDense)
     agent.set(**discrete())
     train(agent, engine_name, 1, processes=1)
-    assert agent._book.session.learner.engine._backend.busy == (1, 0)
+    assert agent._session_state.session.learner.engine._backend.busy == (1, 0)

@@ -1,4 +1,4 @@
-"""Agents of one object as users derive them from `etude.RL` and `etude.RL_pytorch`, for each engine."""
+"""Agents of one's own as users derive them from `etude.RL` and `etude.RL_pytorch`, for each engine."""
 
 from __future__ import annotations
 
@@ -83,4 +83,4 @@ def on_policy(**settings: Any) -> dict[str, Any]:
 
 def pool_of(agent: Any) -> Any:
     """The agent's replay buffer."""
-    return agent._book.session.learner.buffer
+    return agent._session_state.session.learner.buffer

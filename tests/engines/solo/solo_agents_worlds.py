@@ -1,4 +1,4 @@
-"""Tiny environments for agents of one object. Workers import this module: it knows no framework."""
+"""Tiny environments for agents of one's own. Workers import this module: it knows no framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of agents of one object have in common: the agents of each framework, batches, engines."""
+"""What the tests of agents of one's own have in common: the agents of each framework, batches, engines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from etude.base.data import Batch
 from etude.base.spaces import Box, Discrete, Spaces
-from etude.engines.solo import Calling, solo_engine
+from etude.solo.conversion import unchanged
+from etude.solo.engines import AgentInterface, make_engine
 
 S, A = 3, 2
 SPACES = Spaces(Box(-1.0, 1.0, (S,), np.float32), Discrete(A))
@@ -29,10 +30,6 @@ def arguments(batch):
     return batch.observation, batch.action, batch.next_observation, batch.reward, 1 - batch.discount
 
 
-def present(observation):
-    return observation
-
-
 def optimizers_for(agent, framework, rate=1e-2):
     """One Adam for each list in `param`."""
     param = list(agent.param)
@@ -45,13 +42,13 @@ def optimizers_for(agent, framework, rate=1e-2):
 
 
 def engine_for(agent, engine_name, optimizers=None, **changes):
-    """An engine; changes: fields of Calling, or seed and jit_compile."""
+    """An engine; changes: fields of AgentInterface, or seed and jit_compile."""
     framework = agents_of(engine_name)
     settings = {name: changes.pop(name) for name in ("seed", "jit_compile") if name in changes}
-    calling = Calling(**{"spaces": SPACES, "arguments": arguments, "present": present} | changes)
+    calling = AgentInterface(**{"spaces": SPACES, "loss_arguments": arguments, "convert": unchanged} | changes)
     optimizers = optimizers_for(agent, framework) if optimizers is None else optimizers
     kind = "torch" if engine_name == "torch" else "keras"
-    return solo_engine(agent, optimizers, calling, framework=kind, **settings)
+    return make_engine(agent, optimizers, calling, framework=kind, **settings)
 
 
 def batches(k=4, n=8, seed=0, continuous=False):

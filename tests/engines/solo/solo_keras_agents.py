@@ -1,4 +1,4 @@
-"""Agents of one object in Keras, as users write them. Import it once Keras has its backend."""
+"""Agents of one's own in Keras, as users write them. Import it once Keras has its backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient steps of an agent of one object, written by hand in each framework, without a loop in a graph."""
+"""Gradient steps of an agent of one's own, written by hand in each framework, without a loop in a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents of one object in torch, as users write them; see solo_keras_agents."""
+"""Agents of one's own in torch, as users write them; see solo_keras_agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that die, hang or raise, and Ctrl-C, while agents of one object train with a pool of processes."""
+"""Workers that die, hang or raise, and Ctrl-C, while agents of one's own train with a pool of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`set` and `train` of agents of one object, in every mode, on tiny environments."""
+"""`set` and `train` of agents of one's own, in every mode, on tiny environments."""
 
 import warnings
 
@@ -18,8 +18,8 @@ from solo_agents import (
 )
 from solo_agents_worlds import Old, Reach, Walk
 
-from etude.engines.solo import parameters
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from etude.solo.engines import parameters
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 LONG = lambda: Walk(length=7)  # noqa: E731
@@ -46,7 +46,7 @@ def test_in_process_an_episode_of_each_environment_is_played_and_learned_from(en
     assert len(agent.loss_list) == agent.total_episode == 4
     assert agent.time > 0
     assert len(pool_of(agent)) == 4 * (3 + 7)
-    assert agent._book.session.learner.batches == 8
+    assert agent._session_state.session.learner.batches == 8
     assert moved(agent, engine_name)
 
 
@@ -71,7 +71,7 @@ def test_an_environment_of_the_user_is_stepped_itself_and_stays_open(engine_name
 def test_a_pool_of_processes_learns_what_one_process_learns(mixins, engine_name):
     one = trained(engine_name, *mixins, env=[SHORT, LONG])
     pool = trained(engine_name, *mixins, env=[SHORT, LONG], processes=2, parallel_store_and_training=False)
-    assert pool._book.session.learner.engine.exportable == (not mixins)
+    assert pool._session_state.session.learner.engine.exportable == (not mixins)
     assert pool.reward_list == one.reward_list == [5.0] * 3
     assert pool.loss_list == one.loss_list
 
@@ -100,7 +100,7 @@ def test_a_pool_in_files_is_the_same_pool(engine_name, tmp_path):
 def test_without_a_pool_network_there_are_no_processes(engine_name):
     once(engine_name)
     agent = trained(engine_name, processes=2, pool_network=False)
-    assert agent._book.session.learner.count == 1
+    assert agent._session_state.session.learner.count == 1
 
 
 @pytest.mark.parametrize("processes", [None, 2])
@@ -132,7 +132,7 @@ def test_on_policy_the_pool_is_emptied_and_update_param_is_called(engine_name):
 
 def lag(agent):
     """How far the old policy is from the actor."""
-    weights = agent._book.session.learner.engine.weights()
+    weights = agent._session_state.session.learner.engine.weights()
     actor = [value for name, value in weights.items() if name.startswith("actor")]
     old = [value for name, value in weights.items() if name.startswith("old")]
     return max(np.abs(a - b).max() for a, b in zip(actor, old, strict=True))
@@ -152,7 +152,7 @@ def test_on_policy_workers_do_not_collect_with_the_policy_before_the_last(engine
     once(engine_name)
     agent = trained(engine_name, kind="PPO", settings=on_policy(), env=[Walk, Walk], processes=2)
     assert agent.reward_list == [5.0] * 3
-    assert agent._book.session.learner.engine.exportable
+    assert agent._session_state.session.learner.engine.exportable
 
 
 def test_several_steps_make_one_transition(engine_name):
@@ -208,7 +208,7 @@ def test_a_list_of_policies_gives_one_to_each_process(engine_name):
     train(agent, engine_name, 12)
     batch = pool_of(agent).sample(1, 400)
     random = batch.reward[0] == 2.0
-    best = np.asarray(agent._book.session.learner.engine.act(batch.observation[0])).argmax(-1)
+    best = np.asarray(agent._session_state.session.learner.engine.act(batch.observation[0])).argmax(-1)
     agreed = best == batch.action[0]
     assert 0 < random.sum() < 400
     assert agreed[~random].mean() > 0.8 > agreed[random].mean()

@@ -1,4 +1,4 @@
-"""What agents of one object write to files, and how they go on from them."""
+"""What agents of one's own write to files, and how they go on from them."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from solo_agents_worlds import Walk
 
 import etude.solo
 from etude.base.errors import CheckpointError
-from etude.engines.solo import parameters, weights
+from etude.solo.engines import parameters, weights
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 KINDS = {
@@ -31,7 +31,7 @@ def numbers(agent):
 
 def changed(agent):
     """The agent with other weights, as one that was made with another seed."""
-    from etude.engines.solo import load_weights
+    from etude.solo.engines import load_weights
 
     load_weights(agent, {n: v + 0.1 if v.dtype == np.float32 else v for n, v in weights(agent).items()})
     return agent

@@ -1,4 +1,4 @@
-"""What agents of one object learn: values that are known, and hyperparameters that change while they train."""
+"""What agents of one's own learn: values that are known, and hyperparameters that change while they train."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_the_value_of_a_reward_of_1_for_ever_is_learned(num_steps, engine_name):
     agent = agent_for(engine_name, env=lambda: Walk(truncates=True), gamma=GAMMA)
     agent.set(**discrete(num_steps=num_steps, num_updates=40, update_batches=10, batch=16))
     train(agent, engine_name, 20)
-    values = agent._book.session.learner.engine.act(pool_of(agent).sample(1, 32).observation[0])
+    values = agent._session_state.session.learner.engine.act(pool_of(agent).sample(1, 32).observation[0])
     assert np.max(values, -1) == pytest.approx(np.full(32, 2.0), abs=0.3)
 
 
@@ -55,13 +55,13 @@ def test_gamma_may_change_while_training_and_nothing_is_compiled_again(engine_na
     agent = agent_for(engine_name, "DQN", Telling, env=lambda: Walk(truncates=True), gamma=0.5)
     agent.set(**discrete(num_steps=2, num_updates=None, batch=5, pool_size=5))
     train(agent, engine_name, 1)
-    engine = agent._book.session.learner.engine
+    engine = agent._session_state.session.learner.engine
     traces = engine.traces
     agent.gamma = 0.25
     train(agent, engine_name, 1)
     # Two steps earn 1 + gamma, and what follows them counts gamma**2; the newest row has but one step.
     assert agent.loss_list == pytest.approx([(4 * (1.5 + 0.25) + 1.5) / 5, (4 * (1.25 + 0.0625) + 1.25) / 5])
-    assert agent._book.session.learner.engine is engine
+    assert agent._session_state.session.learner.engine is engine
     if engine_name != "torch":  # which traces nothing
         assert engine.traces == traces
 
@@ -83,11 +83,14 @@ def test_new_settings_take_effect_and_what_was_learned_stays(engine_name):
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 2)
-    before = agent._book.session.learner.engine.weights()
+    before = agent._session_state.session.learner.engine.weights()
     agent.set(**discrete(num_updates=3, pool_size=50))
     train(agent, engine_name, 1)
-    assert agent._book.session.learner.batches == 3
+    assert agent._session_state.session.learner.batches == 3
     assert len(pool_of(agent)) == 5, "a new pool"
     assert len(agent.reward_list) == 3
-    drift = [np.abs(agent._book.session.learner.engine.weights()[name] - value).max() for name, value in before.items()]
+    drift = [
+        np.abs(agent._session_state.session.learner.engine.weights()[name] - value).max()
+        for name, value in before.items()
+    ]
     assert max(drift) < 0.1, "three steps of Adam move no weight further"

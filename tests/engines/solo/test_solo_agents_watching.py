@@ -1,4 +1,4 @@
-"""How users follow the training of agents of one object: callbacks, lines, figures, films."""
+"""How users follow the training of agents of one's own: callbacks, lines, figures, films."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""When the code of an agent of one object is compiled again, and when not."""
+"""When the code of an agent of one's own is compiled again, and when not."""
 
 import numpy as np
 import pytest

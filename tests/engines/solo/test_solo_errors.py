@@ -1,4 +1,4 @@
-"""What an engine says of an agent of one object that cannot be trained."""
+"""What an engine says of an agent of one's own that cannot be trained."""
 
 import subprocess
 import sys
@@ -128,10 +128,10 @@ def test_losses_in_another_order_than_param_are_told(engine_name):
 
 
 def test_an_unknown_framework_is_refused(engine_name):
-    from etude.engines.solo import solo_engine
+    from etude.solo.engines import make_engine
 
     with pytest.raises(ConfigError, match="Unknown framework 'mxnet'; expected keras or torch"):
-        solo_engine(None, [], None, framework="mxnet")
+        make_engine(None, [], None, framework="mxnet")
 
 
 def test_code_that_needs_numbers_is_told_what_to_do(engine_name):
@@ -166,7 +166,7 @@ def test_what_xla_cannot_compile_needs_jit_compile_false(engine_name):
 def test_keras_on_torch_is_refused(engine_name):
     program = (
         "import os; os.environ['KERAS_BACKEND'] = 'torch'\n"
-        "from etude.engines.solo_keras import check_backend\n"
+        "from etude.solo.engines.keras import check_backend\n"
         "check_backend()"
     )
     if engine_name != "torch":

@@ -1,4 +1,4 @@
-"""Which agents of one object act in plain NumPy, in workers that import no framework."""
+"""Which agents of one's own act in plain NumPy, in workers that import no framework."""
 
 import pickle
 import subprocess
@@ -81,18 +81,18 @@ def test_what_is_more_than_the_network_is_not_exported(engine_name):
         assert engine.actor() is None
 
 
-def test_observations_are_presented_to_workers_as_to_the_agent(engine_name):
+def test_observations_are_converted_for_workers_as_for_the_agent(engine_name):
     box = Box(-1.0, 1.0, (1,), np.float32)
     spaces = Spaces(Dict({"a": box, "b": Box(0.0, 9.0, (2,), np.float32)}), Discrete(2))
     join = lambda observation: np.concatenate([observation["a"], observation["b"]], -1)  # noqa: E731
-    engine = engine_for(agents_of(engine_name).DQN(), engine_name, spaces=spaces, present=join)
+    engine = engine_for(agents_of(engine_name).DQN(), engine_name, spaces=spaces, convert=join)
     observation = {"a": np.ones((4, 1), np.float32), "b": np.zeros((4, 2), np.float32)}
     assert engine.exportable
     np.testing.assert_allclose(engine.actor().act(observation), engine.act(observation), rtol=1e-4, atol=1e-5)
 
 
 def test_a_worker_imports_no_framework(engine_name, tmp_path):
-    engine = engine_for(agents_of(engine_name).DQN(), engine_name, present=np.asarray)
+    engine = engine_for(agents_of(engine_name).DQN(), engine_name, convert=np.asarray)
     (tmp_path / "actor").write_bytes(cloudpickle.dumps(engine.actor()))
     program = (
         "import pickle, sys, numpy as np; actor = pickle.load(open(sys.argv[1], 'rb')); "

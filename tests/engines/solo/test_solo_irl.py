@@ -75,13 +75,13 @@ def imitator(module, engine_name, rates=(3e-3, 3e-3, 3e-3), env=Sides, seed=1, *
 
 
 def engine_of(agent):
-    return agent._book.session.learner.engine
+    return agent._session_state.session.learner.engine
 
 
 def sample(agent, k=2, n=8):
     """A minibatch of the pool, and what the loss gets of it."""
     batch = pool_of(agent).sample(k, n)
-    return batch, engine_of(agent)._calling.arguments(batch)
+    return batch, engine_of(agent)._interface.loss_arguments(batch)
 
 
 def judged(engine_name, *kinds, episodes=3, settings=None, **options):
@@ -113,9 +113,9 @@ def test_rewards_are_those_of_the_present_model_also_of_old_steps(engine_name):
     train(agent, engine_name, 2)
     batch, before = sample(agent)
     engine = engine_of(agent)
-    np.testing.assert_array_equal(engine._calling.arguments(batch)[3], before[3])
+    np.testing.assert_array_equal(engine._interface.loss_arguments(batch)[3], before[3])
     engine.load({name: value + 0.1 for name, value in engine.weights().items() if name.startswith("discriminator")})
-    after = engine._calling.arguments(batch)[3]
+    after = engine._interface.loss_arguments(batch)[3]
     assert (np.abs(after - before[3]) > 1e-3).all()
 
 
@@ -124,7 +124,7 @@ def test_a_changed_hyperparameter_changes_rewards_and_nothing_is_traced_again(en
     batch, before = sample(agent)
     traces = engine_of(agent).traces
     agent.scale = 3.0
-    after = engine_of(agent)._calling.arguments(batch)[3]
+    after = engine_of(agent)._interface.loss_arguments(batch)[3]
     np.testing.assert_allclose(after - before[3], 4 * batch.observation[..., 1], rtol=1e-4)
     train(agent, engine_name, 1)
     assert engine_of(agent).traces == traces

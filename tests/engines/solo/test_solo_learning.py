@@ -1,4 +1,4 @@
-"""What an engine learns of an agent of one object, and that it is what the framework learns by hand."""
+"""What an engine learns of an agent of one's own, and that it is what the framework learns by hand."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Weights, state and randomness of agents of one object."""
+"""Weights, state and randomness of agents of one's own."""
 
 import random
 

@@ -1,5 +1,5 @@
-"""Agents that are one object: a class of the user's own with networks, `action`, `__call__` (the loss) and
-`update_param`, and optimizers of Keras or torch. The values of its variables stay in the user's own objects."""
+"""The engine of an agent of one's own: a class with networks, `action`, `__call__` (the loss) and `update_param`, and
+optimizers of Keras or torch. The values of its variables stay in the user's own objects."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from etude.base.data import Batch, Update
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.engines.solo_export import exported
-from etude.engines.solo_object import each
 from etude.engines.summary import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
+from etude.solo.engines.export import exported
+from etude.solo.engines.user_agent import each
 
 
 @dataclass(frozen=True)
-class Calling:
+class AgentInterface:
     """How the methods of an agent are called.
 
-    arguments: from stacked batches to (s, a, next_s, r, d) of `__call__`, trees of arrays [k, B, ...].
-    present: from observations [N, ...] to what `action` gets; picklable, where workers are to act.
+    loss_arguments: from stacked batches to (s, a, next_s, r, d) of `__call__`, trees of arrays [k, B, ...].
+    convert: from observations [N, ...] to what `action` gets; picklable where workers act.
     agents: None, or how many agents there are: `action(s[i], i)` is then called for each i, with what i observes.
-    follow: whether `update_param` is called after every gradient step, as a part of it.
+    update_targets: whether `update_param` is called after every gradient step, as a part of it.
     """
 
     spaces: Spaces
-    arguments: Callable[[Batch], tuple]
-    present: Callable[[Tree], Any]
+    loss_arguments: Callable[[Batch], tuple]
+    convert: Callable[[Tree], Any]
     agents: int | None = None
-    follow: bool = False
+    update_targets: bool = False
 
 
-class Held(Protocol):
+class AgentVariables(Protocol):
     """The variables that an agent's attributes hold, in its own framework."""
 
     agent: Any
@@ -63,26 +63,28 @@ class Held(Protocol):
         """The layers of every network that is a chain of dense layers and activations."""
 
 
-def load(held: Held, weights: Weights) -> None:
+def load(variables: AgentVariables, weights: Weights) -> None:
     """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-    unknown = sorted(weights.keys() - set(held.names))
+    unknown = sorted(weights.keys() - set(variables.names))
     if unknown:
-        raise NetworkError(f"There is no weight named {unknown[0]!r}; the agent has {', '.join(sorted(held.names))}.")
-    for name, own in held.read(weights).items():
+        raise NetworkError(
+            f"There is no weight named {unknown[0]!r}; the agent has {', '.join(sorted(variables.names))}."
+        )
+    for name, own in variables.read(weights).items():
         if np.shape(weights[name]) != own.shape:
             raise NetworkError(f"Weight {name!r} has shape {np.shape(weights[name])}; the agent's has {own.shape}.")
-    held.write(weights)
+    variables.write(weights)
 
 
-def load_trained(held: Held, weights: Weights) -> None:
+def load_trained(variables: AgentVariables, weights: Weights) -> None:
     """Give the variables in `param` values; raises NetworkError unless these are all of them."""
-    missing = sorted(set(held.trained) - weights.keys())
+    missing = sorted(set(variables.trained) - weights.keys())
     if missing:
-        raise NetworkError(f"The weights lack {missing[0]!r}, which param of {type(held.agent).__name__} holds.")
-    load(held, weights)
+        raise NetworkError(f"The weights lack {missing[0]!r}, which param of {type(variables.agent).__name__} holds.")
+    load(variables, weights)
 
 
-class SoloBackend(Protocol):
+class UserAgentBackend(Protocol):
     """What differs between frameworks."""
 
     name: str
@@ -91,7 +93,7 @@ class SoloBackend(Protocol):
     busy: Busy  # other processes, which are left their cores where the framework can be told
 
     @property
-    def held(self) -> Held:
+    def variables(self) -> AgentVariables:
         """The agent's variables."""
 
     @property
@@ -116,19 +118,19 @@ class SoloBackend(Protocol):
     def state(self) -> dict[str, Any]:
         """What learning goes on from besides the variables: optimizers, generators."""
 
-    def check_state(self, held: dict[str, Stored]) -> None:
+    def check_state(self, stored: dict[str, Stored]) -> None:
         """Raise CheckpointError where `restore` cannot continue from these fields."""
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-class SoloEngine:
-    """Evaluates and trains one object; see `solo_engine`."""
+class UserAgentEngine:
+    """Evaluates and trains an agent of one's own; see `make_engine`."""
 
     memory = 0
 
-    def __init__(self, agent: Any, calling: Calling, backend: SoloBackend):
-        self.agent, self.spaces, self._calling, self._backend = agent, calling.spaces, calling, backend
+    def __init__(self, agent: Any, interface: AgentInterface, backend: UserAgentBackend):
+        self.agent, self.spaces, self._interface, self._backend = agent, interface.spaces, interface, backend
         self.name, self.device = backend.name, backend.device
 
     @property
@@ -142,7 +144,7 @@ class SoloEngine:
 
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
-        return self._backend.act(self._calling.present(observation))
+        return self._backend.act(self._interface.convert(observation))
 
     def rewards(self, *arguments: Any) -> np.ndarray:
         """What `reward_model` returns for trees of arrays [k, B, ...], in one call with [k * B, ...]: [k, B] float32.
@@ -163,9 +165,9 @@ class SoloEngine:
 
         Raises NumericalError on NaN, ConfigError where losses, optimizers and `param` do not fit together.
         """
-        arguments = tuple(self._calling.arguments(batches))
+        arguments = tuple(self._interface.loss_arguments(batches))
         if len(arguments) != 5:
-            raise ConfigError(f"arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
+            raise ConfigError(f"loss_arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
         if not self._backend.trains:
             raise ConfigError("This engine was made with no optimizer: it acts, and cannot learn.")
         self._backend.prepare(arguments)
@@ -183,20 +185,20 @@ class SoloEngine:
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These variables by name, or all that the agent's attributes hold, in NumPy."""
-        held = self._backend.held
-        return held.read(held.names if names is None else names)
+        variables = self._backend.variables
+        return variables.read(variables.names if names is None else names)
 
     def load(self, weights: Weights) -> None:
         """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-        load(self._backend.held, weights)
+        load(self._backend.variables, weights)
 
     def parameters(self) -> Weights:
         """The variables in `param`, by name."""
-        return self.weights(self._backend.held.trained)
+        return self.weights(self._backend.variables.trained)
 
     def load_parameters(self, weights: Weights) -> None:
         """Give the variables in `param` values; raises NetworkError unless these are all of them."""
-        load_trained(self._backend.held, weights)
+        load_trained(self._backend.variables, weights)
 
     def state(self) -> dict[str, Any]:
         """Variables, optimizers and generators."""
@@ -211,9 +213,9 @@ class SoloEngine:
                 f"The agent was saved on {framework}; its optimizer cannot go on on {self.name}. Load its weights "
                 "only, or go on where it was saved."
             )
-        held = saved.fields(own)
-        held["values"].like(own["values"])
-        self._backend.check_state(held)
+        stored = saved.fields(own)
+        stored["values"].like(own["values"])
+        self._backend.check_state(stored)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
@@ -230,13 +232,13 @@ class SoloEngine:
         if self._exported is None:
             return None
         layers, names = self._exported.layers, self._exported.names
-        return DenseActor(layers, self.weights(names), self._calling.present)
+        return DenseActor(layers, self.weights(names), self._interface.convert)
 
     @cached_property
     def _exported(self) -> DenseActor | None:
-        if self._calling.agents is not None:
+        if self._interface.agents is not None:
             return None
         before = self._backend.state()
-        found = exported(self, self._backend.held.chains(), self._calling.present, self.spaces.observation)
+        found = exported(self, self._backend.variables.chains(), self._interface.convert, self.spaces.observation)
         self._backend.restore(before)
         return found

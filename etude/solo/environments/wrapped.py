@@ -1,4 +1,4 @@
-"""Environments that a user made, of every style that is known, behind the interface of Gymnasium."""
+"""One environment that the user made, of any supported kind, behind Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError
-from etude.envs.old_style import OldStyle, Steppable, note, reasons
 from etude.envs.parallel import JointEnvironment, ParallelEnvironment, RewardDone, Team
-from etude.envs.rewards import OneReward, Rewards, TeamRewards
+from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
+from etude.solo.environments.old_gym import OldGymEnvironment, Steppable, note, reasons
 
 Environment = Steppable | ParallelEnvironment
 EXPECTED = (
@@ -21,8 +21,8 @@ EXPECTED = (
 )
 
 
-class Instance:
-    """One environment that the user made. Travels to other processes by cloudpickle."""
+class EnvironmentInstance:
+    """One environment that the user made. Sent to workers by cloudpickle."""
 
     def __init__(self, env: Any):
         self.env = env
@@ -51,18 +51,18 @@ class Instance:
         self.name, self.env = state["name"], cloudpickle.loads(state["env"])
 
 
-class Adopted:
-    """One environment behind the interface of Gymnasium, and how to read it."""
+class WrappedEnvironment:
+    """One environment behind Gymnasium's interface, its agents if it has several, and the layout of its rewards."""
 
     def __init__(self, env: Any, name: str, reward_done: RewardDone | None):
         self.team: Team | None = None
-        self.rewards: Rewards = OneReward()
+        self.rewards: Rewards = ScalarRewards()
         self.notes: tuple[str, ...] = ()
         check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
             joint = JointEnvironment(env, reward_done)
             self.env: gym.Env = joint
-            self.team, self.rewards = joint.team, TeamRewards(joint.team.names)
+            self.team, self.rewards = joint.team, MultiAgentRewards(joint.team.names)
             return
         if reward_done is not None:
             raise ConfigError(
@@ -72,19 +72,19 @@ class Adopted:
         found = reasons(env)
         self.env = env
         if found:
-            old = OldStyle(env, name)
+            old = OldGymEnvironment(env, name)
             self.env, self.notes = old, (note(_name(env), found, old.seeded),)
 
 
-class Lent(gym.Env):
-    """An environment that belongs to the user, who closes it. Costs no call at a step."""
+class KeptOpen(gym.Env):
+    """An environment that the user closes. Costs no call at a step."""
 
     def __init__(self, env: gym.Env):
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.reset, self.step, self.render = env.reset, env.step, env.render  # type: ignore[method-assign]
 
     def close(self) -> None:
-        """Nothing."""
+        """Leave it open."""
 
 
 def check_kind(env: Any, name: str) -> None:

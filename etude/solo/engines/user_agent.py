@@ -1,4 +1,4 @@
-"""An agent that is one object, as engines see it: what it is made of, its hyperparameters, and copies of it whose
+"""An agent of one's own, as engines see it: what it is made of, its hyperparameters, and copies of it whose
 hyperparameters and priorities are those of one compiled step."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _VERSIONS = 8  # compiled functions that are kept for attributes that change bac
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 
 
-class Recorder:
+class PriorityRecorder:
     """What `self.prioritized_replay` is inside `__call__`: takes the errors of the batch, and offers its weights.
 
     weights: [B], the importance weights of the batch.
@@ -118,7 +118,7 @@ class Bound:
         body = {"prioritized_replay": None, "__getattribute__": look_up, "__module__": kind.__module__}
         self._kind: Any = type(kind)(kind.__name__, (kind,), body)
 
-    def copy(self, hyper: dict[str, Any], recorder: Recorder | None) -> Any:
+    def copy(self, hyper: dict[str, Any], recorder: PriorityRecorder | None) -> Any:
         """The agent with these hyperparameters, and with the recorder that takes its priorities."""
         copy = object.__new__(self._kind)
         vars(copy).update(vars(self.agent) | hyper | {"prioritized_replay": recorder})

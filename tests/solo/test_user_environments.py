@@ -11,7 +11,8 @@ from worlds import Counter, Old, Relay, Scripted
 
 from etude.base.errors import ConfigError, MissingExtra, SpaceError
 from etude.base.seeding import episode_seed
-from etude.envs import Canonical, GivenEnvironments, OwnUnits
+from etude.envs import NormalisedActions, RawActions
+from etude.solo.environments import UserEnvironments
 
 
 class Recorded(Counter):
@@ -43,7 +44,7 @@ class PicklesOnly(Counter):
 
 
 def numbers(given, columns):
-    return GivenEnvironments.of(given, 0)(np.array(columns)).reset()[:, 0].tolist()
+    return UserEnvironments.of(given, 0)(np.array(columns)).reset()[:, 0].tolist()
 
 
 def through_a_pipe(given):
@@ -55,8 +56,8 @@ def through_a_pipe(given):
 )
 @pytest.mark.parametrize("travel", [lambda given: given, through_a_pipe], ids=["here", "elsewhere"])
 def test_an_id_a_callable_an_instance_and_a_list_give_the_same_episodes(given, travel):
-    made = travel(GivenEnvironments.of(given, 7))(np.array([1, 3]))
-    expected = GivenEnvironments.of("CartPole-v1", 7)(np.arange(4))
+    made = travel(UserEnvironments.of(given, 7))(np.array([1, 3]))
+    expected = UserEnvironments.of("CartPole-v1", 7)(np.arange(4))
     assert np.array_equal(made.reset(), expected.reset()[[1, 3]])
     for _ in range(30):
         mine, other = made.step(np.ones(2, np.int64)), expected.step(np.ones(4, np.int64))
@@ -70,7 +71,7 @@ def test_a_column_takes_the_entry_of_its_number_modulo_their_count():
 
 def test_an_instance_is_used_itself_by_its_column_and_copied_for_the_others():
     env = Recorded()
-    made = GivenEnvironments.of(env, 4)(np.arange(3))
+    made = UserEnvironments.of(env, 4)(np.arange(3))
     made.reset()
     assert env.seeds[-1] == episode_seed(4, 0, 0)
     assert made.state()[2]["episode"] == 0
@@ -82,7 +83,7 @@ def test_an_instance_is_used_itself_by_its_column_and_copied_for_the_others():
 
 def test_an_instance_belongs_to_the_user_and_is_not_closed():
     env = Recorded()
-    given = GivenEnvironments.of(env, 0)
+    given = UserEnvironments.of(env, 0)
     given.describe()
     made = given(np.arange(2))
     copied = made._envs[1]
@@ -92,7 +93,7 @@ def test_an_instance_belongs_to_the_user_and_is_not_closed():
 
 def test_one_instance_several_times_in_a_list_is_never_stepped_by_two_columns():
     env = Recorded()
-    made = GivenEnvironments.of([env] * 3, 0)(np.arange(3))
+    made = UserEnvironments.of([env] * 3, 0)(np.arange(3))
     made.reset()
     made.step(np.zeros(3, np.int64))
     assert env.t == 1
@@ -101,7 +102,7 @@ def test_one_instance_several_times_in_a_list_is_never_stepped_by_two_columns():
 
 def test_copies_leave_the_instance_alone():
     env = Recorded()
-    given = GivenEnvironments.of(env, 0).copies()
+    given = UserEnvironments.of(env, 0).copies()
     given(np.arange(2)).reset()
     given.single().reset(seed=0)
     assert (env.seeds, env.closed) == ([], 0)
@@ -112,7 +113,7 @@ def test_what_can_be_pickled_and_not_copied_is_copied_by_pickling():
 
 
 def test_what_can_be_neither_copied_nor_pickled_says_to_give_what_makes_it():
-    given = GivenEnvironments.of(Locked(), 0)
+    given = UserEnvironments.of(Locked(), 0)
     given([0]).reset()  # alone, it needs no copy
     expected = "Locked can be neither copied nor sent to another process .*callable such as lambda: MyEnvironment()"
     with pytest.raises(ConfigError, match=expected):
@@ -122,11 +123,11 @@ def test_what_can_be_neither_copied_nor_pickled_says_to_give_what_makes_it():
 
 
 def test_what_it_is_is_described_before_anything_is_stepped():
-    described = GivenEnvironments.of("Pendulum-v1", 0).describe()
+    described = UserEnvironments.of("Pendulum-v1", 0).describe()
     assert described.name == "Pendulum-v1"
     assert described.spaces.action == Box(-1, 1, (1,), np.float32)
     assert (described.team, described.notes) == (None, ())
-    own = GivenEnvironments.of("Pendulum-v1", 0, OwnUnits).describe()
+    own = UserEnvironments.of("Pendulum-v1", 0, RawActions).describe()
     assert own.spaces.action == Box(-2, 2, (1,), np.float32)
 
 
@@ -137,12 +138,12 @@ def test_what_several_columns_share_is_looked_at_once():
         made.append(Counter())
         return made[-1]
 
-    GivenEnvironments.of([make] * 4, 0).describe()
+    UserEnvironments.of([make] * 4, 0).describe()
     assert len(made) == 1
 
 
 def test_entries_with_different_spaces_are_refused_also_where_no_process_holds_two():
-    given = GivenEnvironments.of(["CartPole-v1", Counter], 0)
+    given = UserEnvironments.of(["CartPole-v1", Counter], 0)
     with pytest.raises(SpaceError, match=r"CartPole-v1 has Box\(4,\) .* Counter has Box\(3,\)"):
         given.describe()
 
@@ -175,7 +176,7 @@ class NoSpaces:
 )
 def test_what_is_no_environment_is_refused(given, message):
     with pytest.raises(ConfigError, match=message):
-        GivenEnvironments.of(given, 0)
+        UserEnvironments.of(given, 0)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_what_is_no_environment_is_refused(given, message):
 )
 def test_what_makes_no_environment_is_refused_when_it_is_made(given, message):
     with pytest.raises(ConfigError, match=message):
-        GivenEnvironments.of(given, 0).describe()
+        UserEnvironments.of(given, 0).describe()
 
 
 def test_a_missing_package_for_several_agents_is_named_with_what_installs_it(monkeypatch):
@@ -197,7 +198,7 @@ def test_a_missing_package_for_several_agents_is_named_with_what_installs_it(mon
 
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(MissingExtra, match=r"pip install 'etude\[multiagent\]'"):
-        GivenEnvironments.of("mpe2.simple_spread_v3:parallel_env", 0).describe()
+        UserEnvironments.of("mpe2.simple_spread_v3:parallel_env", 0).describe()
 
 
 class Drawn(Scripted):
@@ -215,7 +216,7 @@ class Drawn(Scripted):
     ids=["id", "callable", "instance", "class", "made to render"],
 )
 def test_one_to_look_at_renders(given):
-    seen = GivenEnvironments.of(given, 0).single("rgb_array")
+    seen = UserEnvironments.of(given, 0).single("rgb_array")
     seen.reset(seed=0)
     assert seen.render().shape[2] == 3
     seen.close()
@@ -225,15 +226,15 @@ def test_what_cannot_render_says_how_to_make_it():
     with pytest.raises(
         ConfigError, match="was made with render_mode=None, and 'rgb_array' is needed here. Make it with"
     ):
-        GivenEnvironments.of(Drawn(), 0).single("rgb_array")
+        UserEnvironments.of(Drawn(), 0).single("rgb_array")
 
 
 def test_one_to_look_at_is_stepped_in_the_agent_s_units_and_scored_as_one():
-    pendulum = GivenEnvironments.of("Pendulum-v1", 0, OwnUnits).single()
+    pendulum = UserEnvironments.of("Pendulum-v1", 0, RawActions).single()
     pendulum.reset(seed=0)
     pendulum.step(np.array([1.5], np.float32))
     assert pendulum.env.unwrapped.last_u == 1.5
-    team = GivenEnvironments.of(Relay, 0).single()
+    team = UserEnvironments.of(Relay, 0).single()
     assert team.reset(seed=3)["agents"][1].tolist() == [3, 1, 0]
     observation, score, terminated, truncated, _ = team.step(np.array([0, 0]))
     assert (score, terminated, truncated) == (11.0, False, False)
@@ -242,13 +243,13 @@ def test_one_to_look_at_is_stepped_in_the_agent_s_units_and_scored_as_one():
 def test_goal_observations_and_trees_pass_as_they_are():
     space = Dict({"observation": Box(-1, 1, (2,), np.float32), "desired_goal": Discrete(3)})
     value = {"observation": np.zeros(2, np.float32), "desired_goal": 1}
-    made = GivenEnvironments.of(Scripted(space, reset=lambda seed: (value, {})), 0, Canonical)([0])
+    made = UserEnvironments.of(Scripted(space, reset=lambda seed: (value, {})), 0, NormalisedActions)([0])
     assert sorted(made.reset()) == ["desired_goal", "observation"]
 
 
 def test_old_style_instances_are_copied_too():
     env = Old()
-    made = GivenEnvironments.of(env, 0)(np.arange(2))
+    made = UserEnvironments.of(env, 0)(np.arange(2))
     made.reset()
     made.step(np.zeros(2, np.int64))
     assert env.t == 1

@@ -60,7 +60,7 @@ def reasons(env: Steppable) -> list[str]:
     return [*found, "reset returns a bare observation"] if bare else found
 
 
-class OldStyle(gym.Env):
+class OldGymEnvironment(gym.Env):
     """An environment in the old style, behind the interface of Gymnasium.
 
     `done` means terminated, unless `info["TimeLimit.truncated"]` is true: then it means truncated.

@@ -1,4 +1,4 @@
-"""Agents of one object in Keras on TensorFlow: k gradient steps are one function with a loop in its graph."""
+"""Agents of one's own in Keras on TensorFlow: k gradient steps are one function with a loop in its graph."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from etude.base.errors import ConfigError
-from etude.engines.solo_engine import Calling
-from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
-from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
-from etude.engines.solo_param import no_gradient, read_losses
+from etude.solo.engines.engine import AgentInterface
+from etude.solo.engines.keras import KerasParts, length, next_power, padded
+from etude.solo.engines.param import no_gradient, read_losses
+from etude.solo.engines.user_agent import Bound, Compiled, PriorityRecorder, acted, each, not_traceable
 
 _NEEDS_NUMBERS = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
 _NOT_COMPILED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
@@ -24,9 +24,9 @@ class TensorFlowProgram:
 
     name = "tensorflow"
 
-    def __init__(self, parts: KerasParts, calling: Calling, jit_compile: bool):
-        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, calling.agents, jit_compile
-        self._follow = calling.follow
+    def __init__(self, parts: KerasParts, interface: AgentInterface, jit_compile: bool):
+        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, interface.agents, jit_compile
+        self._update_targets = interface.update_targets
         self.traces = 0
         self.forget()
         place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
@@ -92,7 +92,7 @@ class TensorFlowProgram:
         """(losses, td_error, ratio)."""
         self.traces += 1
         arguments, weight = row
-        recorder = Recorder(weight)
+        recorder = PriorityRecorder(weight)
         agent = bound.copy(hyper, recorder)
         found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
         return found, recorder.td_error, recorder.ratio
@@ -108,11 +108,11 @@ class TensorFlowProgram:
             own = tape.gradient(losses[loss], [variable.value for variable in group])
             for variable, gradient in zip(group, own, strict=True):
                 if gradient is None:
-                    raise no_gradient(self._agent, self.parts.held.named[id(variable)], loss, len(losses))
+                    raise no_gradient(self._agent, self.parts.variables.name_of(variable), loss, len(losses))
             gradients.append(own)
         for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
             optimizer.apply(own, group)
-        if self._follow:
+        if self._update_targets:
             with _Explained(self._agent, "update_param"):
                 bound.copy(hyper, None).update_param()
         return _stacked(losses, td_error, ratio)

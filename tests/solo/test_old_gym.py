@@ -8,11 +8,12 @@ from worlds import Counter, Old, Scripted
 
 from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.base.seeding import episode_seed
-from etude.envs import GivenEnvironments, make_environments
+from etude.envs import make_environments
+from etude.solo.environments import UserEnvironments
 
 
 def environments(given, n=1):
-    return GivenEnvironments.of(given, 5)(np.arange(n))
+    return UserEnvironments.of(given, 5)(np.arange(n))
 
 
 def play(made, steps):
@@ -63,21 +64,21 @@ def test_a_gymnasium_class_with_a_bare_reset_is_adapted_too():
 
 
 def test_there_is_one_warning_and_it_says_what_was_adapted():
-    (told,) = GivenEnvironments.of([Old, lambda: Old(), lambda: Old()], 0).describe().notes
+    (told,) = UserEnvironments.of([Old, lambda: Old(), lambda: Old()], 0).describe().notes
     assert told == (
         "Old is in the style of old Gym (it is no gymnasium.Env, reset takes no seed, reset returns a bare "
         "observation) and is adapted: done counts as terminated, or as truncated where "
         "info['TimeLimit.truncated'] is true."
     )
-    assert GivenEnvironments.of("CartPole-v1", 0).describe().notes == ()
-    assert GivenEnvironments.of(Counter(), 0).describe().notes == ()
+    assert UserEnvironments.of("CartPole-v1", 0).describe().notes == ()
+    assert UserEnvironments.of(Counter(), 0).describe().notes == ()
 
 
 def test_the_warning_says_where_episodes_cannot_repeat():
     class Unseeded(Old):
         seed = None
 
-    (told,) = GivenEnvironments.of(Unseeded, 0).describe().notes
+    (told,) = UserEnvironments.of(Unseeded, 0).describe().notes
     assert "its episodes do not repeat, and copies of one instance may all draw the same numbers" in told
     assert environments(Unseeded).reset().tolist() == [[-1, 0]]
 
@@ -102,7 +103,7 @@ def test_plain_spaces_of_the_gym_package_are_rebuilt():
         observation_space = OldBox([-1, 0], [2.0**31, 9], np.float64)
         action_space = OldDiscrete(4)
 
-    described = GivenEnvironments.of(Spaced, 0).describe()
+    described = UserEnvironments.of(Spaced, 0).describe()
     assert described.spaces.action == Discrete(4)
     assert described.spaces.observation == Box(
         np.array([-1, 0], np.float32), np.array([2.0**31, 9], np.float32), dtype=np.float32
@@ -162,7 +163,7 @@ def test_it_renders_as_it_did():
         def render(self, mode="human"):
             return np.full((2, 2, 3), mode == "rgb_array")
 
-    seen = GivenEnvironments.of(Drawn, 0).single("rgb_array")
+    seen = UserEnvironments.of(Drawn, 0).single("rgb_array")
     assert seen.env.render_mode == "rgb_array"
     assert seen.render().all()
 

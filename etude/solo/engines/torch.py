@@ -1,42 +1,119 @@
-"""Agents of one object in torch: eager steps with the user's own optimizers."""
+"""Agents of one's own in PyTorch: their parameters and buffers by name, the layers of their networks, and eager
+gradient steps with the user's optimizers."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from etude.base import seeding
 from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.engines.devices import threads_for
-from etude.engines.solo_engine import Calling
-from etude.engines.solo_object import Bound, Recorder, acted, each, hyperparameters, single
-from etude.engines.solo_param import check_trained, grouped, no_gradient, read_losses
-from etude.engines.solo_torch_variables import TorchVariables
 from etude.engines.torch_threads import limited
+from etude.networks.dense import Activation, Affine, Flatten, Layer
+from etude.protocols import Weights
+from etude.solo.engines.engine import AgentInterface
+from etude.solo.engines.param import check_trained, flat, grouped, no_gradient, read_losses
+from etude.solo.engines.user_agent import Bound, PriorityRecorder, acted, each, find, hyperparameters, single
+
+_NOTHING = (nn.Identity, nn.Dropout)  # what does nothing when a network is evaluated
+_ACTIVATIONS: dict[type, str] = {
+    nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid", nn.ELU: "elu", nn.SiLU: "silu", nn.Softplus: "softplus",
+    nn.Softmax: "softmax", nn.LogSoftmax: "log_softmax",
+}  # fmt: skip
 
 
-class TorchSolo:
-    """See `solo_engine.SoloBackend`."""
+class TorchVariables:
+    """The parameters and buffers that an agent's attributes hold. They are the user's own: their values are read and
+    written in place."""
+
+    def __init__(self, agent: Any):
+        self.agent = agent
+        found = find(agent, (nn.Module, torch.Tensor))
+        self._holders = list(found.values())
+        self.by_name: dict[str, torch.Tensor] = {}
+        self.names_by_id: dict[int, str] = {}  # names by identity
+        for path, holder in found.items():
+            for name, variable in _variables(path, holder):
+                if self.names_by_id.setdefault(id(variable), name) == name:
+                    self.by_name[name] = variable
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all variables."""
+        return tuple(self.by_name)
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Of those in `param`."""
+        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, torch.Tensor)))
+
+    def name_of(self, variable: Any) -> str:
+        """The name of a variable."""
+        return self.names_by_id[id(variable)]
+
+    def read(self, names: Iterable[str]) -> Weights:
+        """These variables, in NumPy."""
+        return {name: self.by_name[name].detach().cpu().numpy().copy() for name in names}
+
+    @torch.no_grad()
+    def write(self, weights: Weights) -> None:
+        """Give variables these values."""
+        for name, value in weights.items():
+            self.by_name[name].copy_(torch.as_tensor(np.array(value)))
+
+    def chains(self) -> list[tuple[Layer, ...]]:
+        """The layers of every network that has dense layers and activations only, in the order it lists them."""
+        modules = [one for one in self._holders if isinstance(one, nn.Module)]
+        chains = [self._chain(part) for module in modules for part in module.modules()]
+        return [tuple(chain) for chain in chains if chain]
+
+    def _chain(self, module: nn.Module) -> list[Layer] | None:
+        if isinstance(module, nn.Linear):
+            bias = None if module.bias is None else self.name_of(module.bias)
+            return [Affine(self.name_of(module.weight), bias, transposed=True)]
+        if isinstance(module, _NOTHING):
+            return []
+        if isinstance(module, nn.Flatten):
+            return [Flatten()]
+        if isinstance(module, nn.GELU):
+            return [Activation("gelu" if module.approximate == "none" else "gelu_tanh")]
+        if type(module) in _ACTIVATIONS:  # odd settings of theirs show when the chain is compared with the network
+            return [Activation(_ACTIVATIONS[type(module)])]
+        parts = [self._chain(part) for part in module.children()]
+        return None if not parts or None in parts else [one for part in parts for one in part or ()]
+
+
+def _variables(path: str, holder: nn.Module | torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    if isinstance(holder, torch.Tensor):
+        return [(path, holder)] if holder.is_leaf else []
+    named = (*holder.named_parameters(), *holder.named_buffers())
+    return [(f"{path}.{name}", value) for name, value in named]
+
+
+class TorchAgentBackend:
+    """See `make_engine.UserAgentBackend`."""
 
     name, traces, busy = "torch", 0, Busy()
 
-    def __init__(self, agent: Any, optimizers: Sequence[Any], calling: Calling, seed: int):
-        self._agent, self._agents, self._optimizers = agent, calling.agents, tuple(optimizers)
-        self._follow = calling.follow
+    def __init__(self, agent: Any, optimizers: Sequence[Any], interface: AgentInterface, seed: int):
+        self._agent, self._agents, self._optimizers = agent, interface.agents, tuple(optimizers)
+        self._update_targets = interface.update_targets
         groups = grouped(agent, self._optimizers, torch.Tensor) if self._optimizers else []
         self._groups = [[variable for variable in group if variable.requires_grad] for group in groups]
         check_trained(agent, self._groups)
         for optimizer, group in zip(self._optimizers, self._groups, strict=True):
             _check_optimizer(optimizer, group)
-        self.held = TorchVariables(agent)
-        self._device = next(iter(self.held.variables.values())).device
+        self.variables = TorchVariables(agent)
+        self._device = next(iter(self.variables.by_name.values())).device
         self.device = str(self._device)
         self.trains, self._bound = bool(self._optimizers), Bound(agent)
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
@@ -66,7 +143,7 @@ class TorchSolo:
 
     def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
         arguments, weight = inputs
-        recorder = Recorder(weight)
+        recorder = PriorityRecorder(weight)
         found = self._bound.copy(hyper, recorder)(*arguments)
         losses = read_losses(self._agent, found, weight, len(self._groups))
         gradients = self._gradients(losses)
@@ -76,7 +153,7 @@ class TorchSolo:
                 variable.grad = gradient.contiguous() if variable.is_contiguous() else gradient
             optimizer.step()
             optimizer.zero_grad()
-        if self._follow:
+        if self._update_targets:
             self.update_param()
         return torch.stack([loss.detach() for loss in losses]), recorder.td_error, recorder.ratio
 
@@ -86,11 +163,11 @@ class TorchSolo:
         for i, group in enumerate(self._groups):
             number, last = min(i, len(losses) - 1), i == len(self._groups) - 1
             if not losses[number].requires_grad:
-                raise no_gradient(self._agent, self.held.named[id(group[0])], number, len(losses))
+                raise no_gradient(self._agent, self.variables.name_of(group[0]), number, len(losses))
             own = torch.autograd.grad(losses[number], group, retain_graph=not last, allow_unused=True)
             for variable, gradient in zip(group, own, strict=True):
                 if gradient is None:
-                    raise no_gradient(self._agent, self.held.named[id(variable)], number, len(losses))
+                    raise no_gradient(self._agent, self.variables.name_of(variable), number, len(losses))
             found.append(own)
         return found
 
@@ -107,12 +184,12 @@ class TorchSolo:
         generators = {name: seeding.generator_state(rng) for name, rng in self._random.items()}
         return {"optimizers": [_plain(one.state_dict()) for one in self._optimizers], "generators": generators}
 
-    def check_state(self, held: dict[str, Stored]) -> None:
+    def check_state(self, stored: dict[str, Stored]) -> None:
         """Raise CheckpointError where these are not the states of such optimizers and generators."""
-        generators = held["generators"].fields(self._random)
+        generators = stored["generators"].fields(self._random)
         for generator in generators.values():
             seeding.check_generator(generator)
-        for optimizer, saved in zip(self._optimizers, held["optimizers"].items(len(self._optimizers)), strict=True):
+        for optimizer, saved in zip(self._optimizers, stored["optimizers"].items(len(self._optimizers)), strict=True):
             _check_saved(optimizer, saved)
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -125,7 +202,7 @@ class TorchSolo:
             optimizer.load_state_dict({**saved, "state": moments, "param_groups": groups})
 
     def _threads(self, busy: int) -> AbstractContextManager:
-        return limited(threads_for(self.held.variables.values(), busy))
+        return limited(threads_for(self.variables.by_name.values(), busy))
 
     def _tensors(self, tree: Any) -> Any:
         def put(x: Any) -> torch.Tensor:
@@ -185,16 +262,16 @@ def _check_saved(optimizer: torch.optim.Optimizer, saved: Stored) -> None:
     one's first gradient on, has the parameter's shape or is one number."""
     own, parts = optimizer.state_dict(), saved.fields(("state", "param_groups"))
     for group, before in zip(parts["param_groups"].items(len(own["param_groups"])), own["param_groups"], strict=True):
-        held = group.fields(before)
-        held["params"].like(before["params"])
+        settings = group.fields(before)
+        settings["params"].like(before["params"])
         for name in before.keys() - {"params"}:
-            _check_setting(held[name], before[name])
+            _check_setting(settings[name], before[name])
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     names: set[str] = set()
     for number, moments in parts["state"].fields((), map(str, range(len(parameters)))).items():
-        held = moments.fields(names or moments.table())
-        names = set(held)
-        for name, moment in held.items():
+        kept = moments.fields(names or moments.table())
+        names = set(kept)
+        for name, moment in kept.items():
             shape = tuple(parameters[int(number)].shape)
             shape = shape if np.shape(moment.value) == shape else ()
             least = 0 if name in ("step", "square_avg") or name.endswith("_sq") else None

@@ -1,4 +1,4 @@
-"""Finding the network that an agent of one object acts with, if it is plain dense layers: workers then act alone."""
+"""Finding the network that an agent of one's own acts with, if it is plain dense layers: workers then act alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etude.protocols import Weights
 _OBSERVATIONS = 64
 
 
-class Acting(Protocol):
+class ExportableEngine(Protocol):
     """What is compared."""
 
     def act(self, observation: Tree) -> Any: ...
@@ -25,30 +25,32 @@ class Acting(Protocol):
     def load(self, weights: Weights) -> None: ...
 
 
-def exported(engine: Acting, chains: list[tuple[Layer, ...]], present: Callable[[Tree], Any], space: Space) -> Any:
+def exported(
+    engine: ExportableEngine, chains: list[tuple[Layer, ...]], convert: Callable[[Tree], Any], space: Space
+) -> Any:
     """The first of the chains of layers that computes what the engine's `act` does, as a `DenseActor`, or None.
 
     They are compared on random observations, also after the weights of the chain have been changed: another network
     with the same values (a target network) does not change with them. All weights are put back.
     """
     observation = random_observations(space, np.random.default_rng(0), _OBSERVATIONS)
-    inputs = present(observation)
+    inputs = convert(observation)
     if not chains or not isinstance(inputs, np.ndarray) or inputs.ndim < 2:
         return None
     before = engine.weights()
     rng = np.random.default_rng(1)
     try:
         for layers in chains:
-            actor = DenseActor(layers, before, present)
+            actor = DenseActor(layers, before, convert)
             engine.load(before)
             if actor.names and _agree(engine, actor, observation) and _follows(engine, actor, observation, rng):
-                return DenseActor(layers, before, present)
+                return DenseActor(layers, before, convert)
     finally:
         engine.load(before)
     return None
 
 
-def _follows(engine: Acting, actor: DenseActor, observation: Tree, rng: np.random.Generator) -> bool:
+def _follows(engine: ExportableEngine, actor: DenseActor, observation: Tree, rng: np.random.Generator) -> bool:
     changed = {
         name: (value + 0.1 * rng.standard_normal(value.shape)).astype(value.dtype)
         for name, value in actor.weights().items()
@@ -58,7 +60,7 @@ def _follows(engine: Acting, actor: DenseActor, observation: Tree, rng: np.rando
     return _agree(engine, actor, observation)
 
 
-def _agree(engine: Acting, actor: DenseActor, observation: Tree) -> bool:
+def _agree(engine: ExportableEngine, actor: DenseActor, observation: Tree) -> bool:
     try:
         ours = actor.act(observation)
     except ValueError:  # a network of other inputs

@@ -1,4 +1,4 @@
-"""Agents of one object in Keras on JAX: k gradient steps are one jitted loop."""
+"""Agents of one's own in Keras on JAX: k gradient steps are one jitted loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from etude.base.errors import ConfigError
-from etude.engines.solo_engine import Calling
-from etude.engines.solo_keras_training import KerasParts, length, next_power, padded
-from etude.engines.solo_object import Bound, Compiled, Recorder, acted, each, not_traceable
-from etude.engines.solo_param import no_gradient, read_losses
+from etude.solo.engines.engine import AgentInterface
+from etude.solo.engines.keras import KerasParts, length, next_power, padded
+from etude.solo.engines.param import no_gradient, read_losses
+from etude.solo.engines.user_agent import Bound, Compiled, PriorityRecorder, acted, each, not_traceable
 
 _NEEDS_NUMBERS = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 
@@ -45,8 +45,13 @@ class JaxProgram:
 
     name = "jax"
 
-    def __init__(self, parts: KerasParts, calling: Calling):
-        self.parts, self._agent, self._agents, self._follow = parts, parts.agent, calling.agents, calling.follow
+    def __init__(self, parts: KerasParts, interface: AgentInterface):
+        self.parts, self._agent, self._agents, self._update_targets = (
+            parts,
+            parts.agent,
+            interface.agents,
+            interface.update_targets,
+        )
         self.traces = 0
         self.forget()
         device = next(iter([*parts.trained, *parts.others][0].value.devices()))
@@ -98,7 +103,7 @@ class JaxProgram:
 
     def _put(self, moved: dict[str, Any]) -> None:
         for name, value in moved.items():
-            self.parts.held.variables[name].assign(value)
+            self.parts.variables.by_name[name].assign(value)
 
     def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         """`call(agent, inputs)`, which is not differentiated."""
@@ -117,7 +122,7 @@ class JaxProgram:
         """The values of the variables that no loss trains and that changed in the scope."""
         after = scope.state_mapping
         others = [variable for variable in self.parts.others if after[id(variable)] is not before[id(variable)]]
-        return {self.parts.held.named[id(variable)]: after[id(variable)] for variable in others}
+        return {self.parts.variables.name_of(variable): after[id(variable)] for variable in others}
 
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         def learn(state: Any, inputs: Any, k: Any, hyper: Any) -> Any:
@@ -125,8 +130,12 @@ class JaxProgram:
             gradients, (_, record, moved) = self._traced(bound, names, (trained, others), _row(inputs, 0), hyper)
             room = len(inputs[1])
             records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
-            changed = [self.parts.held.named[id(variable)] for variable in self.parts.others] if self._follow else moved
-            places = {name: _index(self.parts.others, self.parts.held.variables[name]) for name in changed}
+            changed = (
+                [self.parts.variables.name_of(variable) for variable in self.parts.others]
+                if self._update_targets
+                else moved
+            )
+            places = {name: _index(self.parts.others, self.parts.variables.by_name[name]) for name in changed}
 
             def step(i: Any, carry: Any) -> Any:
                 trained, others, optimizers, records = carry
@@ -135,7 +144,7 @@ class JaxProgram:
                 others = list(others)
                 for name, value in moved.items():
                     others[places[name]] = value
-                if self._follow:
+                if self._update_targets:
                     trained, others = self._followed(bound, _by_name(names, hyper), trained, others)
                 records = jax.tree.map(lambda all, x: all.at[i].set(x), records, record)
                 return trained, others, optimizers, records
@@ -162,7 +171,7 @@ class JaxProgram:
         owned = [(loss, variable) for loss, group in enumerate(self.parts.groups) for variable in group]
         for (loss, variable), connected in zip(owned, _connected(closed), strict=False):
             if not connected:
-                raise no_gradient(self._agent, self.parts.held.named[id(variable)], min(loss, losses - 1), losses)
+                raise no_gradient(self._agent, self.parts.variables.name_of(variable), min(loss, losses - 1), losses)
         return _as_function(closed, shapes), shapes
 
     def _gradients(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
@@ -182,7 +191,7 @@ class JaxProgram:
         """(losses, (td_error, ratio), what else moved): one pass through the agent's code."""
         self.traces += 1
         (trained, others), (arguments, weight) = variables, row
-        recorder = Recorder(weight)
+        recorder = PriorityRecorder(weight)
         agent = bound.copy(_by_name(names, hyper), recorder)
         with _Scope(self._agent, [*self.parts.trained, *self.parts.others], [*trained, *others]) as scope:
             before = dict(scope.state_mapping)

@@ -1,8 +1,8 @@
-"""Between the arrays of etude and what an agent gets: `action(s)` and `__call__(s, a, next_s, r, d)`.
+"""Converts etude's arrays to the arguments of an agent's `action(s)` and `__call__(s, a, next_s, r, d)`.
 
-r is the reward, of several steps the discounted sum. d says how much of gamma is left out of the next value: for one
-step, 1 where the episode terminated, else 0, also where it was truncated; for m steps, 1 - gamma**(m - 1) where it goes
-on. So `r + gamma * (1 - d) * next_value` is right for any number of steps.
+r is the reward, over several steps the discounted sum. d is the share of gamma that the next value loses: for one
+step, 1 where the episode terminated, else 0, also where it was truncated; for m steps, 1 - gamma**(m - 1) where the
+episode continues. So `r + gamma * (1 - d) * next_value` is right for any number of steps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Dict, Space, describe
 from etude.base.trees import Tree
 
-Present = Callable[[Tree], Any]  # observations [..., ...] as the agent's methods get them
+Conversion = Callable[[Tree], Any]  # observations [..., ...] as the agent's methods take them
 RewardModel = Callable[[np.ndarray, np.ndarray, Any, np.ndarray], np.ndarray]  # (inputs, a, next_s, d) to rewards
 
-REWARD_INPUTS = "reward_inputs"  # the extra that holds what a learned reward is computed from
+REWARD_INPUTS = "reward_inputs"  # the extra that holds the inputs of a learned reward
 GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
-def as_it_is(observation: Tree) -> Any:
+def unchanged(observation: Tree) -> Any:
     """The observation itself."""
     return observation
 
@@ -35,8 +35,8 @@ def with_goal(observation: Tree) -> np.ndarray:
     return np.concatenate([observation["observation"], observation["desired_goal"]], axis=-1)
 
 
-def agents_only(observation: Tree) -> tuple:
-    """What each of several agents observes."""
+def by_agent(observation: Tree) -> tuple:
+    """A tuple of what each agent observes."""
     return observation["agents"]
 
 
@@ -46,13 +46,13 @@ def is_joint(observation: Tree) -> bool:
     return isinstance(parts, dict) and set(parts) == {"agents", "terminated", "truncated"}
 
 
-def present_for(space: Space) -> Present:
-    """How observations of a space are given to an agent: goal observations as one vector, those of several agents as a
-    tuple, all others as they are."""
+def conversion_for(space: Space) -> Conversion:
+    """The conversion of a space's observations: goal observations become one vector, those of several agents a tuple,
+    all others stay as they are."""
     if is_joint(space):
-        return agents_only
+        return by_agent
     if not is_goal_space(space):
-        return as_it_is
+        return unchanged
     vectors = [space[name] for name in ("observation", "desired_goal")]  # type: ignore[index]
     if all(isinstance(part, Box) and len(part.shape) == 1 for part in vectors):
         return with_goal
@@ -68,13 +68,13 @@ def is_goal_space(space: Space) -> bool:
 
 
 @dataclass
-class Arguments:
+class LossArguments:
     """The arguments of `__call__` for stacked batches: trees of arrays [k, B, ...].
 
-    gamma: reads the agent's present gamma. rewards: of a learned model (see `irl`), in the place of the environment's.
+    gamma: reads the agent's present gamma. rewards: a learned model (see `irl`) that replaces the environment's.
     """
 
-    present: Present
+    convert: Conversion
     gamma: Callable[[], float]
     rewards: RewardModel | None = None
 
@@ -85,14 +85,14 @@ class Arguments:
         if is_joint(batch.next_observation):
             left = left[..., None] * (1.0 - batch.next_observation["terminated"])
         done = (1.0 - left).astype(np.float32)
-        following, reward = self.present(batch.next_observation), batch.reward
+        next_s, reward = self.convert(batch.next_observation), batch.reward
         if self.rewards is not None:
-            reward = self.rewards(batch.extras[REWARD_INPUTS], batch.action, following, done)
-        return self.present(batch.observation), batch.action, following, reward, done
+            reward = self.rewards(batch.extras[REWARD_INPUTS], batch.action, next_s, done)
+        return self.convert(batch.observation), batch.action, next_s, reward, done
 
 
-def tuples(present: Present) -> Present:
-    """`present` for each part of the tuples that a view of several times returns."""
-    if present is as_it_is:
-        return present
-    return lambda observation: tuple(present(part) for part in observation)
+def of_each_time(convert: Conversion) -> Conversion:
+    """`convert` for each part of the tuples that a view of several times returns."""
+    if convert is unchanged:
+        return convert
+    return lambda observation: tuple(convert(part) for part in observation)

@@ -1,0 +1,104 @@
+"""Builds the session that trains an agent of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.base.spaces import Discrete, zeros
+from etude.envs import RawActions
+from etude.explore import AsIs, ByAgent, Each
+from etude.protocols import Explorer
+from etude.replay import Buffer, Ring
+from etude.replay.sizes import Extras
+from etude.solo.conversion import LossArguments, conversion_for
+from etude.solo.engines import AgentInterface, UserAgentEngine, make_engine
+from etude.solo.environments import EnvironmentDescription, UserEnvironments
+from etude.solo.irl import reward_source
+from etude.solo.learner import EpisodeLearner
+from etude.solo.regimes import regime_of
+from etude.solo.session import Session, SessionKey
+from etude.solo.settings import Settings
+from etude.solo.transitions import transitions_of
+
+
+def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], None]) -> Session:
+    """Everything that trains an agent. warn: takes warnings of the environment."""
+    settings = key.settings
+    environments = UserEnvironments.of(key.environments, seed, RawActions, agent.reward_done_func_ma)
+    described = environments.describe()
+    for note in described.notes:
+        warn(note)
+    _check_agents(settings, described)
+    source, regime, gamma = reward_source(agent, settings), regime_of(settings), _gamma_of(agent)
+    transitions = transitions_of(agent, settings, described, gamma(), seed)
+    arguments = LossArguments(transitions.convert, gamma)
+    engine = _engine(agent, key, described, arguments, seed)
+    _check_outputs(agent, engine.act(zeros(described.spaces.observation, key.count)), described)
+    arguments.rewards = source.model(engine)
+    ring = _ring(settings, described, key.count, source.extras(engine))
+    buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
+    hyper = lambda: {"gamma": gamma()}  # noqa: E731
+    learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
+    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed)
+
+
+def _engine(
+    agent: Any, key: SessionKey, described: EnvironmentDescription, arguments: LossArguments, seed: int
+) -> UserAgentEngine:
+    spaces, settings = described.spaces, key.settings
+    agents = None if described.team is None else len(described.team.names)
+    each_step = settings.update_steps is None and settings.update_batches is None
+    interface = AgentInterface(spaces, arguments, conversion_for(spaces.observation), agents, each_step)
+    optimizers, framework = list(key.optimizers), agent.framework
+    return make_engine(agent, optimizers, interface, seed=seed, jit_compile=key.jit_compile, framework=framework)
+
+
+def _gamma_of(agent: Any) -> Callable[[], float]:
+    """Reads the agent's discount; 1 where it has none."""
+    return lambda: float(getattr(agent, "gamma", 1.0))
+
+
+def _ring(settings: Settings, described: EnvironmentDescription, count: int, extras: Extras) -> Ring:
+    """Stores the steps of `count` environments. extras: by name, stored with every row."""
+    shape = () if described.team is None else (len(described.team.names),)
+    size = max(settings.pool_size, count)
+    return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=settings.pool_folder)
+
+
+def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer:
+    """The explorer of all environments; made of one for each environment, or one for each of several agents."""
+    given = settings.explorer
+    several = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    if settings.epsilon is not None:
+        for policy in several:
+            policy.eps = settings.epsilon
+    if described.team is not None:
+        return ByAgent(several, described.team.actions)
+    return Each(several) if len(several) > 1 else several[0]
+
+
+def _check_outputs(agent: Any, output: Any, described: EnvironmentDescription) -> None:
+    """Raise ConfigError where `action` returns values of more or fewer actions than there are."""
+    space = described.spaces.action
+    values = isinstance(output, np.ndarray) and output.ndim == 2 and output.dtype.kind == "f"
+    if isinstance(space, Discrete) and values and output.shape[1] != space.n:
+        raise ConfigError(
+            f"{type(agent).__name__}.action returned {output.shape[1]} values for each state; {described.name} has "
+            f"{space.n} actions. Give the network {space.n} outputs."
+        )
+
+
+def _check_agents(settings: Settings, described: EnvironmentDescription) -> None:
+    """Raise ConfigError where the environment has several agents and the settings one, or the other way round."""
+    if settings.MARL and described.team is None:
+        raise ConfigError(
+            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment. Leave MARL "
+            "off, or give another environment."
+        )
+    if described.team is not None and not settings.MARL:
+        raise ConfigError(f"{described.name} has several agents: {described.team.names}. Say set(..., MARL=True).")

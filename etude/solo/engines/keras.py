@@ -1,0 +1,278 @@
+"""Agents of one's own in Keras: their variables by name, the layers of their networks, and their optimizers, whether
+JAX or TensorFlow runs below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+from etude.base.checks import Stored
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError
+from etude.networks.dense import Activation, Affine, Flatten, Layer
+from etude.protocols import Weights
+from etude.solo.engines.param import check_trained, flat, grouped
+from etude.solo.engines.user_agent import Bound, PriorityRecorder, each, find, single
+
+_KINDS = (keras.Variable, keras.layers.Layer, keras.random.SeedGenerator)
+_ACTIVATIONS = {"relu", "tanh", "sigmoid", "elu", "gelu", "silu", "softplus", "softmax", "log_softmax"}
+_NOTHING = (keras.layers.InputLayer, keras.layers.Dropout)  # what does nothing when a network is evaluated
+
+
+def check_backend() -> str:
+    """ "jax" or "tensorflow"; ConfigError where Keras runs on anything else."""
+    backend = keras.backend.backend()
+    if backend in ("jax", "tensorflow"):
+        return backend
+    raise ConfigError(
+        f"Keras runs on {backend} in this process; an agent in Keras needs jax or tensorflow. Set KERAS_BACKEND=jax "
+        "before keras is imported, or write the agent in PyTorch with etude.RL_pytorch."
+    )
+
+
+class KerasVariables:
+    """The variables that an agent's attributes hold. They are the user's own: their values are read and written in
+    place."""
+
+    def __init__(self, agent: Any):
+        self.agent = agent
+        self.discover()
+
+    def discover(self) -> None:
+        """Find the variables: again where layers have been built since."""
+        found = find(self.agent, _KINDS)
+        self._layers = [holder for holder in found.values() if isinstance(holder, keras.layers.Layer)]
+        self.by_name: dict[str, Any] = {}
+        self.names_by_id: dict[int, str] = {}  # names by identity
+        for path, holder in found.items():
+            for name, variable in _variables(path, holder):
+                if self.names_by_id.setdefault(id(variable), name) == name:
+                    self.by_name[name] = variable
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all variables."""
+        return tuple(self.by_name)
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Of those in `param`."""
+        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, keras.Variable)))
+
+    def name_of(self, variable: Any) -> str:
+        """The name of a variable."""
+        return self.names_by_id[id(variable)]
+
+    def build(self, call: Callable[[], Any]) -> bool:
+        """Run code of the agent once where there are layers that make their variables when they are first called.
+        Returns whether variables were added; generators of random numbers stay where they were."""
+        if all(layer.built for layer in self._layers):
+            return False
+        before = self.read(self.by_name)
+        call()
+        self.write(before)
+        self.discover()
+        return len(self.by_name) > len(before)
+
+    def read(self, names: Iterable[str]) -> Weights:
+        """The values of these variables."""
+        return {name: value_of(self.by_name[name]) for name in names}
+
+    def write(self, weights: Weights) -> None:
+        """Give variables these values."""
+        for name, value in weights.items():
+            self.by_name[name].assign(value)
+
+    def chains(self) -> list[tuple[Layer, ...]]:
+        """The layers of every network that has dense layers and activations only, in the order it lists them."""
+        pending = list(self._layers)
+        chains, seen = [], set()
+        while pending:
+            network = pending.pop(0)
+            if id(network) not in seen:
+                seen.add(id(network))
+                chains.append(self._chain(network))
+                pending += [layer for _, layer in find(network, (keras.Model,)).items()]
+        return [tuple(chain) for chain in chains if chain]
+
+    def _chain(self, layer: Any) -> list[Layer] | None:
+        if isinstance(layer, keras.Model):
+            parts = [self._chain(part) for part in layer.layers]
+            return None if None in parts else [one for part in parts for one in part or ()]
+        if isinstance(layer, _NOTHING):
+            return []
+        if isinstance(layer, keras.layers.Flatten):
+            return [Flatten()]
+        name = _activation(layer)
+        if name is None or (isinstance(layer, keras.layers.Dense) and not layer.built):
+            return None
+        after: list[Layer] = [] if name == "linear" else [Activation(name)]
+        if not isinstance(layer, keras.layers.Dense):
+            return after
+        kernel = self.names_by_id.get(id(layer.kernel))  # None where it is computed from several variables
+        bias = None if layer.bias is None else self.name_of(layer.bias)
+        return None if kernel is None else [Affine(kernel, bias), *after]
+
+
+def _activation(layer: Any) -> str | None:
+    """The name of a layer's activation; None for other layers, and for functions that NumPy has no name for."""
+    if isinstance(layer, keras.layers.Dense | keras.layers.Activation):
+        name = getattr(layer.activation, "__name__", None)
+        return name if name in _ACTIVATIONS | {"linear"} else None
+    kinds = {keras.layers.ReLU: "relu", keras.layers.ELU: "elu", keras.layers.Softmax: "softmax"}
+    return kinds.get(type(layer))  # odd settings of theirs show when the chain is compared with the network
+
+
+def _variables(path: str, holder: Any) -> list[tuple[str, Any]]:
+    if isinstance(holder, keras.Variable):
+        return [(path, holder)]
+    if isinstance(holder, keras.random.SeedGenerator):
+        return [(f"{path}.state", holder.state)]
+    return [(f"{path}.{i}.{variable.name}", variable) for i, variable in enumerate(holder.variables)]
+
+
+def value_of(variable: Any) -> np.ndarray:
+    """The value of a variable of Keras, in NumPy."""
+    return np.array(keras.ops.convert_to_numpy(variable.value))
+
+
+def tensors(tree: Any) -> Any:
+    """NumPy arrays as those of the framework."""
+    return each(lambda x: keras.ops.convert_to_tensor(single(x)), tree)
+
+
+class KerasParts:
+    """The variables of an agent by what trains them.
+
+    groups: for each optimizer, what it trains. trained: all of these. others: all other variables.
+    """
+
+    def __init__(self, variables: KerasVariables, optimizers: Sequence[Any]):
+        self.variables, self.agent, self.optimizers = variables, variables.agent, tuple(optimizers)
+        groups = grouped(self.agent, self.optimizers, keras.Variable) if self.optimizers else []
+        self.groups = [[variable for variable in group if variable.trainable] for group in groups]
+        check_trained(self.agent, self.groups)
+        for optimizer, group in zip(self.optimizers, self.groups, strict=True):
+            _build(optimizer, group)
+        self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
+
+    @property
+    def others(self) -> list[Any]:
+        """The variables that no loss trains."""
+        trained = {id(variable) for variable in self.trained}
+        return [variable for variable in self.variables.by_name.values() if id(variable) not in trained]
+
+    def settings(self) -> tuple:
+        """What the optimizers' code holds as constants."""
+        return tuple(
+            (name, value)
+            for optimizer in self.optimizers
+            for name, value in sorted(vars(optimizer).items())
+            if not name.startswith("_") and isinstance(value, float | int | str | None)
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The variables of each optimizer, by position."""
+        found = [{str(i): value_of(v) for i, v in enumerate(optimizer.variables)} for optimizer in self.optimizers]
+        return {"optimizers": found}
+
+    def check_state(self, stored: dict[str, Stored]) -> None:
+        """Raise CheckpointError where these are not the variables of such optimizers."""
+        for optimizer, saved in zip(self.optimizers, stored["optimizers"].items(len(self.optimizers)), strict=True):
+            values = saved.fields(str(i) for i in range(len(optimizer.variables)))
+            for variable, stored in zip(optimizer.variables, values.values(), strict=True):
+                own = value_of(variable)
+                least = 0 if variable.name.endswith("velocity") or own.dtype.kind in "iu" else None  # squares, counts
+                stored.array(own.dtype, own.shape, least, any_width=True)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Give the optimizers' variables back their values."""
+        for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
+            for i, variable in enumerate(optimizer.variables):
+                variable.assign(values[str(i)])
+
+
+def _build(optimizer: Any, group: list[Any]) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ConfigError(
+            f"An agent in Keras was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
+            "expected a keras.optimizers.Optimizer, such as keras.optimizers.Adam()."
+        )
+    if not optimizer.built:
+        optimizer.build(group)
+    known = {id(variable) for variable in optimizer._trainable_variables}
+    if not {id(variable) for variable in group} <= known:
+        raise ConfigError(
+            f"The optimizer {optimizer.name!r} was made for other variables than those in param: it has trained "
+            "another agent. Give each agent an optimizer of its own."
+        )
+
+
+class Program(Protocol):
+    """What differs between the frameworks below Keras: see `solo.UserAgentBackend` for what it does."""
+
+    name: str
+    device: str
+    traces: int
+
+    def forget(self) -> None:
+        """Compile anew: variables were added."""
+
+    def act(self, observation: Any) -> Any: ...
+    def rewards(self, arguments: Any) -> Any: ...
+    def learn(self, arguments: Any, weight: np.ndarray) -> Any: ...
+
+
+class KerasAgentBackend:
+    """See `make_engine.UserAgentBackend`."""
+
+    busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
+
+    def __init__(self, parts: KerasParts, program: Program):
+        self.variables, self._parts, self._program = parts.variables, parts, program
+        self.trains, self._prepared = bool(parts.optimizers), False
+        self.name, self.device = program.name, program.device
+        self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
+        self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
+
+    @property
+    def traces(self) -> int:
+        """How often the loss was traced."""
+        return self._program.traces
+
+    def update_param(self) -> None:
+        """Call the agent's method, eagerly."""
+        self._parts.agent.update_param()
+
+    def prepare(self, arguments: Any) -> None:
+        """Call the loss once where networks that only it uses are not built."""
+        if not self._prepared:
+            first = tensors(each(lambda x: x[0], arguments))
+            recorder = PriorityRecorder(keras.ops.ones(length(first)))
+            if self.variables.build(lambda: Bound(self._parts.agent).copy({}, recorder)(*first)):
+                self._program.forget()
+            self._prepared = True
+
+
+def padded(tree: Any, rows: int) -> Any:
+    """Arrays [n, ...] as [rows, ...]: the last row is repeated, so that what is computed from it is harmless."""
+
+    def pad(x: np.ndarray) -> np.ndarray:
+        return x if len(x) == rows else np.concatenate([x, np.repeat(x[-1:], rows - len(x), 0)])
+
+    return each(lambda x: pad(single(x)), tree)
+
+
+def next_power(n: int) -> int:
+    """The smallest power of two that is not below n: few sizes are compiled."""
+    return 1 << (n - 1).bit_length()
+
+
+def length(tree: Any) -> int:
+    """The number of rows of the arrays in a tree."""
+    sizes: list[int] = []
+    each(lambda x: sizes.append(len(x)), tree)
+    return sizes[0]
