@@ -67,7 +67,9 @@ class Engine(Protocol):
 class Explorer(Protocol):
     """Turns what an agent's `act` returns into actions. Randomness comes in as an argument."""
 
-    memory: int  # how many numbers it keeps for each environment from step to step of an episode; 0 for most
+    @property
+    def memory(self) -> int:
+        """How many numbers it keeps for each environment from step to step of an episode; 0 for most."""
 
     def of(self, columns: np.ndarray) -> Explorer:
         """The explorer for the environments with these numbers in the run; itself where all are treated alike."""

@@ -213,7 +213,7 @@ def _check_history(env: gym.Env, first: list[np.ndarray], generators: Generators
             "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
         )
         findings.add(Found("history", text + fix), "note")
-    findings.add(None if (text := generators.note()) is None else Found("global generator", text), "note")
+    findings.add(None if (note := generators.note()) is None else Found("global generator", note), "note")
 
 
 def _same(first: list[np.ndarray], again: list[np.ndarray]) -> bool:

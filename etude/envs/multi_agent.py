@@ -106,7 +106,8 @@ class InTurns:
     def _next(self) -> Scene:
         """Up to the next turn in which something is to be chosen; those that ended leave with what they earned."""
         env = self._env
-        observations, rewards, ended, acting = {}, {}, {}, ()
+        acting: tuple[str, ...] = ()
+        observations, rewards, ended = {}, {}, {}
         while env.agents and not acting:
             own = env.agent_selection
             name = str(own)

@@ -1,5 +1,5 @@
-"""What the explorers with parameters that may be changed at any time have in common. They can also be called for one
-state at a time, outside a run."""
+"""Bases of the explorers under the names of Keras-RL: their parameters may change at any time, and they can also be
+called for one state at a time, outside a run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
-from etude.explore.memoryless import NO_MEMORY
+from etude.explore.memoryless import NO_MEMORY, Memoryless
 from etude.explore.outputs import describe
+from etude.protocols import Explorer
 
 
 @dataclass
@@ -54,6 +55,23 @@ class Adjustable:
         row = row.astype(np.result_type(row, np.float32), copy=False)[None]
         noise = self.draw(self.rng, 1, Discrete(row.shape[1]))
         return int(self(row, noise, step, NO_MEMORY).action[0])
+
+
+@dataclass
+class WrappingPolicy(Adjustable, Memoryless):
+    """Delegates to another explorer, made from the present parameters at every call."""
+
+    def explorer(self, step: int, n: int) -> Explorer:
+        """The explorer at this environment step of the run. n: random numbers for each choice."""
+        raise NotImplementedError
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        self.check()
+        return self.explorer(0, 1).draw(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+        self.check()
+        return self.explorer(step, noise.shape[1])(output, noise, step, memory)
 
 
 def check_finite(explorer: Adjustable, *fields: str) -> None:

@@ -15,15 +15,17 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
-from etude.explore.adjustable import Adjustable, check_finite
+from etude.explore.adjustable import Adjustable, WrappingPolicy, check_finite
 from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
-from etude.explore.values import best_perturbed, boltzmann, epsilon_greedy
+from etude.explore.policies import Greedy
+from etude.explore.values import BoltzmannGumbel, EpsilonGreedy, boltzmann
+from etude.protocols import Explorer
 
 
 @dataclass
-class EpsGreedyQPolicy(Adjustable, Memoryless):
-    """A random action with probability `eps`, each allowed one alike, else the best. Watkins 1989."""
+class EpsGreedyQPolicy(WrappingPolicy):
+    """`EpsilonGreedy` with a random action with probability `eps`. Watkins 1989."""
 
     eps: float = 0.1
 
@@ -31,12 +33,8 @@ class EpsGreedyQPolicy(Adjustable, Memoryless):
         check_finite(self, "eps")
         checks.fractions(self, "eps")
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        self.check()
-        return Choice(epsilon_greedy(*check_values(output, "EpsGreedyQPolicy"), noise, self.eps), {})
+    def explorer(self, step: int, n: int) -> Explorer:
+        return EpsilonGreedy(self.eps)
 
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""
@@ -44,8 +42,8 @@ class EpsGreedyQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
-    """Epsilon-greedy with an epsilon that falls in a straight line: max(min_eps, initial_eps - decay_rate * step).
+class AdaptiveEpsGreedyPolicy(WrappingPolicy):
+    """`EpsilonGreedy` with an epsilon that falls linearly: max(min_eps, initial_eps - decay_rate * step).
 
     decay_rate: what epsilon loses with each step; in a run, with each environment step of the whole run.
     """
@@ -68,12 +66,8 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
         """Epsilon at this step."""
         return max(self.min_eps, self.initial_eps - self.decay_rate * step)
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        self.check()
-        return Choice(epsilon_greedy(*check_values(output, "AdaptiveEpsGreedyPolicy"), noise, self.epsilon(step)), {})
+    def explorer(self, step: int, n: int) -> Explorer:
+        return EpsilonGreedy(self.epsilon(step))
 
     def select_action(self, q_values: np.ndarray, step_counter: int) -> int:
         """The action for the values [n] of one state, at a step of the training."""
@@ -81,14 +75,11 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class GreedyQPolicy(Adjustable, Memoryless):
-    """The best action, the first of equals."""
+class GreedyQPolicy(WrappingPolicy):
+    """`Greedy`: the best action, the first of equals."""
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return np.empty((steps, 0), np.float32)
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        return Choice(check_values(output, "GreedyQPolicy")[0].argmax(1), {})
+    def explorer(self, step: int, n: int) -> Explorer:
+        return Greedy()
 
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""
@@ -157,12 +148,12 @@ class MaxBoltzmannQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class BoltzmannGumbelQPolicy(Adjustable, Memoryless):
-    """The best action after Gumbel noise of size C / sqrt(step / n) is added to the n values; C at most.
+class BoltzmannGumbelQPolicy(WrappingPolicy):
+    """`BoltzmannGumbel` with noise of scale C / sqrt(step / n) for n actions; C at most.
 
-    Cesa-Bianchi et al. 2017, arXiv:1705.10257. Deviation: their size is C / sqrt(visits of the action), for one bandit.
-    Counts would have to be shared by workers, and be saved; so each action is taken to have had its share of the steps,
-    step / n: Keras-RL's documentation gives C / sqrt(N / K) as the temperature after N steps with K actions.
+    Cesa-Bianchi et al. 2017, arXiv:1705.10257. Deviation: their scale is C / sqrt(visits of the action), for one
+    bandit. Workers would have to share these counts, and checkpoints to save them. So each action counts as visited
+    step / n times: Keras-RL's documentation gives C / sqrt(N / K) as the temperature after N steps with K actions.
 
     C: a bound on the standard deviation of the rewards, in the units of the values.
     """
@@ -173,13 +164,8 @@ class BoltzmannGumbelQPolicy(Adjustable, Memoryless):
         check_finite(self, "C")
         checks.positive(self, "C")
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, int(action_space.n)), np.float32)  # type: ignore[attr-defined]
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        self.check()
-        values, _ = check_values(output, "BoltzmannGumbelQPolicy")
-        return Choice(best_perturbed(values, noise, self.C / max(1.0, step / values.shape[1]) ** 0.5), {})
+    def explorer(self, step: int, n: int) -> Explorer:  # Gumbel noise has a number for each action
+        return BoltzmannGumbel(self.C / max(1.0, step / n) ** 0.5)
 
     def select_action(self, q_values: np.ndarray, step_counter: int) -> int:
         """The action for the values [n] of one state, at a step of the training."""

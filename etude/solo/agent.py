@@ -71,6 +71,7 @@ class RL:
     save_best_only: bool = False  # of the mean reward over the last trial_count episodes
     env: Any = None
     optimizer: Any = None
+    prioritized_replay: Any  # inside `__call__` with PR=True: takes the errors of the batch, and holds its weights
     reward_done_func: Any = None  # for HER: (next_goal, goal) -> (reward, done)
     reward_done_func_ma: Any = None  # for several agents: (rewards, dones) of each -> (reward, done) of the team
     _session_state: SessionState
@@ -82,8 +83,8 @@ class RL:
 
     # -- what an agent writes ------------------------------------------------------------------------------------------
 
-    def action(self, s: Any, i: int | None = None) -> Any:
-        """What the policy turns into actions."""
+    def action(self, *s: Any, **named: Any) -> Any:
+        """What the policy turns into actions: `action(self, s)`, or `action(self, s, i)` for several agents."""
         raise ConfigError(
             f"{type(self).__name__} has no method action(self, s), or action(self, s, i) for several agents. Write it: "
             "it returns what the policy or the noise turns into actions."

@@ -24,7 +24,7 @@ def play(agent: Any, seed: int, max_steps: int, path: str | Path | None) -> floa
     environment = environments.single("human" if path is None else "rgb_array")
     try:
         agents = None if described.team is None else len(described.team.names)
-        engine = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
+        engine: Any = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
         explorer = reward_source(agent, agent._session_state.settings).explorer(best_actions(described))
         episode = SingleEpisode(environment, engine, explorer, seed)
         frames = (environment.render() for _ in episode.steps(max_steps))

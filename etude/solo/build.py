@@ -73,13 +73,13 @@ def _ring(settings: Settings, described: EnvironmentDescription, count: int, ext
 def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer:
     """The explorer of all environments; made of one for each environment, or one for each of several agents."""
     given = settings.explorer
-    several = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    several: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
     if settings.epsilon is not None:
         for policy in several:
             policy.eps = settings.epsilon
     if described.team is not None:
         return ByAgent(several, described.team.actions)
-    return Each(several) if len(several) > 1 else several[0]
+    return Each(tuple(several)) if len(several) > 1 else several[0]
 
 
 def _check_outputs(agent: Any, output: Any, described: EnvironmentDescription) -> None:

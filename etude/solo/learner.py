@@ -152,7 +152,7 @@ class EpisodeLearner:
 
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data from which `restore` continues. replay: whether the replay is part of it."""
-        counted = {"batches": self.batches, "target_updates": self._target_updates}
+        counted: dict[str, Any] = {"batches": self.batches, "target_updates": self._target_updates}
         counted |= {"collections": self._collections, "loss": self.loss}
         counted |= {"received": self._received.tolist(), "generator": generator_state(self._rng)}
         kept = {"replay": self.buffer.state()} if replay else {}

@@ -120,13 +120,14 @@ def _ignore_errors(buffer: Buffer, batches: Batch, update: Update) -> None:
 
 def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: tuple[str, ...]) -> None:
     reported = {"TD": update.td_error, "ratio": update.ratio}
-    wanted, names = [reported[name] for name in expected], ", ".join(expected)
-    if any(error is None for error in wanted):
+    errors = [error for name in expected if (error := reported[name]) is not None]
+    if len(errors) < len(expected):
+        names = ", ".join(expected)
         raise ConfigError(
             f"PR=True draws transitions by what the loss reports, and it did not report {names}. Call "
             f"self.prioritized_replay.update({names}) in __call__, with one number per example each."
         )
-    buffer.update(batches, *wanted)
+    buffer.update(batches, *errors)
 
 
 def _empty(buffer: Buffer, options: Options) -> None:

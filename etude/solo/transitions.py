@@ -30,11 +30,11 @@ def transitions_of(
     convert = conversion_for(described.spaces.observation)
     if settings.TRL:
         return Transitions(Triplets(gamma, rng=generator(seed, "triplets")), of_each_time(convert))
-    view: View = OneStep(gamma)
+    view: OneStep | NStep = OneStep(gamma)
     if settings.num_steps is not None:
         view = _of_several_steps(agent, settings.num_steps, gamma)
     if settings.HER:
-        view = _relabelled(agent, view, described, seed)
+        return Transitions(_relabelled(agent, view, described, seed), convert)
     return Transitions(view, convert)
 
 
@@ -46,7 +46,7 @@ def _of_several_steps(agent: Any, steps: int, gamma: float) -> NStep:
     return NStep(gamma, steps)
 
 
-def _relabelled(agent: Any, view: View, described: EnvironmentDescription, seed: int) -> Hindsight:
+def _relabelled(agent: Any, view: OneStep | NStep, described: EnvironmentDescription, seed: int) -> Hindsight:
     if not is_goal_space(described.spaces.observation):
         raise ConfigError(
             "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "

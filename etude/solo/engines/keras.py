@@ -183,10 +183,10 @@ class KerasParts:
         """Raise CheckpointError where these are not the variables of such optimizers."""
         for optimizer, saved in zip(self.optimizers, stored["optimizers"].items(len(self.optimizers)), strict=True):
             values = saved.fields(str(i) for i in range(len(optimizer.variables)))
-            for variable, stored in zip(optimizer.variables, values.values(), strict=True):
+            for variable, value in zip(optimizer.variables, values.values(), strict=True):
                 own = value_of(variable)
                 least = 0 if variable.name.endswith("velocity") or own.dtype.kind in "iu" else None  # squares, counts
-                stored.array(own.dtype, own.shape, least, any_width=True)
+                value.array(own.dtype, own.shape, least, any_width=True)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Give the optimizers' variables back their values."""
