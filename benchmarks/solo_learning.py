@@ -100,14 +100,14 @@ def team_return(agent: Any) -> dict[str, float]:
 def greedy_returns(agent: Any) -> np.ndarray:
     """What episodes earn with the best actions, without exploration: [EPISODES]."""
     described = UserEnvironments.of(agent.env, agent.seed, RawActions).describe()
-    agents = None if described.team is None else len(described.team.names)
+    agents = None if described.agents is None else len(described.agents.names)
     engine = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
     return returns_of(agent, engine, best_actions(described))
 
 
 def random_returns(agent: Any) -> np.ndarray:
     """What episodes of several agents earn with actions at random: [EPISODES]."""
-    actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().team.actions
+    actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().agents.actions
     uniform = tuple(np.full((1, space.n), 1 / space.n) for space in actions)
     actor = SimpleNamespace(memory=0, act=lambda observation: uniform)
     return returns_of(agent, actor, ByAgent([SoftmaxPolicy()], actions))

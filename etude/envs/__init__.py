@@ -14,7 +14,6 @@ from etude.envs.make import (
 )
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments
-from etude.envs.parallel import JointEnvironment, Team
 from etude.envs.registry import EnvironmentSpec, name_of
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
@@ -25,12 +24,10 @@ __all__ = [
     "ConfiguredEnvironment",
     "EnvironmentSpec",
     "Finding",
-    "JointEnvironment",
     "LoopEnvironments",
     "NativeEnvironments",
     "RawActions",
     "MultiAgentEnvironment",
-    "Team",
     "Translation",
     "action_space_of",
     "check_environment",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -18,14 +18,32 @@ from etude.base.spaces import ACTION_MASK, Dict, Discrete, MultiBinary, MultiDis
 from etude.envs.actions import Actions
 from etude.envs.adapter import as_flag
 from etude.envs.observations import Observations, flat_mask
-from etude.envs.parallel import ParallelEnvironment
 from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
 
 Named = dict[str, Any]  # by agent
 
 
-class Scene(NamedTuple):
+@runtime_checkable
+class ParallelEnvironment(Protocol):
+    """The part of `pettingzoo.ParallelEnv` that etude calls."""
+
+    possible_agents: list[Any]
+
+    def observation_space(self, agent: Any) -> Space: ...
+
+    def action_space(self, agent: Any) -> Space: ...
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]: ...
+
+    def step(self, actions: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]: ...
+
+    def render(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class AgentsStep(NamedTuple):
     """Where the agents are after a reset or a step."""
 
     acting: tuple[str, ...]  # who acts next
@@ -35,19 +53,19 @@ class Scene(NamedTuple):
     ended: dict[str, int]  # who ended with this step: joint.TERMINATED or joint.TRUNCATED
 
 
-class Play(Protocol):
+class Stepper(Protocol):
     """How one kind of environment is reset and stepped."""
 
     names: tuple[str, ...]
     turns: bool
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene: ...
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep: ...
 
-    def step(self, actions: Named) -> Scene:
+    def step(self, actions: Named) -> AgentsStep:
         """`actions` are those of `acting`."""
 
 
-class AtOnce:
+class ParallelStepper:
     """A parallel environment: an agent plays from when there is an observation of it until it ends."""
 
     turns = False
@@ -56,19 +74,19 @@ class AtOnce:
         self._env, self._own = env, {str(name): name for name in env.possible_agents}
         self.names = tuple(self._own)
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene:
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         result = self._env.reset(seed=seed, options=options)
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
-            raise TypeError(f"reset returned {_kind(result)}; expected (observations, infos), dicts by agent")
+            raise TypeError(f"reset returned {kind_of(result)}; expected (observations, infos), dicts by agent")
         observations, infos = (self._named(part) for part in result)
-        return Scene(tuple(observations), observations, infos, {}, {})
+        return AgentsStep(tuple(observations), observations, infos, {}, {})
 
-    def step(self, actions: Named) -> Scene:
+    def step(self, actions: Named) -> AgentsStep:
         # In the order of possible_agents: environments may count on it.
         result = self._env.step({own: actions[name] for name, own in self._own.items() if name in actions})
         if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
             expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
-            raise TypeError(f"step returned {_kind(result)}; expected {expected}")
+            raise TypeError(f"step returned {kind_of(result)}; expected {expected}")
         observations, rewards, terminations, truncations, infos = (self._named(part) for part in result)
         ended = {}
         for name in actions:
@@ -78,13 +96,13 @@ class AtOnce:
             else:
                 _of(observations, name, "observation")
         acting = tuple(name for name in observations if name not in ended)
-        return Scene(acting, observations, infos, {name: _of(rewards, name, "reward") for name in actions}, ended)
+        return AgentsStep(acting, observations, infos, {name: _of(rewards, name, "reward") for name in actions}, ended)
 
     def _named(self, values: dict[Any, Any]) -> Named:
         return {name: values[own] for name, own in self._own.items() if own in values}
 
 
-class InTurns:
+class TurnStepper:
     """An environment of PettingZoo's agent-environment cycle: one agent acts at a time, and an agent's reward comes at
     its next turn, for all that happened since its last one."""
 
@@ -94,16 +112,16 @@ class InTurns:
         self._env, self._own = env, {str(name): name for name in env.possible_agents}
         self.names = tuple(self._own)
 
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Scene:
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         self._env.reset(seed=seed, options=options)
         return self._next()
 
-    def step(self, actions: Named) -> Scene:
+    def step(self, actions: Named) -> AgentsStep:
         (action,) = actions.values()
         self._env.step(action)
         return self._next()
 
-    def _next(self) -> Scene:
+    def _next(self) -> AgentsStep:
         """Up to the next turn in which something is to be chosen; those that ended leave with what they earned."""
         env = self._env
         acting: tuple[str, ...] = ()
@@ -121,7 +139,7 @@ class InTurns:
         for own in env.agents:
             observations[str(own)] = env.observe(own)
         infos = {str(own): env.infos[own] for own in env.agents}
-        return Scene(acting, observations, infos, rewards, ended)
+        return AgentsStep(acting, observations, infos, rewards, ended)
 
 
 class MultiAgentEnvironment(gym.Env):
@@ -133,8 +151,8 @@ class MultiAgentEnvironment(gym.Env):
 
     def __init__(self, env: Any):
         self.env = env
-        self._play: Play = InTurns(env) if takes_turns(env) else AtOnce(env)
-        self.names = names = tuple(sorted(self._play.names))
+        self._stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
+        self.names = names = tuple(sorted(self._stepper.names))
         if not names:
             raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
         self.metadata = getattr(env, "metadata", {})
@@ -143,12 +161,12 @@ class MultiAgentEnvironment(gym.Env):
         raw = {name: env.observation_space(own[name]) for name in names}
         self._actions = {name: Actions(env.action_space(own[name])) for name in names}
         # Spaces do not tell whether there is an action mask in infos: a reset does.
-        infos = self._play.reset(None, None).infos
+        infos = self._stepper.reset(None, None).infos
         seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
         self._masks = {name: _mask_of(space) for name, space in seen.items()}
         self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
         each = {name: Spaces(Observations(seen[name], {}).space, self._actions[name].space) for name in names}
-        self.spaces = joint.joined_spaces(each, self._play.turns)
+        self.spaces = joint.joined_spaces(each, self._stepper.turns)
         self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
         self.action_space = self.spaces.action
         self._seen_spaces, self._seen = seen, {name: _blank(space) for name, space in seen.items()}
@@ -157,27 +175,27 @@ class MultiAgentEnvironment(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         self._begin()
-        return self._observe(self._play.reset(seed, options)), {}
+        return self._observe(self._stepper.reset(seed, options)), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step of the agents whose turn it is."""
         acting = [name for name, status in zip(self.names, self._status, strict=True) if status == joint.ACTING]
-        scene = self._play.step(self.split(action, acting))
+        step = self._stepper.step(self.split(action, acting))
         self._status[self._status == joint.ACTING] = joint.WAITING
-        for name, how in scene.ended.items():
+        for name, how in step.ended.items():
             self._status[self.names.index(name)] = how
-        each = np.array([scene.rewards.get(name, 0.0) for name in self.names], np.float32)
-        over = not scene.acting
-        terminated = over and set(scene.ended.values()) == {joint.TERMINATED}
+        each = np.array([step.rewards.get(name, 0.0) for name in self.names], np.float32)
+        over = not step.acting
+        terminated = over and set(step.ended.values()) == {joint.TERMINATED}
         reward = MultiAgentReward(each, float(each.sum(dtype=np.float64)))
-        return self._observe(scene), reward, terminated, over and not terminated, {}
+        return self._observe(step), reward, terminated, over and not terminated, {}
 
     def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
         """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""
         if first:
             self._begin()
         self._status[:] = joint.WAITING
-        return self._observe(Scene(tuple(observations), observations, infos, {}, {}))
+        return self._observe(AgentsStep(tuple(observations), observations, infos, {}, {}))
 
     def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
         """The actions of these agents in a joined one, as the environment takes them."""
@@ -201,24 +219,24 @@ class MultiAgentEnvironment(gym.Env):
         own = kind.convert(np.reshape(action, (1, *(kind.space.shape or ()))))[0]
         return int(own) if isinstance(kind.space, Discrete) else own
 
-    def _observe(self, scene: Scene) -> dict[str, Any]:
-        for name, value in scene.observations.items():
-            if name in scene.ended:  # the last one, which the environment must not change
+    def _observe(self, step: AgentsStep) -> dict[str, Any]:
+        for name, value in step.observations.items():
+            if name in step.ended:  # the last one, which the environment must not change
                 value = copy.deepcopy(value)
-            self._seen[name] = self._present(name, value, scene)
-        for name in scene.acting:
+            self._seen[name] = self._present(name, value, step)
+        for name in step.acting:
             self._status[self.names.index(name)] = joint.ACTING
         return {joint.AGENTS: dict(self._seen), joint.STATUS: self._status.copy()}
 
-    def _present(self, name: str, value: Any, scene: Scene) -> Any:
+    def _present(self, name: str, value: Any, step: AgentsStep) -> Any:
         """An observation with its mask: also where that is in the infos, and where nothing is to be chosen."""
         mask = self._masks[name]
         if mask is None:
             return value
         if name in self._in_infos:
             value = dict(value) if self._in_infos[name] else {"observation": value}
-            value[ACTION_MASK] = scene.infos.get(name, {}).get(ACTION_MASK)
-        if name not in scene.acting:
+            value[ACTION_MASK] = step.infos.get(name, {}).get(ACTION_MASK)
+        if name not in step.acting:
             return {**value, ACTION_MASK: np.ones(mask.shape, mask.dtype)}
         allowed = flat_mask(value[ACTION_MASK])
         if not allowed.any():
@@ -272,5 +290,6 @@ def _of(values: Named, name: str, what: str) -> Any:
     return values[name]
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """The kind of a returned value, for messages."""
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

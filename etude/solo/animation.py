@@ -23,7 +23,7 @@ def play(agent: Any, seed: int, max_steps: int, path: str | Path | None) -> floa
     described = environments.describe()
     environment = environments.single("human" if path is None else "rgb_array")
     try:
-        agents = None if described.team is None else len(described.team.names)
+        agents = None if described.agents is None else len(described.agents.names)
         engine: Any = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
         explorer = reward_source(agent, agent._session_state.settings).explorer(best_actions(described))
         episode = SingleEpisode(environment, engine, explorer, seed)
@@ -42,4 +42,4 @@ def best_actions(described: EnvironmentDescription) -> Explorer:
     """The best of values or probabilities where actions are discrete; what the agent returns where they are not."""
     discrete = isinstance(described.spaces.action, Discrete | MultiDiscrete)
     one: Explorer = Greedy() if discrete else AsIs()
-    return one if described.team is None else ByAgent([one], described.team.actions)
+    return one if described.agents is None else ByAgent([one], described.agents.actions)

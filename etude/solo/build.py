@@ -51,7 +51,7 @@ def _engine(
     agent: Any, key: SessionKey, described: EnvironmentDescription, arguments: LossArguments, seed: int
 ) -> UserAgentEngine:
     spaces, settings = described.spaces, key.settings
-    agents = None if described.team is None else len(described.team.names)
+    agents = None if described.agents is None else len(described.agents.names)
     each_step = settings.update_steps is None and settings.update_batches is None
     interface = AgentInterface(spaces, arguments, conversion_for(spaces.observation), agents, each_step)
     optimizers, framework = list(key.optimizers), agent.framework
@@ -65,7 +65,7 @@ def _gamma_of(agent: Any) -> Callable[[], float]:
 
 def _ring(settings: Settings, described: EnvironmentDescription, count: int, extras: Extras) -> Ring:
     """Stores the steps of `count` environments. extras: by name, stored with every row."""
-    shape = () if described.team is None else (len(described.team.names),)
+    shape = () if described.agents is None else (len(described.agents.names),)
     size = max(settings.pool_size, count)
     return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=settings.pool_folder)
 
@@ -77,8 +77,8 @@ def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer
     if settings.epsilon is not None:
         for policy in several:
             policy.eps = settings.epsilon
-    if described.team is not None:
-        return ByAgent(several, described.team.actions)
+    if described.agents is not None:
+        return ByAgent(several, described.agents.actions)
     return Each(tuple(several)) if len(several) > 1 else several[0]
 
 
@@ -95,10 +95,10 @@ def _check_outputs(agent: Any, output: Any, described: EnvironmentDescription) -
 
 def _check_agents(settings: Settings, described: EnvironmentDescription) -> None:
     """Raise ConfigError where the environment has several agents and the settings one, or the other way round."""
-    if settings.MARL and described.team is None:
+    if settings.MARL and described.agents is None:
         raise ConfigError(
             f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment. Leave MARL "
             "off, or give another environment."
         )
-    if described.team is not None and not settings.MARL:
-        raise ConfigError(f"{described.name} has several agents: {described.team.names}. Say set(..., MARL=True).")
+    if described.agents is not None and not settings.MARL:
+        raise ConfigError(f"{described.name} has several agents: {described.agents.names}. Say set(..., MARL=True).")

@@ -41,7 +41,7 @@ def by_agent(observation: Tree) -> tuple:
 
 
 def is_joint(observation: Tree) -> bool:
-    """Whether an observation, or a space, is that of several agents (see `envs.parallel`)."""
+    """Whether an observation, or a space, is that of several agents (see `environments.multi_agent`)."""
     parts = observation.spaces if isinstance(observation, Dict) else observation
     return isinstance(parts, dict) and set(parts) == {"agents", "terminated", "truncated"}
 

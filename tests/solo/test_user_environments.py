@@ -126,7 +126,7 @@ def test_what_it_is_is_described_before_anything_is_stepped():
     described = UserEnvironments.of("Pendulum-v1", 0).describe()
     assert described.name == "Pendulum-v1"
     assert described.spaces.action == Box(-1, 1, (1,), np.float32)
-    assert (described.team, described.notes) == (None, ())
+    assert (described.agents, described.notes) == (None, ())
     own = UserEnvironments.of("Pendulum-v1", 0, RawActions).describe()
     assert own.spaces.action == Box(-2, 2, (1,), np.float32)
 

@@ -13,9 +13,9 @@ from etude.base.spaces import Spaces, describe
 from etude.envs.actions import ActionScaling, NormalisedActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.make import make_any, make_rendering, rendering
-from etude.envs.parallel import RewardDone, Team
 from etude.envs.registry import EnvironmentSpec, name_of, resolve
 from etude.envs.vector import LoopEnvironments
+from etude.solo.environments.multi_agent import MultiAgentSpaces, RewardDone
 from etude.solo.environments.wrapped import (
     EXPECTED,
     Environment,
@@ -32,7 +32,7 @@ class EnvironmentDescription:
 
     name: str
     spaces: Spaces  # as the agent sees them
-    team: Team | None  # where there are several agents
+    agents: MultiAgentSpaces | None  # where there are several agents
     notes: tuple[str, ...]  # to warn the user of, once
 
 
@@ -43,7 +43,7 @@ class UserEnvironments:
     Environment c of the run is made from entry c modulo their number. An instance is used itself for its own
     environment, unless `copies` were asked for, and is then never closed; every other environment gets a copy of it.
 
-    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `JointEnvironment`.
+    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `ParallelAgentsEnvironment`.
     """
 
     entries: tuple[EnvironmentSpec | EnvironmentInstance, ...]
@@ -86,7 +86,7 @@ class UserEnvironments:
             wrapped = self._wrap(i)
             environments = self._vectorised([wrapped], [i])
             name = _entry_name(self.entries[i])
-            seen.append(EnvironmentDescription(name, environments.spaces, wrapped.team, wrapped.notes))
+            seen.append(EnvironmentDescription(name, environments.spaces, wrapped.agents, wrapped.notes))
             environments.close()
         first = seen[0]
         for other in seen[1:]:

@@ -10,8 +10,9 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError
-from etude.envs.parallel import JointEnvironment, ParallelEnvironment, RewardDone, Team
+from etude.envs.multi_agent import ParallelEnvironment, takes_turns
 from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
+from etude.solo.environments.multi_agent import MultiAgentSpaces, ParallelAgentsEnvironment, RewardDone
 from etude.solo.environments.old_gym import OldGymEnvironment, Steppable, note, reasons
 
 Environment = Steppable | ParallelEnvironment
@@ -55,14 +56,14 @@ class WrappedEnvironment:
     """One environment behind Gymnasium's interface, its agents if it has several, and the layout of its rewards."""
 
     def __init__(self, env: Any, name: str, reward_done: RewardDone | None):
-        self.team: Team | None = None
+        self.agents: MultiAgentSpaces | None = None
         self.rewards: Rewards = ScalarRewards()
         self.notes: tuple[str, ...] = ()
         check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
-            joint = JointEnvironment(env, reward_done)
+            joint = ParallelAgentsEnvironment(env, reward_done)
             self.env: gym.Env = joint
-            self.team, self.rewards = joint.team, MultiAgentRewards(joint.team.names)
+            self.agents, self.rewards = joint.agents, MultiAgentRewards(joint.agents.names)
             return
         if reward_done is not None:
             raise ConfigError(
@@ -90,7 +91,7 @@ class KeptOpen(gym.Env):
 def check_kind(env: Any, name: str) -> None:
     """Raise ConfigError for what is no single environment whose agents act at once."""
     kind = type(env).__qualname__
-    if any(base.__name__ == "AECEnv" for base in type(env).__mro__):
+    if takes_turns(env):
         raise ConfigError(
             f"{name} lets its agents act in turns; expected a parallel environment: its parallel_env(), or "
             "pettingzoo.utils.conversions.aec_to_parallel(env)."

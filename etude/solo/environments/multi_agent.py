@@ -1,15 +1,17 @@
-"""Several agents in one environment: a PettingZoo parallel environment as one environment with joint observations.
+"""PettingZoo parallel environments for agents of one's own: one Gymnasium environment with a tuple of observations.
 
 An observation is a Dict of
 
 - `agents`: a Tuple of what each agent observes, in the order of `possible_agents`. A Tuple and not a Dict by name, as
-  trees visit the keys of a Dict in sorted order; the names are in `Team.names`.
+  trees visit the keys of a Dict in sorted order; the names are in `MultiAgentSpaces.names`.
 - `terminated`, `truncated`: MultiBinary, for each agent whether it has ended, and how. So the observation *after* a
-  step tells which agents the step ended, and the one *before* it which agents still played; also where several steps
-  make one transition, and in every replay and rollout, without a field of their own.
+  step says which agents the step ended, and the one *before* it which agents were still alive; also for transitions
+  of several steps, and in every replay and rollout, without a field of their own.
 
 An agent that ends before the others keeps its last observation; its reward is 0 from then on, and its actions are not
 read. An agent's action mask is read as a key of its own observation, not from `infos`.
+
+Runs have another layout (`multi_agent.joint`), which marks an end only at its step.
 """
 
 from __future__ import annotations
@@ -17,40 +19,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, describe
-from etude.envs.adapter import as_flag
+from etude.envs.multi_agent import AgentsStep, ParallelEnvironment, ParallelStepper, kind_of
 from etude.envs.rewards import MultiAgentReward
+from etude.multi_agent.joint import TERMINATED
 
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
 
 
-@runtime_checkable
-class ParallelEnvironment(Protocol):
-    """What is used of `pettingzoo.ParallelEnv`."""
-
-    possible_agents: list[Any]
-
-    def observation_space(self, agent: Any) -> Space: ...
-
-    def action_space(self, agent: Any) -> Space: ...
-
-    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]: ...
-
-    def step(self, actions: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]: ...
-
-    def render(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True)
-class Team:
+class MultiAgentSpaces:
     """The agents of one environment, in the order of its `possible_agents`."""
 
     names: tuple[Any, ...]
@@ -58,20 +42,20 @@ class Team:
     actions: tuple[Any, ...]  # all Discrete, or all Box
 
     @classmethod
-    def of(cls, env: ParallelEnvironment) -> Team:
+    def of(cls, env: ParallelEnvironment) -> MultiAgentSpaces:
         """Raises SpaceError where there is no agent, or their actions cannot be joined."""
         names = tuple(env.possible_agents)
-        team = cls(names, tuple(map(env.observation_space, names)), tuple(map(env.action_space, names)))
+        spaces = cls(names, tuple(map(env.observation_space, names)), tuple(map(env.action_space, names)))
         if not names:
             raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
-        kinds = {type(space) for space in team.actions}
+        kinds = {type(space) for space in spaces.actions}
         if kinds not in ({Discrete}, {Box}):
-            each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, team.actions, strict=True))
+            each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, spaces.actions, strict=True))
             raise SpaceError(
                 f"The actions of all agents are kept in one array, so they must all be Discrete or all be Box; got "
                 f"{each}. Wrap the environment so that its agents have actions of one kind."
             )
-        return team
+        return spaces
 
     @property
     def observation_space(self) -> Dict:
@@ -102,54 +86,55 @@ def _cast(action: np.ndarray, space: Box) -> np.ndarray:
     return whole.astype(space.dtype).reshape(space.shape)
 
 
-class JointEnvironment(gym.Env):
-    """A parallel environment as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
+class ParallelAgentsEnvironment(gym.Env):
+    """A parallel environment as one Gymnasium environment, except for its reward, which is a MultiAgentReward.
 
-    An episode ends when the last agent has ended: terminated if all that still played at its last step terminated, else
+    An episode ends when the last agent has ended: terminated if all agents alive at its last step terminated, else
     truncated. `reward_done`, if given, is called at every step with the rewards of all agents and whether each has
-    terminated so far. The reward that it returns is what the episode is scored by, in place of the sum over agents; its
-    done ends the episode as terminated, for all agents that still play.
+    terminated so far. The reward that it returns counts in the return of the episode, in place of the sum over agents;
+    its done terminates the episode for all agents that are still alive.
     """
 
     def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None = None):
-        self.env, self.team = env, Team.of(env)
-        self.observation_space, self.action_space = self.team.observation_space, self.team.action_space
+        self.env, self.agents = env, MultiAgentSpaces.of(env)
+        self.observation_space, self.action_space = self.agents.observation_space, self.agents.action_space
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
-        self._score = _sum if reward_done is None else _Scored(reward_done)
-        n = len(self.team.names)
+        self._stepper = ParallelStepper(env)
+        self._names = self._stepper.names
+        self._score = _sum if reward_done is None else _CheckedRewardDone(reward_done)
+        n = len(self._names)
         self._seen: list[Any] = [None] * n
         self._terminated, self._truncated = np.zeros(n, bool), np.zeros(n, bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode with every agent in it."""
-        result = self.env.reset(seed=seed, options=options)
-        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
-            raise TypeError(f"reset returned {_kind(result)}; expected (observations, infos), dicts by agent")
+        begun = self._stepper.reset(seed, options)
         self._terminated[:], self._truncated[:] = False, False
-        self._seen = [_of_agent(result[0], name, "observation") for name in self.team.names]
+        self._seen = [_observation_of(begun, name) for name in self._names]
         return self._observe(), {}
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step of the agents that still play."""
-        playing = np.flatnonzero(~(self._terminated | self._truncated)).tolist()
-        names, acts = self.team.names, self.team.split(action)
-        result = self.env.step({names[i]: acts[i] for i in playing})
-        if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
-            expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
-            raise TypeError(f"step returned {_kind(result)}; expected {expected}")
-        observations, rewards, terminations, truncations, _ = result
-        each = np.zeros(len(names), np.float32)
-        for i in playing:
-            each[i] = _of_agent(rewards, names[i], "reward")
-            self._terminated[i] = _flag_of(terminations, names[i], "termination")
-            self._truncated[i] = _flag_of(truncations, names[i], "truncation")
-            self._take(i, observations)
+        """One step of the agents that are still alive."""
+        alive = np.flatnonzero(~(self._terminated | self._truncated)).tolist()
+        actions = self.agents.split(action)
+        step = self._stepper.step({self._names[i]: actions[i] for i in alive})
+        each = np.zeros(len(self._names), np.float32)
+        for i in alive:
+            name = self._names[i]
+            each[i] = step.rewards[name]
+            if name not in step.ended:
+                self._seen[i] = step.observations[name]
+                continue
+            self._terminated[i] = step.ended[name] == TERMINATED
+            self._truncated[i] = not self._terminated[i]
+            # The last one, which the environment may leave out, and must not change.
+            self._seen[i] = copy.deepcopy(step.observations.get(name, self._seen[i]))
         score, done = self._score(each, self._terminated)
         if done:
-            self._terminated[playing], self._truncated[playing] = True, False
+            self._terminated[alive], self._truncated[alive] = True, False
         ended = bool((self._terminated | self._truncated).all())
-        terminated = ended and bool(self._terminated[playing].all())
+        terminated = ended and bool(self._terminated[alive].all())
         return self._observe(), MultiAgentReward(each, score), terminated, ended and not terminated, {}
 
     def render(self) -> Any:
@@ -159,27 +144,23 @@ class JointEnvironment(gym.Env):
     def close(self) -> None:
         self.env.close()
 
-    def _take(self, i: int, observations: dict[Any, Any]) -> None:
-        name = self.team.names[i]
-        if not (self._terminated[i] or self._truncated[i]):
-            self._seen[i] = _of_agent(observations, name, "observation")
-        else:  # the last one, which the environment may leave out, and must not change
-            self._seen[i] = copy.deepcopy(observations.get(name, self._seen[i]))
-
     def _observe(self) -> dict[str, Any]:
         flags = {"terminated": self._terminated.astype(np.int8), "truncated": self._truncated.astype(np.int8)}
         return {"agents": tuple(self._seen), **flags}
 
 
-def _flag_of(values: dict[Any, Any], name: Any, what: str) -> bool:
-    return as_flag(f"the {what} of agent {name!r}", _of_agent(values, name, what))
+def _observation_of(begun: AgentsStep, name: str) -> Any:
+    if name not in begun.observations:
+        seen = sorted(begun.observations)
+        raise LookupError(f"there is no observation for agent {name!r}, which still plays; got those of {seen}")
+    return begun.observations[name]
 
 
 def _sum(rewards: np.ndarray, terminated: np.ndarray) -> tuple[float, bool]:
     return float(rewards.sum(dtype=np.float64)), False
 
 
-class _Scored:
+class _CheckedRewardDone:
     """Calls the user's function, and checks what it returns."""
 
     def __init__(self, reward_done: RewardDone):
@@ -188,7 +169,7 @@ class _Scored:
     def __call__(self, rewards: np.ndarray, terminated: np.ndarray) -> tuple[float, bool]:
         result = self._reward_done(rewards.copy(), terminated.copy())
         if not isinstance(result, tuple | list) or len(result) != 2:
-            raise TypeError(f"the reward_done function returned {_kind(result)}; expected (reward, done)")
+            raise TypeError(f"the reward_done function returned {kind_of(result)}; expected (reward, done)")
         reward, done = np.asarray(result[0]), np.asarray(result[1])
         if reward.shape != () or done.shape != ():
             raise ValueError(
@@ -196,15 +177,3 @@ class _Scored:
                 "expected one number and one bool for all agents, such as r.sum(), d.all()"
             )
         return float(reward), bool(done)
-
-
-def _of_agent(values: dict[Any, Any], name: Any, what: str) -> Any:
-    try:
-        return values[name]
-    except KeyError:
-        got = sorted(map(str, values))
-        raise LookupError(f"there is no {what} for agent {name!r}, which still plays; got those of {got}") from None
-
-
-def _kind(value: Any) -> str:
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
