@@ -13,7 +13,7 @@ from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.closing import close_all
-from etude.envs.faults import RAISED, Where, cause_of
+from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.observations import Mismatch, Observations
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 
@@ -37,7 +37,7 @@ class Layout:
         return Spaces(self.observations.space, self.actions.space)
 
 
-def check_reset(result: Any, where: Where) -> tuple[Any, dict[str, Any]]:
+def check_reset(result: Any, where: FaultLocation) -> tuple[Any, dict[str, Any]]:
     """What `reset` returned, as (observation, info)."""
     wrong = explain_reset(result)
     if wrong is None:
@@ -96,14 +96,14 @@ class AdaptedEnvironment:
         spaces: Spaces | None = None,
     ):
         self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
-        self._where = Where(name, 0, -1, 0)
+        self._where = FaultLocation(name, 0, -1, 0)
         _, info = self._raw_reset(None)
         self._layout = Layout.of(env.observation_space, env.action_space, info, scaling)
         self.spaces = spaces or self._layout.spaces
 
     def reset(self, seed: int | None = None) -> Tree:
         """Start an episode; returns its first observation, without a batch axis."""
-        self._where = Where(self.name, 0, self._where.episode + 1, 0, seed)
+        self._where = FaultLocation(self.name, 0, self._where.episode + 1, 0, seed)
         return self._observe(*self._raw_reset(seed))
 
     def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:

@@ -23,7 +23,7 @@ from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations
 from etude.envs.random_actions import random_actions
-from etude.envs.registry import EnvironmentSpec, Source, resolve
+from etude.envs.registry import EnvironmentSource, EnvironmentSpec, resolve
 from etude.envs.rewards import MultiAgentReward
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
 
@@ -72,7 +72,7 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
     return list(findings.by_name.values())
 
 
-def _check_simulator(source: Source, findings: _Findings) -> None:
+def _check_simulator(source: EnvironmentSource, findings: _Findings) -> None:
     simulator = make_simulator(source, 2, {})
     try:
         restart_of(simulator, source.name)
@@ -84,7 +84,7 @@ def _check_simulator(source: Source, findings: _Findings) -> None:
         close_all([simulator], source.name)
 
 
-def _check_single(source: Source, findings: _Findings) -> None:
+def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
     env = make_single(source, {})
     try:
         for name in ("observation_space", "action_space"):
@@ -145,7 +145,7 @@ def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
     return inner or [("", space)]
 
 
-def _check_rendering(source: Source, env: gym.Env, findings: _Findings) -> None:
+def _check_rendering(source: EnvironmentSource, env: gym.Env, findings: _Findings) -> None:
     modes = env.metadata.get("render_modes") or []
     own_render = type(env.unwrapped).render not in (gym.Env.render, MultiAgentEnvironment.render)
     if not modes and own_render:

@@ -31,7 +31,7 @@ class TracebackText(Exception):
 
 
 @dataclass(frozen=True)
-class Where:
+class FaultLocation:
     """The place of a fault. Step 0 is the reset; episodes count from 0, and -1 is what comes before the first.
 
     seed: that the episode began with; None where it had none.

@@ -15,7 +15,7 @@ from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
 from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
-from etude.envs.registry import EnvironmentSpec, Source, construct, resolve, takes
+from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
 from etude.envs.rewards import MultiAgentRewards
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
@@ -100,7 +100,7 @@ def choose_vectorization(
     return "native"
 
 
-def _fits(source: Source) -> bool:
+def _fits(source: EnvironmentSource) -> bool:
     try:
         simulator = make_simulator(source, 2, {})
         try:
@@ -112,7 +112,7 @@ def _fits(source: Source) -> bool:
     return True
 
 
-def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) -> VectorEnv:
+def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[str, Any]) -> VectorEnv:
     """One vectorised simulator of so many environments."""
     assert source.vector is not None
     simulator = construct(source.vector, source.name, {"num_envs": environments, **kwargs})
@@ -121,7 +121,7 @@ def make_simulator(source: Source, environments: int, kwargs: dict[str, Any]) ->
     raise ConfigError(f"{source.name} takes num_envs and made a {type(simulator).__name__}; expected a VectorEnv.")
 
 
-def make_single(source: Source, kwargs: dict[str, Any]) -> gym.Env:
+def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env:
     """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
     return as_one(make_any(source, kwargs), source.name)
 
@@ -135,7 +135,7 @@ def as_one(env: Any, name: str) -> gym.Env:
     raise ConfigError(f"{name} made a {_kind(env)}")
 
 
-def make_rendering(source: Source, render_mode: str, **kwargs: Any) -> Any:
+def make_rendering(source: EnvironmentSource, render_mode: str, **kwargs: Any) -> Any:
     """What the user's code or Gymnasium makes, to be rendered in this mode. ConfigError where it cannot be."""
     if source.single is not None and takes(source.single, "render_mode"):
         return make_any(source, {"render_mode": render_mode, **kwargs})
@@ -157,7 +157,7 @@ def rendering(env: Any, name: str, render_mode: str) -> Any:
     )
 
 
-def make_any(source: Source, kwargs: dict[str, Any]) -> Any:
+def make_any(source: EnvironmentSource, kwargs: dict[str, Any]) -> Any:
     """What the user's code or Gymnasium makes, of whatever kind."""
     if source.single is None:
         raise ConfigError(

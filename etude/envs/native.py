@@ -29,7 +29,7 @@ from etude.base.spaces import ACTION_MASK
 from etude.base.trees import Tree
 from etude.envs.adapter import Layout, check_reset, explain_flag, explain_step
 from etude.envs.closing import close_all
-from etude.envs.faults import RAISED, Where, cause_of
+from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.observations import Mismatch
 from etude.envs.translation import AgentTranslation, Translation
 
@@ -190,13 +190,13 @@ class NativeEnvironments:
             raise self._somewhere().raised(problem) from cause_of(problem)
         return check_reset(result, self._somewhere())
 
-    def _where(self, i: int) -> Where:
-        return Where(self.name, int(self.columns[i]), int(self._episode[i]), int(self._length[i]))
+    def _where(self, i: int) -> FaultLocation:
+        return FaultLocation(self.name, int(self.columns[i]), int(self._episode[i]), int(self._length[i]))
 
-    def _somewhere(self) -> Where:
+    def _somewhere(self) -> FaultLocation:
         """For what concerns the simulator as a whole; episode and step are those of its first environment."""
         where = self._where(0)
-        return Where(self.name, f"one of {self.columns[0]} to {self.columns[-1]}", where.episode, where.step)
+        return FaultLocation(self.name, f"one of {self.columns[0]} to {self.columns[-1]}", where.episode, where.step)
 
 
 def restart_of(simulator: VectorEnv, name: str) -> tuple[bool, Restart]:

@@ -29,7 +29,7 @@ EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
 
 @dataclass(frozen=True)
-class Source:
+class EnvironmentSource:
     """What an environment is made with. At least one of the two is there."""
 
     name: str
@@ -37,7 +37,7 @@ class Source:
     vector: Callable[..., Any] | None  # (num_envs, **kwargs) -> gymnasium.vector.VectorEnv
 
 
-def resolve(env: EnvironmentSpec) -> Source:
+def resolve(env: EnvironmentSpec) -> EnvironmentSource:
     """What makes the environments that `env` names.
 
     A callable with a parameter `num_envs`, and a subclass of VectorEnv, make a vectorised simulator.
@@ -61,7 +61,7 @@ def name_of(env: EnvironmentSpec) -> str:
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
 
 
-def _resolve_configured(given: ConfiguredEnvironment) -> Source:
+def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     source = resolve(given.env)
     wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
     if wrappers and source.single is None:
@@ -69,7 +69,7 @@ def _resolve_configured(given: ConfiguredEnvironment) -> Source:
     single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
     # A wrapper is for one environment: with one, simulators are left aside.
     vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
-    return Source(source.name, single, vector or None)
+    return EnvironmentSource(source.name, single, vector or None)
 
 
 def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
@@ -84,7 +84,7 @@ def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
     return found
 
 
-def _resolve_name(name: str) -> Source:
+def _resolve_name(name: str) -> EnvironmentSource:
     if name in gym.registry or ":" not in name:
         return _resolve_id(name)
     where, _, what = name.rpartition(":")
@@ -154,17 +154,17 @@ def _load_file(where: str, name: str) -> ModuleType:
     return module
 
 
-def _resolve_callable(make: Any, name: str) -> Source:
+def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
     if not callable(make):
         raise ConfigError(f"{name} is a {type(make).__name__}; expected a callable that makes a gymnasium.Env.")
     if isinstance(make, type):
         vectorised = issubclass(make, VectorEnv)
     else:
         vectorised = "num_envs" in inspect.signature(make).parameters
-    return Source(name, None, make) if vectorised else Source(name, make, None)
+    return EnvironmentSource(name, None, make) if vectorised else EnvironmentSource(name, make, None)
 
 
-def _resolve_id(name: str) -> Source:
+def _resolve_id(name: str) -> EnvironmentSource:
     try:
         spec = gym.spec(name)
     except error.Error as problem:
@@ -173,7 +173,7 @@ def _resolve_id(name: str) -> Source:
     vector = None
     if spec.vector_entry_point is not None:
         vector = partial(gym.make_vec, name, vectorization_mode="vector_entry_point")
-    return Source(name, single, vector)
+    return EnvironmentSource(name, single, vector)
 
 
 def _unknown_id(name: str, problem: Exception) -> str:

@@ -20,7 +20,7 @@ from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
 from etude.envs.adapter import Layout, explain_flag, explain_reset, explain_step
 from etude.envs.closing import close_all
-from etude.envs.faults import RAISED, Where, cause_of, text_of
+from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
@@ -239,10 +239,10 @@ class LoopEnvironments:
     def _note(self, text: str) -> None:
         self._notes.setdefault(f"{self.name}: {text}", False)
 
-    def _where(self, i: int) -> Where:
+    def _where(self, i: int) -> FaultLocation:
         number, episode = self._numbers_in_run[i], self._episode[i]
         seed = None if episode < 0 else episode_seed(self._run_seed, number, episode)
-        return Where(self.name, number, episode, self._length(i), seed)
+        return FaultLocation(self.name, number, episode, self._length(i), seed)
 
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
