@@ -5,7 +5,7 @@ field of a state that is renamed gets a line here, so that old files stay readab
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 HYPERPARAMETERS = {
@@ -29,13 +29,11 @@ HYPERPARAMETERS = {
     "wanted_gap": "target_gap",
     "warmup": "learning_starts",
 }
-STATE = {  # of the progress, and of gradients that wait to be applied
-    "rounds": "collections",
-    "targets": "target_updates",
-    "updates": "gradient_steps",
-}
+STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
+SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
+_EXAMPLES = re.compile(r"^lagged_(?=(actor|critic)s?\.)")  # in the names of weights of example agents
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
 
 
@@ -55,14 +53,34 @@ def present_state(state: Any) -> Any:
     return renamed
 
 
-def present_agent(state: Any) -> Any:
-    """What an agent of one's own saved, with the names of this version; see `present_state`."""
+def present_agent(state: Any, weights: Collection[str]) -> Any:
+    """What an agent of one's own saved, with the names of this version; see `present_state`.
+
+    weights: the names of the agent's variables. Those in the file are the user's, and stay, except where only the
+    attributes of the example agents were renamed.
+    """
     if not isinstance(state, Mapping):
         return state
-    renamed = {**state, "training": present_state(state.get("training"))}
+    renamed = dict(state)
     if isinstance(agent := state.get("agent"), Mapping):
-        renamed["agent"] = {AGENT.get(name, name): value for name, value in agent.items()}
+        named = {AGENT.get(name, name): value for name, value in agent.items()}
+        renamed["agent"] = _with_present_weights(named, "weights", weights)
+    if isinstance(training := state.get("training"), Mapping):
+        present = {**training}
+        for component in {"progress", "rollout"} & training.keys():
+            present[component] = _renamed(training[component], SESSION)
+        if isinstance(engine := training.get("engine"), Mapping):
+            present["engine"] = _with_present_weights(engine, "values", weights)
+        renamed["training"] = present
     return renamed
+
+
+def _with_present_weights(state: Mapping[str, Any], field: str, weights: Collection[str]) -> dict[str, Any]:
+    """A state whose `field` holds values by the names of weights."""
+    if not isinstance(values := state.get(field), Mapping):
+        return dict(state)
+    other = {name: _EXAMPLES.sub("target_", name) for name in values if isinstance(name, str) and name not in weights}
+    return {**state, field: {other[n] if other.get(n) in weights else n: value for n, value in values.items()}}
 
 
 def present_config(described: Mapping[str, Any]) -> dict[str, Any]:

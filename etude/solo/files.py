@@ -27,7 +27,7 @@ def save(agent: Any, path: str | Path) -> None:
 
 def restore(agent: Any, path: str | Path) -> None:
     """Load the networks at once, and the rest when the next session is built."""
-    state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}))
+    state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}), weights(agent))
     _check(state, agent)
     load_weights(agent, state["agent"]["weights"])
     own = agent._session_state

@@ -6,6 +6,7 @@ from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, on
 from solo_agents_worlds import Walk
 
 import etude.solo
+from etude import checkpoint
 from etude.base.errors import CheckpointError
 from etude.solo.engines import parameters, weights
 
@@ -46,6 +47,41 @@ def test_a_restored_agent_goes_on_as_if_training_had_not_been_interrupted(kind, 
     first.save(tmp_path / "model.dat")
     changed(second).restore(tmp_path / "model.dat")
     assert second.total_episode == 3
+    train(second, engine_name, 3)
+    assert numbers(second) == numbers(whole)
+
+
+def renamed_back(path):
+    """Write a file's state with the names that version 0.1.0 had for its fields."""
+    state = checkpoint.read(path)
+    state["agent"]["record"] = state["agent"].pop("history")
+    progress = state["training"]["progress"]
+    progress |= {"rounds": progress.pop("collections"), "targets": progress.pop("target_updates")}
+    progress["updates"] = progress.pop("gradient_steps")
+    checkpoint.write(path, state)
+
+
+def test_a_file_of_an_earlier_version_is_continued_with_the_same_numbers(engine_name, tmp_path):
+    class Named:
+        """Its target network has the name of one of an example agent's; names are the user's, and stay."""
+
+        @property
+        def target(self):
+            return self.lagged_actor
+
+        @target.setter
+        def target(self, network):
+            self.lagged_actor = network
+
+    whole, first, second = (agent_for(engine_name, "DQN", Named) for _ in range(3))
+    for agent in (whole, first, second):
+        agent.set(**KINDS["DQN"])
+    train(whole, engine_name, 6)
+    train(first, engine_name, 3)
+    first.save(tmp_path / "model.dat")
+    renamed_back(tmp_path / "model.dat")
+    changed(second).restore(tmp_path / "model.dat")
+    assert any(name.startswith("lagged_actor.") for name in weights(second))
     train(second, engine_name, 3)
     assert numbers(second) == numbers(whole)
 
