@@ -12,7 +12,7 @@ SPEED = {
     "learn_step": "A gradient step (microseconds), beside a bare loop in the same framework",
     "replay": "Replay: adding 8 rows, sampling 256, memory",
     "rollouts": "Collecting (environment steps per second), and the memory of workers",
-    "simultaneous": "One, two and four runs at once on two cores: environment steps per second in all, and cost per step",
+    "simultaneous": "One, two and four runs at once on two cores: total environment steps per second, cost per step",
     "solo_speed": "Agents in Keras or PyTorch: collecting (environment steps per second), with and without learning",
 }
 MACHINES = ("learning", "defaults", "offline", "solo_learning", "whole_run", *SPEED)
@@ -27,9 +27,7 @@ def about() -> str:
             libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
             peers = "".join(f", {library} {number}" for library, number in held.get("peers", {}).items())
             line = f"{held['machine']['processor']}, {held['machine']['cores']} cores, {held['machine']['system']}: "
-            found.setdefault(f"{line}{libraries}" + (f"; other libraries: {peers[2:]}" if peers else ""), []).append(
-                name
-            )
+            found.setdefault(f"{line}{libraries}" + (f"; peers: {peers[2:]}" if peers else ""), []).append(name)
     return "".join(f"- {', '.join(names)}: {line}.\n" for line, names in found.items()) or measured.NOT_MEASURED
 
 
@@ -75,8 +73,8 @@ mean over seeds. `python benchmarks/compare_ppo_update.py --peers PYTHON` compar
 {measured.multi_agent()}
 ## bsuite
 
-`benchmarks/bsuite_tasks.py` lists the hyperparameters. `deep_sea` uses a count-based exploration bonus: 0.1 divided by
-the square root of the visit count of an observation (Strehl & Littman 2008). `cartpole_swingup` uses temporally extended
+`benchmarks/bsuite_tasks.py` lists the hyperparameters. `deep_sea` uses a count-based exploration bonus, 0.1 divided by
+the square root of the visit count of an observation (Strehl & Littman 2008); `cartpole_swingup`, temporally extended
 exploration (`EpsilonZGreedy`).
 
 {measured.bsuite()}

@@ -1,4 +1,4 @@
-"""The measurements that the pages report: from benchmarks/*.json, where there are some, and benchmarks/curves/*/*.csv."""
+"""The measurements that the pages report: benchmarks/*.json, where there are some, and benchmarks/curves/*/*.csv."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def offline(algorithm: str | None = None) -> str:
         for (kind, environment, data), found, steps, returns in _summaries(held, algorithm)
     ]  # fmt: skip
     head = ["", "environment", "data", "its mean return", "gradient steps", "mean return", "each seed", "goal"]
-    about = "The mean return of 20 episodes after the last step. The goal of CQL and IQL on mediocre data: above it and BC.\n"
+    about = "The mean return of 20 episodes after the last step. CQL and IQL are to exceed mediocre data and BC.\n"
     return _of_one_or_all(head, rows, algorithm, about)
 
 
