@@ -6,6 +6,7 @@ benchmarks.md     from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
                   offline.json and multi_agent.json
+coming-from-*.md  the tables of names, from the hints of etude's errors
 gallery.md        every picture of curves/
 curves/*.png      from benchmarks/curves/*/*.csv
 figures/*.png     from the same, and from benchmarks/whole_run.json
@@ -25,6 +26,7 @@ from families import algorithms
 from markdown_table import NOTE, table, title
 from measured import curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
+from other_names import CLEANRL, SB3, names
 from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
@@ -104,6 +106,9 @@ def pages(measured: bool = True) -> dict[Path, str]:
     readme = HERE.parent / "README.md"
     found = {HERE / "can_i_use.md": can_i_use(), HERE / "gallery.md": gallery()}
     found[readme] = filled(readme.read_text(encoding="utf-8"), "algorithms", algorithms())
+    for page, those in (("coming-from-sb3", SB3), ("coming-from-cleanrl", CLEANRL)):
+        path = HERE / f"{page}.md"
+        found[path] = filled(path.read_text(encoding="utf-8"), "names", names(those))
     if measured:
         found[readme] = filled(found[readme], "speed", summary())
         found[HERE / "benchmarks.md"] = benchmarks()
