@@ -43,19 +43,19 @@ def rows(threads: str = "one") -> list[Row]:
             speed = held["steps_per_second"]["jax"]["median"]
             title = TITLES.get(algorithm, algorithm.upper())
             found.append(Row(title, held["environment"], held["steps"], speed, ratios, algorithm != task, returns))
-    return sorted(found, key=lambda row: (row.environment, row.algorithm))
+    return sorted(found, key=lambda row: (row.environment, row.algorithm, row.as_cleanrl))
 
 
 def summary() -> str:
     """One row for each algorithm: its speed, and how many times as fast it is as in each library."""
-    merged: dict[tuple[str, str], tuple[float | None, dict[str, float]]] = {}
+    merged: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
     for row in rows():
-        speed, ratios = merged.get((row.algorithm, row.environment), (None, {}))
+        speed, ratios = merged.get((row.algorithm, row.environment), (row.speed, {}))
         ratios = ratios | {library: ratio["median"] for library, ratio in row.ratios.items()}
-        merged[row.algorithm, row.environment] = (speed if row.as_cleanrl else row.speed, ratios)
+        merged[row.algorithm, row.environment] = (speed, ratios)
     lines = [
-        [f"{algorithm}, {environment}", "" if speed is None else f"{speed:,.0f}",
-         *(f"{ratios[library]:.1f} x" if library in ratios else "" for library in COLUMNS)]
+        [f"{algorithm}, {environment}", f"{speed:,.0f}",
+         *(f"{ratios[library]:.3g} x" if library in ratios else "" for library in COLUMNS)]
         for (algorithm, environment), (speed, ratios) in merged.items()
     ]  # fmt: skip
     return table(["", "etude, steps per second", *COLUMNS], lines) if lines else NOT_MEASURED

@@ -20,6 +20,7 @@ PANELS = {
     "LunarLander-v3": ("ppo", "rainbow"),
     "HalfCheetah-v5": ("sac", "td3"),
 }
+ALGORITHMS = tuple(dict.fromkeys(algorithm for algorithms in PANELS.values() for algorithm in algorithms))  # by colour
 SHOWN_STEPS = {"CartPole-v1": 50_000}  # where the fastest algorithms have long finished before the slowest
 
 
@@ -27,7 +28,8 @@ def learning(path: Path) -> None:
     """Mean and range over seeds of the training return, a panel for each environment."""
     figure = Figure(figsize=(9.6, 3.0), dpi=150, layout="constrained")
     for axes, (environment, algorithms) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for algorithm, colour in zip(algorithms, COLOURS, strict=False):
+        for algorithm in algorithms:
+            colour = COLOURS[ALGORITHMS.index(algorithm)]
             (runs,) = [runs for name, runs in curves(algorithm).items() if name.stem == f"{algorithm}_{environment}"]
             steps, mean, low, high = aggregate([run.curve() for run in runs], "range")
             axes.plot(steps, mean, color=colour, linewidth=1.8, label=f"{title(algorithm)}, {len(runs)} seeds")
@@ -52,7 +54,7 @@ def speed(path: Path) -> None:
         # A group is as wide as the libraries that it has bars of, and centred on its name.
         beside = [_offset(found, library) for found in rows.values() if library in found]
         bars = axes.bar(np.add(places, beside), heights, 0.26, color=COLOURS[i], label=f"against {library}")
-        axes.bar_label(bars, fmt="%.1f", fontsize="x-small", padding=1)
+        axes.bar_label(bars, fmt="%.3g", fontsize="x-small", padding=1)
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set(ylabel="times as fast", xticks=range(len(rows)))
     axes.set_xticklabels(list(rows), fontsize="x-small")
