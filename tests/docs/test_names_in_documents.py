@@ -23,7 +23,7 @@ FOLDERS = ("benchmarks", "docs", "etude", "tests")
 PATH = re.compile(rf"(?<![\w/.:$~-])(?:{'|'.join(FOLDERS)})/[\w/.*<>-]*[\w*>]")
 MODULE = re.compile(r"(?<![\w./])etude(?:\.\w+)+(?![\w/:])")
 OPTION = re.compile(r"--[a-z][\w.-]*")
-METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|train|time)/[\w<>/]+")
+METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|train|time)/[\w<>/.]*[\w>]")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "etude").rglob("*.py"))
 EVENTS = {
     events.Started: (1, {}),
@@ -39,9 +39,9 @@ EVENTS = {
 
 
 def existing_paths(text):
-    """(paths that exist, paths that do not) of those that a text names; `*` and `<name>` stand for any name."""
+    """(paths that exist, paths that do not) of those that a text names; `*`, `<name>` and NAME stand for any name."""
     found = {path.rstrip(".") for path in PATH.findall(text)}
-    patterns = {path: re.sub(r"<\w+>", "*", path) for path in found}
+    patterns = {path: re.sub(r"<\w+>|NAME", "*", path) for path in found}
     exist = {path for path, pattern in patterns.items() if any(ROOT.glob(pattern))}
     return exist, found - exist
 
@@ -161,7 +161,7 @@ def exists_as_metric(name, keys):
     if name in keys or re.sub(r"/\w+$", "/<agent>", name) in keys:
         return True
     kind, _, own = name.partition("/")
-    own = re.sub(r"_gradient_(norm|clipped)$", "", own).removeprefix("shared/")
+    own = re.sub(r"_gradient_(norm|clipped)$", "", own).rpartition(".")[2]  # after the name of a policy
     return kind == "train" and ("<" in own or re.search(rf"""\b{own}=|["']{own}["']""", SOURCE) is not None)
 
 
@@ -193,7 +193,7 @@ def test_every_event_is_described_here():
 @pytest.mark.parametrize("heading, values", [("What `act` returns", ActsBy), ("What a batch holds", LearnsFrom)])
 def test_the_page_on_agents_defines_every_value_of_a_class_attribute(heading, values):
     rows = table(section(ROOT / "docs" / "agent.md", heading))
-    assert {quoted(row[0])[0] for row in rows} == set(typing.get_args(values))
+    assert {quoted(row[0])[0].strip('"') for row in rows} == set(typing.get_args(values))
 
 
 DENIALS = {
