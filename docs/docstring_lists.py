@@ -27,9 +27,8 @@ def listed(text: str) -> str:
             if not within and lines and lines[-1]:
                 lines.append("")
             line, within = f"- **`{match[1]}`**: {line[match.end() :]}", True
-        elif within and line and not line.startswith(" "):
-            if lines[-1]:
-                lines.append("")
+        elif within and line and not line.startswith(" ") and (not lines[-1] or lines[-1].endswith(".")):
             within = False
+            lines.append("")
         lines.append(line)
     return "\n".join(lines)

@@ -102,7 +102,7 @@ def options_of(kind, prefix="--"):
 
 def known_options():
     """The options of every command of `etude`, the hyperparameters of every algorithm included."""
-    found = {"--debug", "--help", "--version", "--set"}
+    found = {"--debug", "--help", "--version", "--set", "--set.NAME"}
     for name, _ in cli.COMMANDS.values():
         module = importlib.import_module(name)
         for kind in vars(module).values():
@@ -119,12 +119,8 @@ def unknown_options(span):
     """The options in a piece of code that do not exist; those of other programs are not looked at."""
     words = span.split()
     options = {option.rstrip(".") for option in OPTION.findall(span)}
-    if words[0] == "python" and words[1].endswith(".py"):
+    if len(words) > 1 and words[0] == "python" and (ROOT / words[1]).is_file():
         source = (ROOT / words[1]).read_text(encoding="utf-8")
-        return {option for option in options if f'"{option}"' not in source}
-    if words[0] == "python" and words[1] == "-m" and words[2].startswith("benchmarks"):
-        file = ROOT.joinpath(*words[2].split("."))
-        source = (file / "__main__.py" if file.is_dir() else file.with_suffix(".py")).read_text(encoding="utf-8")
         return {option for option in options if f'"{option}"' not in source}
     return options - known_options() if words[0] == "etude" or words[0].startswith("--") else set()
 
