@@ -47,7 +47,7 @@ check: $(VENV)/.ready-test
 
 # Sources are read, not imported: no engine is needed.
 docs: $(VENV)/.ready-docs
-	$(VENV)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 # setuptools packs whatever an earlier build left in build/lib. The tests are copied, so that they import the installed
 # package and not the sources beside them.
@@ -55,7 +55,8 @@ build: | $(PY)
 	rm -rf build/lib build/bdist.* build/installed build/tests dist
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/installed
-	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl pytest
+	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(echo dist/*.whl)[torch,multiagent]" pytest
 	mkdir build/tests && cp -r tests/cli tests/conftest.py build/tests
 	cd build/tests && ../installed/bin/python -m pytest -q cli
 
