@@ -56,7 +56,7 @@ build: | $(PY)
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/installed
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "$$(echo dist/*.whl)[torch,multiagent]" pytest
+	  "$$(echo dist/*.whl)[jax,torch,multiagent]" pytest
 	mkdir build/tests && cp -r tests/cli tests/conftest.py build/tests
 	cd build/tests && ../installed/bin/python -m pytest -q cli
 

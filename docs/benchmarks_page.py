@@ -31,6 +31,11 @@ def about() -> str:
     return "".join(f"- {', '.join(names)}: {line}.\n" for line, names in found.items()) or measured.NOT_MEASURED
 
 
+def _picture(name: str, text: str) -> str:
+    drawn = (measured.BENCHMARKS / name).exists()
+    return f"![{text}](figures/{name})\n" if drawn else measured.NOT_MEASURED
+
+
 def benchmarks() -> str:
     """The page."""
     sections = "\n".join(f"### {title}\n\n{measured.speed(name)}" for name, title in SPEED.items())
@@ -94,6 +99,9 @@ The runs behind the summary. "zoo": the hyperparameters of RL Baselines3 Zoo. In
 ratio of the turns.
 
 {compared.in_full()}
+## Several runs at once
+
+{_picture("simultaneous.svg", "Total environment steps per second of one, two and four runs at once")}
 ## All other figures
 
 {sections}"""

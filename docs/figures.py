@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 from markdown_table import title
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from measured import HERE, curves
+from measured import BENCHMARKS, HERE, curves
 
 from etude.report.plots import COLOURS, aggregate
 
 FIGURES = HERE / "figures"
+SIMULTANEOUS = BENCHMARKS / "simultaneous.svg"  # drawn where it is measured
 PANELS = {
     "CartPole-v1": ("dqn", "ppo", "rainbow"),
     "LunarLander-v3": ("ppo", "rainbow"),
@@ -81,3 +83,5 @@ def draw() -> None:
     FIGURES.mkdir(exist_ok=True)
     learning(FIGURES / "learning.png")
     speed(FIGURES / "speed.png")
+    if SIMULTANEOUS.exists():
+        shutil.copy(SIMULTANEOUS, FIGURES)

@@ -134,7 +134,7 @@ def test_can_i_use_tells_what_is_refused():
 def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
     page = benchmarks_page.benchmarks()
-    assert page.count(measured.NOT_MEASURED) == 10 + len(benchmarks_page.SPEED)
+    assert page.count(measured.NOT_MEASURED) == 11 + len(benchmarks_page.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
