@@ -63,7 +63,7 @@ def present_agent(state: Any, weights: Collection[str]) -> Any:
         return state
     renamed = dict(state)
     if isinstance(agent := state.get("agent"), Mapping):
-        named = {AGENT.get(name, name): value for name, value in agent.items()}
+        named: dict[str, Any] = {AGENT.get(name, name): value for name, value in agent.items()}
         renamed["agent"] = _with_present_weights(named, "weights", weights)
     if isinstance(training := state.get("training"), Mapping):
         present = {**training}

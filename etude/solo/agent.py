@@ -97,7 +97,7 @@ class RL:
         )
 
     def update_param(self) -> None:
-        """Let target networks follow. An agent without any leaves this as it is."""
+        """Update target networks. An agent without any leaves this as it is."""
 
     @property
     def param(self) -> Any:
@@ -152,7 +152,7 @@ class RL:
         PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
         IRL: rewards come from a learned model, the agent's `reward_model(inputs, a, next_s, d)`; see `solo.irl`.
         initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
-        epsilon: sets the policy's. pool_folder: keep the pool in files there, for one that is larger than memory.
+        epsilon: sets the policy's. pool_folder: memory-map the pool there when it exceeds RAM.
         """
         arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
         self._session_state.settings = Settings(**{**arguments, "MARL": MARL or MA})
@@ -265,11 +265,11 @@ class RL:
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write everything that training goes on from: networks, optimizers, pool (with save_data), counters."""
+        """Write everything that training continues from: networks, optimizers, pool (with save_data), counters."""
         files.save(self, path)
 
     def restore(self, path: str | Path) -> None:
-        """Take over what `save` wrote: the networks at once, the rest when `train` is called."""
+        """Load what `save` wrote: the networks at once, the rest when `train` is called."""
         files.restore(self, path)
 
     def save_param(self, path: str | Path) -> None:
@@ -277,7 +277,7 @@ class RL:
         files.save_param(self, path)
 
     def restore_param(self, path: str | Path) -> None:
-        """Take over what `save_param` wrote."""
+        """Load what `save_param` wrote."""
         files.restore_param(self, path)
 
 

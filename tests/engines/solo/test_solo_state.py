@@ -10,7 +10,7 @@ from solo_cases import agents_of, batches, engine_for
 from etude import checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
-from etude.engines import solo
+from etude.solo import engines
 
 KINDS = ("DQN", "PPO", "DDPG", "Noisy")
 
@@ -106,15 +106,15 @@ def test_weights_are_read_and_loaded_without_an_engine(engine_name):
         framework = "torch" if engine_name == "torch" else "keras"
 
     agent = Named()
-    solo.load_weights(agent, engine.weights())
-    assert differences(solo.weights(agent), engine.weights()) == []
-    assert differences(solo.parameters(agent), engine.parameters()) == []
-    solo.load_parameters(agent, {name: value * 0 for name, value in solo.parameters(agent).items()})
+    engines.load_weights(agent, engine.weights())
+    assert differences(engines.weights(agent), engine.weights()) == []
+    assert differences(engines.parameters(agent), engine.parameters()) == []
+    engines.load_parameters(agent, {name: value * 0 for name, value in engines.parameters(agent).items()})
     s = batches().observation[0]
-    act = solo.acting(agent, engine.spaces, lambda observation: observation)
+    act = engines.acting(agent, engine.spaces, lambda observation: observation)
     np.testing.assert_array_equal(act(s), np.zeros((8, 2), np.float32))
     with pytest.raises(NetworkError, match="lack"):
-        solo.load_parameters(agent, {})
+        engines.load_parameters(agent, {})
 
 
 def test_weights_that_do_not_fit_are_named(engine_name):
