@@ -111,7 +111,7 @@ def test_weights_are_read_and_loaded_without_an_engine(engine_name):
     assert differences(engines.parameters(agent), engine.parameters()) == []
     engines.load_parameters(agent, {name: value * 0 for name, value in engines.parameters(agent).items()})
     s = batches().observation[0]
-    act = engines.acting(agent, engine.spaces, lambda observation: observation)
+    act = engines.acting_engine(agent, engine.spaces, lambda observation: observation).act
     np.testing.assert_array_equal(act(s), np.zeros((8, 2), np.float32))
     with pytest.raises(NetworkError, match="lack"):
         engines.load_parameters(agent, {})
