@@ -67,9 +67,9 @@ class R2D2(Agent):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         mask = batch.extras["mask"]
-        q, chooser = self._values(self.q, batch)
+        q, selector = self._values(self.q, batch)
         _, next_q = self._values(self.q_target, batch)
-        best = ops.take_last(next_q, best_action(self._of(chooser, batch.next_observation)))
+        best = ops.take_last(next_q, best_action(self._of(selector, batch.next_observation)))
         target = ops.stop_gradient(self._target(batch, best))
         chosen = ops.take_last(q, batch.action)
         error = (target - chosen) * mask

@@ -45,16 +45,16 @@ def categorical_q_learning(
     reward: Array,
     discount: Array,
     next_logits: Array,
-    chooser: Array | MaskedValues,
+    selector: Array | MaskedValues,
     support: Array,
 ) -> Array:
-    """`categorical_td` between the action and the next one that `chooser` values most, among those that it allows.
+    """`categorical_td` between the action and the next one that `selector` values most, among those that it allows.
 
-    logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; chooser: [B, A], `expected_values` of
+    logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; selector: [B, A], `expected_values` of
     next_logits, or for double estimation of the online network (van Hasselt et al. 2016, arXiv:1509.06461);
     support: [N] -> [B].
     """
-    next_logits = ops.take_row(next_logits, best_action(chooser))
+    next_logits = ops.take_row(next_logits, best_action(selector))
     return categorical_td(ops.take_row(logits, action), reward, discount, next_logits, support)
 
 

@@ -7,8 +7,9 @@ from etude.losses.distributions import Categorical
 from etude.ops import Array
 
 
-def lowest(q: Array) -> Array:
-    """The lowest of E critics' values, [E, B] -> [B]. Fujimoto et al. 2018, arXiv:1802.09477."""
+def minimum(q: Array) -> Array:
+    """The minimum over E critics, [E, ...] -> [...]: clipped double Q-learning. Fujimoto et al. 2018, arXiv:1802.09477,
+    section 4.2."""
     return ops.min(q, 0)
 
 

@@ -24,14 +24,14 @@ def q_learning(q: Array, action: Array, reward: Array, discount: Array, next_q: 
 
 
 def double_q(
-    q: Array, action: Array, reward: Array, discount: Array, next_q: Array, chooser: Array | MaskedValues
+    q: Array, action: Array, reward: Array, discount: Array, next_q: Array, selector: Array | MaskedValues
 ) -> Array:
-    """`reward + discount * next_q[argmax chooser] - q[action]`. van Hasselt et al. 2016, arXiv:1509.06461.
+    """`reward + discount * next_q[argmax selector] - q[action]`. van Hasselt et al. 2016, arXiv:1509.06461.
 
-    q, next_q, chooser: [B, n], the last two of the next observation, by the target and the online network;
-    action: [B] integers; reward, discount: [B] -> [B]. The next action is one that `chooser` allows.
+    q, next_q, selector: [B, n], the last two of the next observation, by the target and the online network;
+    action: [B] integers; reward, discount: [B] -> [B]. The next action is one that `selector` allows.
     """
-    return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, best_action(chooser)))
+    return td(ops.take_last(q, action), reward, discount, ops.take_last(next_q, best_action(selector)))
 
 
 def squared(error: Array) -> Array:
