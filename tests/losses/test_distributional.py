@@ -23,7 +23,7 @@ def test_a_projection_keeps_the_weight_and_inside_the_support_the_mean():
 
 def test_atoms_of_the_support_stay_where_they_are():
     weight = np.random.default_rng(1).dirichlet(np.ones(9), 20).astype(np.float32)
-    np.testing.assert_allclose(project(SUPPORT, weight, SUPPORT), weight, atol=1e-6)
+    np.testing.assert_allclose(project(np.tile(SUPPORT, (20, 1)), weight, SUPPORT), weight, atol=1e-6)
 
 
 def test_the_loss_is_least_where_the_distribution_is_the_target():

@@ -75,7 +75,7 @@ STOPPED = {
     "soft_actor": (soft.soft_actor, [True, True, False]),
     "soft_temperature": (lambda log_temperature, p: soft.soft_temperature(log_temperature, p, -2.0), [True, False]),
     "soft_discrete_actor": (
-        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[:1]),
+        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[0]),
         [False, True, False],
     ),
     "ppo_penalty": (lambda ratio, gain, kl: policy.ppo_penalty(ratio, gain, kl, 0.5), [True, False, True]),
@@ -96,7 +96,7 @@ STOPPED = {
     "running_square": (lambda square, gain: offline.running_square(square, gain, 0.1), [False, False]),
     "td3_bc": (lambda q, x, y: offline.td3_bc(q, x[:, None], y[:, None], 2.0), [True, True, False]),
     "cql_sampled_gap": (
-        lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None]),
+        lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None, :1]),
         [True, False, True],
     ),
     "sequence_priority": (lambda x: recurrent.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
