@@ -46,7 +46,10 @@ def n_step_returns(reward: Array, discount: Array, next_value: Array, n: int) ->
 @shapes(reward="T *B", discount="T *B", value="T *B", next_value="T *B", lambda_="?T *B")
 def advantages(reward: Array, discount: Array, value: Array, next_value: Array, lambda_: Array | float) -> Array:
     """Generalised advantage estimates: `A[t] = error[t] + discount[t] * lambda_ * A[t + 1]`, A[T] = 0, with the errors
-    `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16."""
+    `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16.
+
+    lambda_: a number, or [T, B]: 0 where an episode was truncated, so that nothing is carried across its end.
+    """
     error = reward + discount * next_value - value
     return ops.linear_recurrence(error, discount * lambda_, ops.zeros_like(error[-1]))
 

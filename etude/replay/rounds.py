@@ -11,8 +11,9 @@ from etude.base import trees
 from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
+from etude.losses import returns
 from etude.replay.reading import Stateless
-from etude.replay.views import reverse_sums, scaled
+from etude.replay.views import scaled
 
 
 class Returns:
@@ -36,7 +37,7 @@ class Returns:
         """One batch [1, n]: the rows, and then copies of the first one with weight 0. The weights of the others are
         such that the mean of `weight * x` over the batch is the mean of x over the rows."""
         last = self._last_values(parts)
-        returns = [self._returns(part, value) for part, value in zip(parts, last, strict=True)]
+        totals = [self._returns(part, value) for part, value in zip(parts, last, strict=True)]
         known = [known_returns(part) for part in parts]
         count = sum(int(rows.sum()) for rows in known)
         order = np.append(np.arange(count), np.zeros(n - count, np.int64))
@@ -54,7 +55,7 @@ class Returns:
             next_observation=None,
             weight=weight[None],
             index=order[None],
-            extras={"return": joined(returns)},
+            extras={"return": joined(totals)},
         )
 
     def _returns(self, part: Steps, last: np.ndarray) -> np.ndarray:
@@ -62,7 +63,7 @@ class Returns:
         cut = part.truncated & ~part.terminated
         terms[cut] += self.gamma * last
         goes_on = ~(part.terminated | part.truncated)
-        return reverse_sums(terms, self.gamma * goes_on).astype(np.float32)
+        return returns.discounted_returns(terms, self.gamma * goes_on, np.zeros(terms.shape[1])).astype(np.float32)
 
     def _last_values(self, parts: Sequence[Steps]) -> list[np.ndarray]:
         """For each part, the values of the last observations of its truncated episodes, sorted by (t, n)."""
