@@ -5,7 +5,7 @@ field of a state that is renamed gets a line here, so that old files stay readab
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 HYPERPARAMETERS = {
@@ -29,6 +29,15 @@ HYPERPARAMETERS = {
     "wanted_gap": "target_gap",
     "warmup": "learning_starts",
 }
+OF_ALGORITHMS = {  # further hyperparameters
+    "appo": {"gae_lambda": "trace_lambda"},
+    "impala": {"gae_lambda": "trace_lambda"},
+}
+_PPO = (
+    (re.compile(r"(^|\.)penalty\.value$"), r"\1objective.kl_coefficient"),
+    (re.compile(r"(^|\.)returns\.value$"), r"\1value_normaliser.moments"),
+)
+WEIGHTS = {"airl": _PPO, "gail": _PPO, "ppo": _PPO}  # names of weights
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
@@ -40,13 +49,16 @@ def present_state(state: Any) -> Any:
     if not isinstance(state, Mapping):
         return state
     renamed = dict(state)
+    algorithm = None
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)
+        algorithm = described.get("algorithm")
     for component in ("progress", "rollout"):
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
     if "engine" in state:
-        renamed["engine"] = _with_present_parts(state["engine"])
+        rules = (_PARTS, *(WEIGHTS.get(algorithm, ()) if isinstance(algorithm, str) else ()))
+        renamed["engine"] = _with_present_weights(state["engine"], rules)
     return renamed
 
 
@@ -54,7 +66,10 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a run, or its config.json, with the names of this version."""
     renamed = {RUN_CONFIG.get(name, name): value for name, value in described.items()}
     if isinstance(config := described.get("config"), Mapping):
-        renamed["config"] = {HYPERPARAMETERS.get(name, name): value for name, value in config.items()}
+        algorithm = described.get("algorithm")
+        own = OF_ALGORITHMS.get(algorithm, {}) if isinstance(algorithm, str) else {}
+        names = {name: HYPERPARAMETERS.get(name, name) for name in config}
+        renamed["config"] = {own.get(names[name], names[name]): value for name, value in config.items()}
     return renamed
 
 
@@ -64,10 +79,14 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return type(value)(_renamed(item, names) for item in value) if type(value) in (list, tuple) else value
 
 
-def _with_present_parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        old, new = _PARTS
-        return {
-            old.sub(new, key) if isinstance(key, str) else key: _with_present_parts(item) for key, item in value.items()
-        }
-    return value
+def _with_present_weights(value: Any, rules: Sequence[tuple[re.Pattern[str], str]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {_present_weight(key, rules): _with_present_weights(item, rules) for key, item in value.items()}
+
+
+def _present_weight(name: Any, rules: Sequence[tuple[re.Pattern[str], str]]) -> Any:
+    if isinstance(name, str):
+        for old, new in rules:
+            name = old.sub(new, name)
+    return name

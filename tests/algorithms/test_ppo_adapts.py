@@ -27,9 +27,9 @@ def after(engine, **metrics):
 
 def test_the_coefficient_doubles_above_its_target_and_halves_below():
     engine = engine_of(objective="penalty", kl_target=0.01, kl_coefficient=3.0)
-    assert after(engine, approx_kl=0.0151)["penalty.value"] == 6.0
-    assert after(engine, approx_kl=0.0149)["penalty.value"] == 6.0
-    assert after(engine, approx_kl=0.0066)["penalty.value"] == 3.0
+    assert after(engine, approx_kl=0.0151)["objective.kl_coefficient"] == 6.0
+    assert after(engine, approx_kl=0.0149)["objective.kl_coefficient"] == 6.0
+    assert after(engine, approx_kl=0.0066)["objective.kl_coefficient"] == 3.0
 
 
 def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_units():
@@ -40,7 +40,7 @@ def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_uni
     phases = [rng.normal(50.0, 20.0, 1_000) for _ in range(3)]
     for returns in phases:
         weights = after(engine, return_mean=returns.mean(), return_deviation=returns.std())
-    mean, deviation, count = weights["returns.value"]
+    mean, deviation, count = weights["value_normaliser.moments"]
     everything = np.concatenate(phases)
     assert (mean, deviation, count) == pytest.approx((everything.mean(), everything.std(), 3), rel=1e-5)
     assert engine.value(observation)[0] == pytest.approx(mean + deviation * raw, rel=1e-5)

@@ -13,7 +13,7 @@ from etude.base.spaces import Spaces, zeros
 from etude.config import (
     EpisodesConfig,
     OffPolicyConfig,
-    OnPolicyConfig,
+    RolloutConfig,
 )
 from etude.protocols import Engine, Replay
 from etude.replay import (
@@ -105,7 +105,7 @@ def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Pa
     return _one_rollout(agent.config, engine, count, folder), Columns(), Unrolls(agent.config.gamma)
 
 
-def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
+def _one_rollout(config: RolloutConfig, engine: Engine, count: int, folder: str | None) -> Ring:
     each = () if engine.spaces.agents is None else (len(engine.spaces.agents),)
     extras = {"log_prob": (each, np.dtype(np.float32))}
     if engine.memory:
