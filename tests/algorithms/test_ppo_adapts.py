@@ -1,4 +1,4 @@
-"""What PPO changes between two learning phases: the penalty's coefficient, and the moments of returns."""
+"""What PPO changes between two learning phases: the coefficient of the penalty and the moments of returns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from etude import Mlp
 from etude.algorithms import PPO, PPOConfig
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
+from etude.checkpoint.old_names import present_config, present_state
 from etude.engines.numpy import NumpyEngine
 
 SPACES = Spaces(Box(-1, 1, (3,), np.float32), Discrete(2))
@@ -54,3 +55,20 @@ def test_nothing_changes_where_nothing_adapts():
 def test_an_unknown_objective_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="objective = 'klip'; expected 'clip' or 'penalty'"):
         PPOConfig(objective="klip")
+
+
+def test_the_penalty_and_the_moments_of_earlier_versions_are_read_under_their_names_of_today():
+    state = {
+        "description": {"algorithm": "ppo", "config": {}},
+        "engine": {"values": {"penalty.value": 1, "ann.returns.value": 2, "model.critic.dense0.bias": 3}},
+    }
+    expected = {"objective.kl_coefficient": 1, "ann.value_normaliser.moments": 2, "model.critic.dense0.bias": 3}
+    assert present_state(state)["engine"]["values"] == expected
+    own = present_state({**state, "description": {"algorithm": "myagent", "config": {}}})
+    assert own["engine"] == state["engine"]
+
+
+def test_the_lambda_of_unrolls_of_earlier_versions_is_that_of_v_trace():
+    described = {"algorithm": "impala", "config": {"class": "IMPALAConfig", "lambda_": 0.9}}
+    assert present_config(described)["config"] == {"class": "IMPALAConfig", "trace_lambda": 0.9}
+    assert present_config({**described, "algorithm": "ppo"})["config"]["gae_lambda"] == 0.9
