@@ -40,7 +40,7 @@ class ESConfig(EpisodesConfig):
 class ES(Agent):
     """A policy whose weights follow those of its perturbed copies that did best. Nothing is differentiated."""
 
-    learns_from = "scores"
+    learns_from = "fitness"
     actions = BoundedPolicy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -38,6 +38,7 @@ _PPO = (
     (re.compile(r"(^|\.)returns\.value$"), r"\1value_normaliser.moments"),
 )
 WEIGHTS = {"airl": _PPO, "gail": _PPO, "ppo": _PPO}  # names of weights
+EXPLORERS = {"SpreadEpsilonGreedy": "PerActorEpsilonGreedy", "SpreadGaussianNoise": "PerActorGaussianNoise"}
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
@@ -49,7 +50,7 @@ def present_state(state: Any) -> Any:
     if not isinstance(state, Mapping):
         return state
     renamed = dict(state)
-    algorithm = None
+    algorithm: Any = None
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)
         algorithm = described.get("algorithm")
@@ -66,11 +67,21 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a run, or its config.json, with the names of this version."""
     renamed = {RUN_CONFIG.get(name, name): value for name, value in described.items()}
     if isinstance(config := described.get("config"), Mapping):
-        algorithm = described.get("algorithm")
+        algorithm: Any = described.get("algorithm")
         own = OF_ALGORITHMS.get(algorithm, {}) if isinstance(algorithm, str) else {}
         names = {name: HYPERPARAMETERS.get(name, name) for name in config}
         renamed["config"] = {own.get(names[name], names[name]): value for name, value in config.items()}
+    if "explorer" in described:
+        renamed["explorer"] = _with_present_classes(described["explorer"])
     return renamed
+
+
+def _with_present_classes(value: Any) -> Any:
+    if isinstance(value, dict):
+        kind = value.get("class")
+        own = {"class": EXPLORERS[kind]} if isinstance(kind, str) and kind in EXPLORERS else {}
+        return {key: _with_present_classes(item) for key, item in value.items()} | own
+    return [_with_present_classes(item) for item in value] if isinstance(value, list) else value
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -13,8 +13,8 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
-from etude.explore.memoryless import NO_MEMORY
 from etude.explore.outputs import describe
+from etude.explore.stateless import NO_STATE
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Adjustable:
             )
         row = row.astype(np.result_type(row, np.float32), copy=False)[None]
         noise = self.draw(self.rng, 1, Discrete(row.shape[1]))
-        return int(self(row, noise, step, NO_MEMORY).action[0])
+        return int(self(row, noise, step, NO_STATE).action[0])
 
 
 def check_finite(explorer: Adjustable, *fields: str) -> None:

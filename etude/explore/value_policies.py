@@ -16,13 +16,13 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, check_finite
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
+from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import best_perturbed, boltzmann, epsilon_greedy
 
 
 @dataclass
-class EpsGreedyQPolicy(Adjustable, Memoryless):
+class EpsGreedyQPolicy(Adjustable, StatelessExplorer):
     """A random action with probability `eps`, each allowed one alike, else the best. Watkins 1989."""
 
     eps: float = 0.1
@@ -44,7 +44,7 @@ class EpsGreedyQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
+class AdaptiveEpsGreedyPolicy(Adjustable, StatelessExplorer):
     """Epsilon-greedy with an epsilon that falls in a straight line: max(min_eps, initial_eps - decay_rate * step).
 
     decay_rate: what epsilon loses with each step; in a run, with each environment step of the whole run.
@@ -81,7 +81,7 @@ class AdaptiveEpsGreedyPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class GreedyQPolicy(Adjustable, Memoryless):
+class GreedyQPolicy(Adjustable, StatelessExplorer):
     """The best action, the first of equals."""
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
@@ -96,7 +96,7 @@ class GreedyQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class BoltzmannQPolicy(Adjustable, Memoryless):
+class BoltzmannQPolicy(Adjustable, StatelessExplorer):
     """Actions with probabilities softmax(clip(values / tau)). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     tau: in the units of the values. clip: (low, high), the range that values / tau are clipped to, as in Keras-RL:
@@ -125,7 +125,7 @@ class BoltzmannQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class MaxBoltzmannQPolicy(Adjustable, Memoryless):
+class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
     """With probability `eps` as `BoltzmannQPolicy`, else the best action. Wiering 1999, "Explorations in Efficient
     Reinforcement Learning" (thesis, Amsterdam)."""
 
@@ -157,7 +157,7 @@ class MaxBoltzmannQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class BoltzmannGumbelQPolicy(Adjustable, Memoryless):
+class BoltzmannGumbelQPolicy(Adjustable, StatelessExplorer):
     """The best action after Gumbel noise of size C / sqrt(step / n) is added to the n values; C at most.
 
     Cesa-Bianchi et al. 2017, arXiv:1705.10257. Deviation: their size is C / sqrt(visits of the action), for one bandit.

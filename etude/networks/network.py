@@ -142,7 +142,7 @@ class Ensemble(Part):
         return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
 
 
-class Free(Part):
+class FreeParameters(Part):
     """Numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
     def __init__(self, values: np.ndarray, trained: bool = True):
@@ -263,9 +263,9 @@ class Maker:
             )
         return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)
 
-    def free(self, values: np.ndarray | float, trained: bool = True) -> Free:
+    def free(self, values: np.ndarray | float, trained: bool = True) -> FreeParameters:
         """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""
-        return Free(np.asarray(values), trained)
+        return FreeParameters(np.asarray(values), trained)
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""

@@ -19,8 +19,8 @@ from etude.base.errors import ConfigError
 from etude.base.trees import Tree
 from etude.losses import returns
 from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
-from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import Ring
+from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
 
 
@@ -37,7 +37,7 @@ class MultiAgentTransitions(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 

@@ -16,8 +16,8 @@ from etude.base import trees
 from etude.base.data import MEMORY, Batch
 from etude.base.errors import ConfigError
 from etude.losses import returns
-from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
+from etude.replay.ring_view import RingView, Stateless
 
 
 class OneStep(Stateless):
@@ -30,11 +30,11 @@ class OneStep(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         reward, kind = ring.outcome(rows)
         observation, following = ring.pair(rows)
         return Batch(
@@ -65,11 +65,11 @@ class NStep(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         path, taken = ring.episodes.path(rows, self.n)  # [n, *rows.shape]
         rewards, kind = ring.outcome(path)
         # The end of the episode is in `taken`; under other goals it may end earlier.

@@ -8,8 +8,8 @@ import numpy as np
 
 from etude.base.data import Batch
 from etude.losses import returns
-from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import TERMINATED, Ring
+from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
 
 
@@ -30,7 +30,7 @@ class WholeReturns(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 

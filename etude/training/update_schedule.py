@@ -14,7 +14,7 @@ from etude.config import (
     RolloutConfig,
 )
 from etude.protocols import Replay
-from etude.replay.rounds import power_of_two
+from etude.replay.episode_batch import power_of_two
 from etude.training.progress import Progress
 
 SMALLEST_ROUND = 256  # rows that a batch of whole episodes is filled up to, at least

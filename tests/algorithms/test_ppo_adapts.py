@@ -72,3 +72,10 @@ def test_the_lambda_of_unrolls_of_earlier_versions_is_that_of_v_trace():
     described = {"algorithm": "impala", "config": {"class": "IMPALAConfig", "lambda_": 0.9}}
     assert present_config(described)["config"] == {"class": "IMPALAConfig", "trace_lambda": 0.9}
     assert present_config({**described, "algorithm": "ppo"})["config"]["gae_lambda"] == 0.9
+
+
+def test_explorers_of_earlier_versions_are_read_under_their_names_of_today():
+    old = {"class": "Each", "explorers": [{"class": "SpreadEpsilonGreedy", "epsilon": 0.4}]}
+    found = present_config({"algorithm": "dqn", "config": {}, "explorer": old})["explorer"]
+    assert found == {"class": "Each", "explorers": [{"class": "PerActorEpsilonGreedy", "epsilon": 0.4}]}
+    assert present_config({"algorithm": "dqn", "config": {}, "explorer": None})["explorer"] is None
