@@ -7,10 +7,10 @@ with one process that learns from all environments at once in the place of proce
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import Agent, LearnsFrom, Loss, Losses
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
@@ -47,7 +47,7 @@ class A2CConfig(OnPolicyConfig):
 class A2C(Agent):
     """A policy that is moved towards the actions that were better than its critic expected, once for each rollout."""
 
-    learns_from = "advantages"
+    learns_from: ClassVar[LearnsFrom] = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

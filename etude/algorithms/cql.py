@@ -53,6 +53,10 @@ class CQL(Agent):
     """Q-learning plus a conservative loss: the gap between the values of all actions and of the recorded one."""
 
     actions = (Discrete, Box)
+    actor: Part  # parts that `base` builds
+    critic: Any
+    critic_target: Any
+    temperature: LearnedTemperature
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked

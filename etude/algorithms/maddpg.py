@@ -109,7 +109,8 @@ class MADDPG(MultiAgent):
             self.noise |= {f"{name}.action": shape, f"{name}.next_action": shape}
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
-        seen, found = self.normaliser(observation)[AGENTS], []
+        found: list[Any] = []
+        seen = self.normaliser(observation)[AGENTS]
         for name, own in self.agents.items():
             x = self._policy(name, "actor", seen)
             if isinstance(own.action, Box):

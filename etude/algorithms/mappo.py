@@ -69,13 +69,15 @@ class MAPPO(MultiAgent):
             self.give(policy, {f"model.{name}": part for name, part in parts.items()})
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
-        seen, found = self.normaliser(observation)[AGENTS], {}
+        found: dict[str, Any] = {}
+        seen = self.normaliser(observation)[AGENTS]
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._policy(policy, seen), len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
 
     def value(self, observation: Tree) -> Any:
-        seen, found = self._everything(observation), {}
+        found: dict[str, Any] = {}
+        seen = self._everything(observation)
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._value(policy, seen), len(names)), strict=True))
         return ops.stack([found[name] for name in self.agents], -1)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from etude.agent import Agent, Losses
+from etude.agent import Agent, LearnsFrom, Losses
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import (
     ClippedObjective,
@@ -71,7 +71,7 @@ class PPOConfig(OnPolicyConfig):
 class PPO(Agent):
     """A stochastic policy and a critic of states, trained for several epochs on each rollout."""
 
-    learns_from = "advantages"
+    learns_from: ClassVar[LearnsFrom] = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -93,8 +93,10 @@ class R2D2(Agent):
         mask = batch.extras["mask"]
         value = unscaled(value) if self.config.rescale_values else value
         follows = ops.concatenate([mask[:, 1:], ops.zeros_like(mask[:, :1])], -1)
-        by_time = [ops.swapaxes(x, 0, 1) for x in (batch.reward, batch.discount, value, follows)]
-        target = ops.swapaxes(n_step_returns_of_runs(*by_time, self.config.n_step), 0, 1)
+        reward, discount, value, follows = (
+            ops.swapaxes(x, 0, 1) for x in (batch.reward, batch.discount, value, follows)
+        )
+        target = ops.swapaxes(n_step_returns_of_runs(reward, discount, value, follows, self.config.n_step), 0, 1)
         return rescaled(target) if self.config.rescale_values else target
 
     def _of(self, q: Any, observation: Tree) -> Any:

@@ -58,7 +58,7 @@ class RecurrentPPO(Agent):
         config, observed = self.config, spaces.observation
         actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=0.01)
         critic = make.recurrent(config.critic_network, observed, outputs=1)
-        self.model = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
+        self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
         self.objective = ClippedObjective()
         self.actor_size, self.memory = actor.memory, actor.memory + critic.memory
 

@@ -58,7 +58,7 @@ def present_state(state: Any) -> Any:
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
     if "engine" in state:
-        rules = (_PARTS, *(WEIGHTS.get(algorithm, ()) if isinstance(algorithm, str) else ()))
+        rules = (_PARTS, *WEIGHTS.get(str(algorithm), ()))
         renamed["engine"] = _with_present_weights(state["engine"], rules)
     return renamed
 
@@ -67,9 +67,8 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a run, or its config.json, with the names of this version."""
     renamed = {RUN_CONFIG.get(name, name): value for name, value in described.items()}
     if isinstance(config := described.get("config"), Mapping):
-        algorithm: Any = described.get("algorithm")
-        own = OF_ALGORITHMS.get(algorithm, {}) if isinstance(algorithm, str) else {}
-        names = {name: HYPERPARAMETERS.get(name, name) for name in config}
+        own = OF_ALGORITHMS.get(str(described.get("algorithm")), {})
+        names = {name: HYPERPARAMETERS.get(str(name), str(name)) for name in config}
         renamed["config"] = {own.get(names[name], names[name]): value for name, value in config.items()}
     if "explorer" in described:
         renamed["explorer"] = _with_present_classes(described["explorer"])
