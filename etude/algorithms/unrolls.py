@@ -1,4 +1,4 @@
-"""What losses over unrolls have in common: time and batch as one axis for networks, and V-trace along time."""
+"""V-trace over unrolls: time and batch as one axis for networks, time first for the recursion."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def flat(tree: Any) -> Any:
 
 
 class Corrected(NamedTuple):
-    """What V-trace makes of B * T steps; no gradient flows into it."""
+    """V-trace targets and advantages of B * T steps, without gradients."""
 
-    target: Any  # [B * T] of values
-    advantage: Any  # [B * T] importance weights included
+    target: Any  # [B * T] targets of the values
+    advantage: Any  # [B * T] including importance weights
 
 
 def corrected(batch: Batch, value: Any, next_value: Any, log_ratio: Any, config: UnrollsConfig) -> Corrected:
