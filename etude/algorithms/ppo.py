@@ -53,9 +53,7 @@ class PPOConfig(OnPolicyConfig):
     entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
     value_coefficient: float = 0.5  # value function coefficient of the loss
     value_clip_range: float | None = None  # clip range of the value function; None: not clipped
-    normalize_value: bool = (
-        False  # normalise the critic's targets by the running mean and standard deviation of returns
-    )
+    normalize_value: bool = False  # normalise the critic's targets by running moments of returns
     normalize_advantage: bool = True  # standardise advantages in every minibatch
     initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
