@@ -32,7 +32,7 @@ LearnsFrom = Literal[
     "gradients",
     "unrolls",
     "episodes",
-    "scores",
+    "fitness",
 ]
 """What a batch holds:
 
@@ -47,7 +47,7 @@ gradients: the same, of one environment alone; losses are differentiated where t
     weights that they were collected with, and the gradients applied as they come.
 unrolls: [B, T] steps of a recent policy, with the extras `log_prob` and `goes_on` (0 where an episode ends).
 episodes: all steps of whole episodes of the present policy, with the extra `return`.
-scores: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
+fitness: only the returns of episodes that were each played with weights of its own; such agents write `estimate` in the
     place of `loss`."""
 
 
@@ -84,6 +84,7 @@ class Agent:
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
     learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
+    config: Any
     noise: dict[str, tuple[int, ...]]
     batch_noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]

@@ -131,20 +131,29 @@ class SequenceConfig(OffPolicyConfig):
 
 
 @dataclass(frozen=True)
-class OnPolicyConfig(Config):
-    """Learning from what the present policy has just done, which is forgotten afterwards."""
+class RolloutConfig(Config):
+    """Learning from rollouts, each of which is discarded after its learning phase."""
 
-    gae_lambda: float = 0.95  # of the advantage estimate: 0 is one step, 1 the whole return
     rollout_length: int = 128  # time steps of every environment between two learning phases
     minibatch_size: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
     epochs: int = 1  # passes over the rollout in a learning phase
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.fractions(self, "gae_lambda")
         checks.counts(self, "rollout_length", "epochs")
         if self.minibatch_size is not None:
             checks.counts(self, "minibatch_size")
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig(RolloutConfig):
+    """Learning from rollouts of the present policy."""
+
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation: 0 is one step, 1 the whole return
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "gae_lambda")
 
 
 @dataclass(frozen=True)
@@ -191,18 +200,19 @@ class GradientsConfig(OnPolicyConfig):
 
 
 @dataclass(frozen=True)
-class UnrollsConfig(OnPolicyConfig):
+class UnrollsConfig(RolloutConfig):
     """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
     V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
 
-    gae_lambda: float = 1.0
     rollout_length: int = 20
     minibatch_size: int | None = None
-    rho_bar: float = 1.0  # bound on the importance ratios of errors
-    c_bar: float = 1.0  # bound on those of traces
+    trace_lambda: float = 1.0  # lambda of V-trace: a factor on its trace coefficients c
+    rho_bar: float = 1.0  # upper bound on the importance ratios of temporal-difference errors
+    c_bar: float = 1.0  # upper bound on the importance ratios of traces
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.fractions(self, "trace_lambda")
         checks.not_negative(self, "rho_bar", "c_bar")
 
     @property

@@ -166,7 +166,7 @@ class Rollout(Protocol):
 
 
 class Replay(Protocol):
-    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.Rounds`."""
+    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.EpisodeBatch`."""
 
     view: Any  # makes batches: its `reward_scale` multiplies rewards
 

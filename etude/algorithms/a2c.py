@@ -1,16 +1,16 @@
 """Advantage actor-critic, synchronous.
 
 Mnih et al. 2016, Asynchronous methods for deep reinforcement learning, arXiv:1602.01783, section 4 and Algorithm S3:
-with one process that learns from all environments at once in the place of processes that update shared weights.
+with one learner for all environments instead of processes that update shared weights.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import Agent, LearnsFrom, Loss, Losses
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
@@ -27,17 +27,17 @@ from etude.networks import Maker, Mlp, Spec
 class A2CConfig(OnPolicyConfig):
     """Hyperparameters of A2C, besides those of every on-policy algorithm."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     learning_rate: float | Linear = 7e-4
     gae_lambda: float = 1.0
     rollout_length: int = 5
     minibatch_size: int | None = None
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
-    value_coefficient: float = 0.5  # weight of the critic's loss
-    normalize_advantage: bool = False  # to mean 0 and deviation 1 in every rollout
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
+    value_coefficient: float = 0.5  # value function coefficient of the loss
+    normalize_advantage: bool = False  # standardise advantages in every rollout
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,9 +45,9 @@ class A2CConfig(OnPolicyConfig):
 
 
 class A2C(Agent):
-    """A policy that is moved towards the actions that were better than its critic expected, once for each rollout."""
+    """A stochastic policy and a critic of states, with one gradient step for each rollout."""
 
-    learns_from = "advantages"
+    learns_from: ClassVar[LearnsFrom] = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -1,4 +1,4 @@
-"""What imitation by a discriminator has in common: a PPO policy, rewarded for steps that could be an expert's."""
+"""Adversarial imitation learning: a PPO policy with a reward by a discriminator of the expert's steps."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class AdversarialConfig(PPOConfig):
     minibatch_size: int | None = 256
     epochs: int = 4
     normalize_reward: bool = False
-    normalize_observation: bool = True  # by running mean and deviation, which begin with those of the expert's
-    discriminator_network: Spec | None = None  # of each network that the discriminator has; None: as the critic's
-    discriminator_learning_rate: float | Linear = 3e-4  # of the optimizer of the discriminator
-    discriminator_every: int = 1  # gradient steps from one of the discriminator to the next; the policy takes all
+    normalize_observation: bool = True  # by running moments, initialised on the expert's observations
+    discriminator_network: Spec | None = None  # networks of the discriminator; None: as the critic's
+    discriminator_learning_rate: float | Linear = 3e-4  # learning rate of the discriminator
+    discriminator_every: int = 1  # gradient steps of the policy for each one of the discriminator
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,17 +61,16 @@ class Adversarial(PPO):
         self.trained_every = {"discriminator": "discriminator_every"}
 
     def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> Any:
-        """The networks that tell the expert's steps from others."""
+        """The networks of the discriminator."""
         raise NotImplementedError
 
     def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
-        """How much more likely a step is the expert's than the policy's, [N] log odds; see `reward` for the
-        arguments."""
+        """Log odds [N] that a step is the expert's and not the policy's. Arguments as of `reward`."""
         raise NotImplementedError
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses = super().loss(batch, noise)
-        losses["model"].metrics["told_reward"] = ops.mean(batch.reward)
+        losses["model"].metrics["discriminator_reward"] = ops.mean(batch.reward)
         shown = batch.extras["expert"]  # as many steps as the policy's
         logits = self.logits(**{name: stacked([getattr(batch, name), shown[name]]) for name in shown})
         own, expert = unstacked(logits, 2)
@@ -84,5 +83,5 @@ class Adversarial(PPO):
         return losses
 
     def carried_out(self, action: Any) -> Any:
-        """Actions as the environment carries them out: a Gaussian's samples beyond the bounds would give it away."""
+        """Actions as the environment executes them: samples beyond the bounds would identify the policy."""
         return ops.clip(action, -1.0, 1.0) if self.bounded else action

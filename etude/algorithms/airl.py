@@ -1,4 +1,4 @@
-"""AIRL: adversarial inverse reinforcement learning, a reward that explains an expert.
+"""AIRL: adversarial inverse reinforcement learning.
 
 Fu et al. 2018, Learning robust rewards with adversarial inverse reinforcement learning, arXiv:1710.11248, algorithm 1
 and section 6.
@@ -22,7 +22,7 @@ from etude.networks.network import Part
 class AIRLConfig(AdversarialConfig):
     """Hyperparameters of AIRL, besides those of PPO and of the discriminator."""
 
-    state_only: bool = False  # the learned reward sees the state alone, so that it may hold in other worlds
+    state_only: bool = False  # a learned reward of the state alone, which transfers to other dynamics
 
 
 class AIRL(Adversarial):
@@ -33,7 +33,7 @@ class AIRL(Adversarial):
         return {"reward": make(spec, judged, outputs=1), "potential": make(spec, spaces.observation, outputs=1)}
 
     def learned_reward(self, observation: Tree, action: Any) -> Any:
-        """g, what the expert is taken to want: [N]. With `state_only` the action is not read."""
+        """The learned reward g, [N]. With `state_only` the action is ignored."""
         seen = self.normaliser(observation)
         judged = seen if self.config.state_only else (seen, self.carried_out(action))
         return self.discriminator["reward"](judged)[:, 0]

@@ -1,4 +1,4 @@
-"""Ape-X DDPG: DDPG with settings for many actors, each of which explores in its own way and judges what it has seen.
+"""Ape-X DDPG: DDPG for many actors, with per-actor noise and initial priorities computed by the actors.
 
 Horgan et al. 2018, Distributed prioritized experience replay, arXiv:1803.00933, section 4.2 and its appendix.
 """
@@ -14,7 +14,7 @@ from etude.base.schedules import Linear
 
 @dataclass(frozen=True)
 class ApexDDPGConfig(DDPGConfig):
-    """What makes DDPG Ape-X, besides environments and workers of which there should be many."""
+    """Hyperparameters of Ape-X DDPG, for many environments and workers."""
 
     exploration_noise: float | Linear = 0.4
     exploration_exponent: float = 7.0
@@ -23,7 +23,7 @@ class ApexDDPGConfig(DDPGConfig):
     importance_exponent: float | Linear = 0.4
     n_step: int = 3
     learning_rate: float | Linear = 1e-4
-    train_every: int = 256  # together with the number of environments: how many steps of each are judged at once
+    train_every: int = 256  # environment steps between two learning phases; actors compute priorities once per phase
     gradient_steps: int = 64
 
     def __post_init__(self) -> None:

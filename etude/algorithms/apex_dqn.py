@@ -1,4 +1,4 @@
-"""Ape-X DQN: DQN with settings for many actors, each of which explores in its own way and judges what it has seen.
+"""Ape-X DQN: DQN for many actors, with per-actor epsilons and initial priorities computed by the actors.
 
 Horgan et al. 2018, Distributed prioritized experience replay, arXiv:1803.00933.
 """
@@ -14,7 +14,7 @@ from etude.networks import Mlp, Spec
 
 @dataclass(frozen=True)
 class ApexDQNConfig(DQNConfig):
-    """What makes DQN Ape-X, besides environments and workers of which there should be many."""
+    """Hyperparameters of Ape-X DQN, for many environments and workers."""
 
     epsilon: float | Linear = 0.4
     exploration_exponent: float = 7.0
@@ -22,7 +22,7 @@ class ApexDQNConfig(DQNConfig):
     priority_exponent: float = 0.6
     importance_exponent: float | Linear = 0.4
     n_step: int = 3
-    train_every: int = 256  # together with the number of environments: how many steps of each are judged at once
+    train_every: int = 256  # environment steps between two learning phases; actors compute priorities once per phase
     gradient_steps: int = 64
     double: bool = True
     network: Spec = Mlp((64, 64), dueling=True)

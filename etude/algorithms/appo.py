@@ -1,4 +1,4 @@
-"""APPO: the clipped surrogate of PPO on V-trace advantages, with a policy that lags behind.
+"""APPO: the clipped surrogate objective of PPO on V-trace advantages, with a target policy.
 
 As RLlib describes it, https://docs.ray.io/en/latest/rllib/rllib-algorithms.html, after Schulman et al. 2017,
 arXiv:1707.06347, and Espeholt et al. 2018, arXiv:1802.01561; the target policy as in Luo et al. 2020, IMPACT,
@@ -25,26 +25,26 @@ from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
 from etude.networks import Maker, Mlp, Spec, target
 
-LARGEST_RATIO = 2.0  # of the policy that acted to the target policy, in the surrogate
+LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the target policy
 
 
 @dataclass(frozen=True)
 class APPOConfig(UnrollsConfig):
     """Hyperparameters of APPO, besides those of every algorithm that learns from unrolls."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     rollout_length: int = 50
     minibatch_size: int | None = 200
     epochs: int = 2
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    target_update_every: int = 8  # gradient steps between two copies to the target policy
-    kl_coefficient: float | Linear = 0.0  # weight of the divergence from the target policy
-    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
-    value_coefficient: float = 0.5  # weight of the critic's loss
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    clip_range: float | Linear = 0.2  # clip range of the importance ratio
+    target_update_every: int = 8  # gradient steps between two updates of the target policy
+    kl_coefficient: float | Linear = 0.0  # weight of the KL divergence from the target policy
+    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
+    value_coefficient: float = 0.5  # value function coefficient of the loss
+    normalize_advantage: bool = True  # standardise advantages in every minibatch
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class APPOConfig(UnrollsConfig):
 
 
 class APPO(Agent):
-    """A policy that is moved, at most by a clipped ratio, towards what V-trace found better than expected."""
+    """A stochastic policy with the clipped surrogate objective, and a critic of states, both on V-trace targets."""
 
     learns_from = "unrolls"
     actions = Policy.actions

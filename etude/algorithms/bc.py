@@ -1,4 +1,4 @@
-"""Behaviour cloning: the recorded actions, learned like any other labels.
+"""Behaviour cloning: supervised learning of the recorded actions.
 
 Pomerleau 1991, Efficient training of artificial neural networks for autonomous navigation,
 doi:10.1162/neco.1991.3.1.88.
@@ -26,11 +26,11 @@ class BCConfig(OfflineConfig):
     """Hyperparameters of behaviour cloning, besides those of every offline algorithm."""
 
     learning_rate: float | Linear = 1e-3
-    squared_error: bool = False  # Box actions: learn the mean alone, by squared error, and no deviation
+    squared_error: bool = False  # Box actions: regress the action by squared error, without a standard deviation
 
 
 class BC(Agent):
-    """A policy that does what was done in the data, however good that was."""
+    """A policy trained on the recorded actions by maximum likelihood or squared error."""
 
     actions = BoundedPolicy.actions
 

@@ -1,4 +1,4 @@
-"""C51: distributions of returns, as probabilities of fixed values.
+"""C51: categorical distributions of returns.
 
 Bellemare, Dabney & Munos 2017, A distributional perspective on reinforcement learning, arXiv:1707.06887.
 Rainbow is this algorithm with other settings: see `rainbow`.
@@ -27,9 +27,9 @@ class C51Config(DQNConfig):
     """Hyperparameters of C51, besides those of DQN."""
 
     double: bool = False
-    atoms: int = 51  # values that a return may have
-    v_min: float = -10.0  # the smallest of them; returns are discounted sums of rewards
-    v_max: float = 10.0  # the largest of them
+    atoms: int = 51  # atoms of the support
+    v_min: float = -10.0  # smallest atom, in units of the discounted return
+    v_max: float = 10.0  # largest atom
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,13 +37,13 @@ class C51Config(DQNConfig):
         if self.atoms < 2 or not self.v_min < self.v_max:
             raise ConfigError(
                 f"{type(self).__name__}: atoms = {self.atoms}, v_min = {self.v_min}, v_max = {self.v_max}; "
-                "expected at least 2 atoms, and lowest below highest."
+                "expected at least 2 atoms, and v_min below v_max."
             )
 
 
 class C51(Agent):
-    """Distributions of the return of every action, trained towards those of the reward and the discounted return of the
-    best next action."""
+    """A distribution of the return of every action; the target is that of the reward plus the discounted return of the
+    best next action, projected onto the support."""
 
     acts_by = "values"
     actions = (Discrete,)
@@ -53,7 +53,7 @@ class C51(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.atoms)
         self.q_target = target(self.q, every="target_update_every")
-        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
+        self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)
@@ -62,10 +62,10 @@ class C51(Agent):
         logits = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
         following = self.normaliser(batch.next_observation)
         next_logits = self.q_target.perturbed(noise["q_target"])(following)
-        judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_logits
-        chooser = self._values(judged, batch.next_observation)
+        online = self.q.perturbed(noise["next_q"])(following) if self.config.double else next_logits
+        selector = self._values(online, batch.next_observation)
         error = categorical_q_learning(
-            logits, batch.action, batch.reward, batch.discount, next_logits, chooser, self._support(logits)
+            logits, batch.action, batch.reward, batch.discount, next_logits, selector, self._support(logits)
         )
         taken = expected_values(ops.take_row(logits, batch.action), self._support(logits))
         return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=ops.mean(taken)))

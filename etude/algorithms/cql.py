@@ -1,7 +1,7 @@
-"""Conservative Q-learning: actions that are not in the data are not believed to be better than those that are.
+"""Conservative Q-learning: Q-learning from recorded data that lowers the values of actions outside the data.
 
 Kumar et al. 2020, Conservative Q-learning for offline reinforcement learning, arXiv:2006.04779, equation 4 and
-appendix F. On double DQN for Discrete actions, on SAC for Box ones.
+appendix F. It regularises double DQN for Discrete actions and SAC for Box ones.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.temperature import LearnedTemperature
 from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.spaces import ACTION_MASK, Box, Discrete, Spaces
@@ -22,8 +24,8 @@ from etude.config import OfflineConfig
 from etude.losses.distributions import TanhGaussian
 from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
-from etude.losses.soft import lowest, soft_actor, soft_temperature
-from etude.losses.value import double_q, huber, squared, td
+from etude.losses.soft import soft_actor
+from etude.losses.value import double_q, huber, td
 from etude.networks import Maker, Part, target
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
@@ -33,11 +35,11 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 class CQLConfig(OfflineConfig):
     """Hyperparameters of CQL, besides those of every offline algorithm."""
 
-    cql_alpha: float = 1.0  # weight of the gap; where it is learned, its first value
-    target_gap: float | None = None  # learn the weight, so that the gap becomes this (Lagrange); None: fixed
-    tau: float = 0.005  # after every gradient step the target critics move this part of the way
-    samples: int = 10  # Box actions: actions drawn from each of three sources for an estimate of the gap
-    temperature: float = 1.0  # Box actions: the first price of certainty, learned for minus the size of an action
+    cql_alpha: float = 1.0  # weight of the conservative loss (its initial value if learned)
+    target_gap: float | None = None  # learn the weight so that the gap is this (Lagrange threshold); None: fixed
+    tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
+    samples: int = 10  # Box actions: sampled actions from each of three sources for the conservative loss
+    temperature: float = 1.0  # Box actions: initial entropy temperature alpha; target entropy: -(action dimension)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,35 +50,69 @@ class CQLConfig(OfflineConfig):
 
 
 class CQL(Agent):
-    """Q-learning in which the values of all actions are pushed down, and that of the recorded one up."""
+    """Q-learning plus a conservative loss: the gap between the values of all actions and of the recorded one."""
 
     actions = (Discrete, Box)
+    actor: Part  # parts that `base` builds
+    critic: Any
+    critic_target: Any
+    temperature: LearnedTemperature
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.ground = OnDQN() if isinstance(spaces.action, Discrete) else OnSAC()
-        self.ground.build(self, make, spaces)
-        if self.config.target_gap is not None:
-            self.weight = make.free(np.log(max(self.config.cql_alpha, 1e-8)))
+        self.base = DoubleDQNBase() if isinstance(spaces.action, Discrete) else SACBase()
+        self.base.build(self, make, spaces)
+        self.weight = FixedWeight() if self.config.target_gap is None else LagrangeWeight(self.config.cql_alpha)
 
     def act(self, observation: Tree) -> Any:
-        return self.ground.act(self, observation)
+        return self.base.act(self, observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        losses, gap = self.ground.loss(self, batch, noise)
-        weight = self.config.cql_alpha
-        if self.config.target_gap is not None:
-            weight = ops.exp(self.weight())
-            losses["weight"] = Loss(weight * ops.stop_gradient(self.config.target_gap - gap), cql_alpha=weight)
-        critic = losses["critic"]
-        critic.value = critic.value + self.ground.critics * ops.stop_gradient(weight) * gap
-        critic.metrics["gap"] = gap
+        losses, gap = self.base.losses(self, batch, noise)
+        losses["critic"] = self.critic_loss(losses["critic"], gap)
+        losses.update(self.weight.losses(self.config, gap))
         return losses
 
+    def critic_loss(self, base: Loss, gap: Any) -> Loss:
+        """Equation 4. base: the temporal-difference loss; gap: the mean gap, a scalar."""
+        weight = ops.stop_gradient(self.weight.alpha(self.config))
+        return Loss(base.value + self.base.critics * weight * gap, base.td_error, **base.metrics, gap=gap)
 
-class OnDQN:
-    """Discrete actions: values of all of them, which also act."""
+
+class FixedWeight(Part):
+    """The weight of the gap is the config's `cql_alpha`; there is nothing to train."""
+
+    def __init__(self) -> None:
+        self.variables = {}
+
+    def alpha(self, config: Any) -> Any:
+        """The weight, a scalar."""
+        return config.cql_alpha
+
+    def losses(self, config: Any, gap: Any) -> Losses:
+        """None."""
+        return Losses()
+
+
+class LagrangeWeight(Part):
+    """The log of a weight that dual gradient descent learns, so that the gap comes to `target_gap`. Appendix F."""
+
+    def __init__(self, initial: float):
+        self.variables = {"value": np.asarray(np.log(max(initial, 1e-8)), np.float32)}
+
+    def alpha(self, config: Any) -> Any:
+        """The weight, a scalar."""
+        return ops.exp(self.variables["value"])
+
+    def losses(self, config: Any, gap: Any) -> Losses:
+        """The dual loss, as the loss `weight`."""
+        weight = self.alpha(config)
+        return Losses(weight=Loss(weight * ops.stop_gradient(config.target_gap - gap), cql_alpha=weight))
+
+
+class DoubleDQNBase:
+    """Double DQN, for Discrete actions: a critic of every action, which also acts."""
 
     critics = 1
 
@@ -85,42 +121,39 @@ class OnDQN:
         agent.critic_target = target(agent.critic, tau="tau")
 
     def act(self, agent: CQL, observation: Tree) -> Any:
-        return self._of(agent, agent.critic(agent.normaliser(observation)), observation)
+        return self._masked(agent, agent.critic(agent.normaliser(observation)), observation)
 
-    def loss(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
-        """The losses of double DQN, and the mean gap."""
+    def losses(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
+        """The critic's loss, and the mean gap."""
         q, following = agent.critic(agent.normaliser(batch.observation)), agent.normaliser(batch.next_observation)
-        next_q, chooser = (
-            agent.critic_target(following),
-            self._of(agent, agent.critic(following), batch.next_observation),
-        )
-        td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
-        loss = Loss(
+        next_q = agent.critic_target(following)
+        selector = self._masked(agent, agent.critic(following), batch.next_observation)
+        td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, selector)
+        critic = Loss(
             ops.mean(batch.weight * huber(td_error)),
             td_error=td_error,
             q_value=ops.mean(ops.take_last(q, batch.action)),
         )
-        return Losses(critic=loss), ops.mean(
-            batch.weight * cql_gap(self._of(agent, q, batch.observation), batch.action)
-        )
+        gap = cql_gap(self._masked(agent, q, batch.observation), batch.action)
+        return Losses(critic=critic), ops.mean(batch.weight * gap)
 
     @staticmethod
-    def _of(agent: CQL, values: Any, observation: Tree) -> Any:
+    def _masked(agent: CQL, values: Any, observation: Tree) -> Any:
         """Values [N, n] with the mask of these observations, where there is one."""
         return masked(values, observation[ACTION_MASK]) if agent.masked else values
 
 
-class OnSAC:
-    """Box actions: two critics, and a policy that earns value and entropy. The target holds no entropy."""
+class SACBase:
+    """SAC without entropy in the critics' targets, for Box actions."""
 
     critics = 2
 
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
         self.size = size = int(np.prod(spaces.action.shape))
         agent.actor = make(agent.config.actor_network, spaces.observation, outputs=2 * size)
-        agent.critic = make(agent.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
+        agent.critic = TwinCritic.make(make, agent.config.critic_network, spaces)
         agent.critic_target = target(agent.critic, tau="tau")
-        agent.temperature = make.free(np.log(agent.config.temperature))
+        agent.temperature = LearnedTemperature(agent.config.temperature)
         count = agent.config.samples
         agent.noise = {"action": (size,), "next_action": (size,), "here": (count, size), "after": (count, size)}
         agent.noise["uniform"] = (2, count, size)
@@ -129,53 +162,51 @@ class OnSAC:
         x = agent.actor(agent.normaliser(observation))
         return TanhGaussian(x[:, : self.size], ops.clip(x[:, self.size :], *LOG_STD))
 
-    def loss(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
+    def losses(self, agent: CQL, batch: Batch, noise: dict[str, Any]) -> tuple[Losses, Any]:
         """The losses of SAC, and the mean gap of a critic."""
-        observation, following = agent.normaliser(batch.observation), agent.normaliser(batch.next_observation)
-        here, after = self.act(agent, batch.observation), self.act(agent, batch.next_observation)
-        log_temperature = agent.temperature()
-
-        next_q = lowest(self._values(agent.critic_target, following, after.sample(noise["next_action"])))
-        q = self._values(agent.critic, observation, batch.action)
-        td_error = td(q, batch.reward, batch.discount, next_q)
-
-        action, log_prob = here.sample_with_log_prob(noise["action"])
-        chosen_q = lowest(self._values(agent.critic, observation, action))
-        actor = ops.mean(batch.weight * soft_actor(chosen_q, log_prob, ops.exp(log_temperature)))
-        price = ops.mean(batch.weight * soft_temperature(log_temperature, log_prob, -float(self.size)))
+        policy, next_policy = self.act(agent, batch.observation), self.act(agent, batch.next_observation)
+        q = agent.critic(agent.normaliser(batch.observation), batch.action)
+        action, log_prob = policy.sample_with_log_prob(noise["action"])
         losses = Losses(
-            critic=Loss(
-                ops.mean(batch.weight * ops.sum(squared(td_error), 0)),
-                td_error=ops.mean(td_error, 0),
-                q_value=ops.mean(q),
-            ),
-            actor=Loss(actor, policy_entropy=-ops.mean(log_prob)),
-            temperature=Loss(price, alpha=ops.exp(log_temperature)),
+            critic=self.critic_loss(agent, batch, q, next_policy.sample(noise["next_action"])),
+            actor=self.actor_loss(agent, batch, action, log_prob),
+            **agent.temperature.losses(log_prob, batch.weight, -float(self.size)),
         )
-        sampled, density = self._sampled(here, after, noise)
-        gap = cql_sampled_gap(self._values_of_many(agent.critic, observation, sampled), density, q)
-        return losses, ops.mean(batch.weight * ops.mean(gap, 0))
+        return losses, self.gap(agent, batch, q, self._sampled(policy, next_policy, noise))
 
-    def _sampled(self, here: TanhGaussian, after: TanhGaussian, noise: dict[str, Any]) -> tuple[Any, Any]:
+    def critic_loss(self, agent: CQL, batch: Batch, q: Any, next_action: Any) -> Loss:
+        """Errors of both critics [2, B] to the smaller target value of the policy's next action [B, A]."""
+        next_q = agent.critic_target.minimum(agent.normaliser(batch.next_observation), next_action)
+        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
+
+    def actor_loss(self, agent: CQL, batch: Batch, action: Any, log_prob: Any) -> Loss:
+        """That of SAC. action: [B, A] of the policy now, with its log_prob [B]."""
+        q = agent.critic.minimum(agent.normaliser(batch.observation), action)
+        loss = soft_actor(q, log_prob, agent.temperature.alpha(agent.config))
+        return Loss(ops.mean(batch.weight * loss), policy_entropy=-ops.mean(log_prob))
+
+    def gap(self, agent: CQL, batch: Batch, q: Any, sampled: tuple[Any, Any]) -> Any:
+        """The mean gap over both critics, with the values q [2, B] of the recorded actions; appendix F."""
+        actions, density = sampled
+        sampled_q = self._values_of_many(agent.critic, agent.normaliser(batch.observation), actions)
+        return ops.mean(batch.weight * ops.mean(cql_sampled_gap(sampled_q, density, q), 0))
+
+    def _sampled(self, policy: TanhGaussian, next_policy: TanhGaussian, noise: dict[str, Any]) -> tuple[Any, Any]:
         """Actions [B, M, A] for an integral over all of them, and the log densities [B, M] that they were drawn with:
         uniform ones, and those of the policy at this and at the next observation."""
-        drawn = [_many(policy).sample_with_log_prob(noise[name]) for policy, name in ((here, "here"), (after, "after"))]
+        drawn = [_many(policy).sample_with_log_prob(noise["here"])]
+        drawn.append(_many(next_policy).sample_with_log_prob(noise["after"]))
         # Half the sum of two squared normal numbers is exponential, and exp(-x) of that uniform.
         uniform = 1.0 - 2.0 * ops.exp(-0.5 * ops.sum(ops.square(noise["uniform"]), 1))
         drawn.append((uniform, drawn[0][1] * 0.0 - self.size * math.log(2.0)))
         actions, densities = zip(*drawn, strict=True)
         return ops.stop_gradient(ops.concatenate(actions, 1)), ops.concatenate(densities, 1)
 
-    @staticmethod
-    def _values(critic: Part, observation: Tree, action: Any) -> Any:
-        """The values of each of the two critics, [2, B]."""
-        return critic((observation, action))[:, :, 0]
-
-    def _values_of_many(self, critic: Part, observation: Tree, actions: Any) -> Any:
+    def _values_of_many(self, critic: TwinCritic, observation: Tree, actions: Any) -> Any:
         """The values of M actions [B, M, A] for each observation: [2, B, M]."""
         many = actions.shape[1]
         repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
-        q = self._values(critic, repeated, ops.reshape(ops.swapaxes(actions, 0, 1), (-1, self.size)))
+        q = critic(repeated, ops.reshape(ops.swapaxes(actions, 0, 1), (-1, self.size)))
         return ops.swapaxes(ops.reshape(q, (2, many, -1)), 1, 2)
 
 

@@ -28,12 +28,12 @@ from etude.networks import Maker, Mlp, Spec, target
 class DDPGConfig(OffPolicyConfig):
     """Hyperparameters of DDPG, besides those of every off-policy algorithm. Actions are in [-1, 1]."""
 
-    network: Spec = Mlp((256, 256))  # of the actor, and of the critic
+    network: Spec = Mlp((256, 256))  # actor and critic networks
     batch_size: int = 256
     buffer_size: int = 1_000_000
-    tau: float = 0.005  # after every gradient step the target networks move this part of the way
-    random_steps: int = 1_000  # environment steps at the start that act uniformly at random
-    exploration_noise: float | Linear = 0.1  # deviation of the noise on actions while collecting
+    tau: float = 0.005  # Polyak rate of the target networks, applied after every gradient step
+    random_steps: int = 1_000  # environment steps of uniformly random actions before the policy acts
+    exploration_noise: float | Linear = 0.1  # standard deviation of the Gaussian exploration noise
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,8 +42,8 @@ class DDPGConfig(OffPolicyConfig):
 
 
 class DDPG(Agent):
-    """A deterministic policy that climbs a critic, which is trained towards the target critic at the action of the
-    target policy."""
+    """A deterministic policy that maximises a critic, which bootstraps from a target critic at the action of a target
+    policy."""
 
     acts_by = "actions"
     actions = (Box,)
@@ -59,18 +59,20 @@ class DDPG(Agent):
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
+        return Losses(critic=self.critic_loss(batch), actor=self.actor_loss(batch))
 
+    def critic_loss(self, batch: Batch) -> Loss:
+        """The temporal-difference error to the target critic at the target policy's action."""
+        following = self.normaliser(batch.next_observation)
         next_action = ops.tanh(self.actor_target(following))
         next_q = self.critic_target((following, next_action))[:, 0]
-        q = self.critic((observation, batch.action))[:, 0]
+        q = self.critic((self.normaliser(batch.observation), batch.action))[:, 0]
         td_error = td(q, batch.reward, batch.discount, next_q)
-        critic = ops.mean(batch.weight * squared(td_error))
+        return Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=ops.mean(q))
 
+    def actor_loss(self, batch: Batch) -> Loss:
+        """The deterministic policy gradient."""
+        observation = self.normaliser(batch.observation)
         action = ops.tanh(self.actor(observation))
-        chosen_q = self.critic((observation, action))[:, 0]
-        actor = ops.mean(batch.weight * deterministic_policy_gradient(chosen_q))
-        return Losses(
-            critic=Loss(critic, td_error=td_error, q_value=ops.mean(q)),
-            actor=Loss(actor, saturation=ops.mean(ops.abs(action))),
-        )
+        loss = deterministic_policy_gradient(self.critic((observation, action))[:, 0])
+        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action)))

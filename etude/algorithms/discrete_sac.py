@@ -1,4 +1,4 @@
-"""Soft actor-critic for choices: the expectations over actions are computed, not sampled.
+"""Soft actor-critic for Discrete actions: expectations over actions are computed, not sampled.
 
 Christodoulou 2019, Soft actor-critic for discrete action settings, arXiv:1910.07207, equations 10 to 12.
 """
@@ -9,18 +9,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.critics import DiscreteTwinCritic, twin_critic_loss
+from etude.algorithms.temperature import entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.distributions import Categorical
-from etude.losses.soft import lowest, soft_discrete_actor, soft_temperature, soft_value
-from etude.losses.value import squared, td
+from etude.losses.soft import minimum, soft_discrete_actor, soft_value
+from etude.losses.value import td
 from etude.networks import Maker, Mlp, Spec, target
 
 
@@ -28,12 +28,12 @@ from etude.networks import Maker, Mlp, Spec, target
 class DiscreteSACConfig(OffPolicyConfig):
     """Hyperparameters of SAC for Discrete actions, besides those of every off-policy algorithm."""
 
-    network: Spec = Mlp((256, 256))  # of the actor, and of each critic
+    network: Spec = Mlp((256, 256))  # actor and critic networks
     batch_size: int = 256
-    tau: float = 0.005  # after every gradient step the target critics move this part of the way
-    temperature: float = 1.0  # the price of certainty; where it is learned, its first value
-    learn_temperature: bool = True  # whether it is learned
-    target_entropy: float | None = None  # what it is learned for, in nats; None: 0.6 times the most, log(n)
+    tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
+    temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
+    learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
+    target_entropy: float | None = None  # target entropy in nats; None: 0.6 * log(n) for n actions
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class DiscreteSACConfig(OffPolicyConfig):
 
 
 class DiscreteSAC(Agent):
-    """A stochastic policy over choices that earns reward and entropy, judged by the lower of two critics."""
+    """A stochastic policy over Discrete actions that maximises return and entropy, and twin critics."""
 
     actions = (Discrete,)
 
@@ -50,38 +50,36 @@ class DiscreteSAC(Agent):
         self.masked, self.choices = spaces.masked, int(spaces.action.n)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=self.choices)
-        self.critic = make(self.config.critic_network, spaces.observation, outputs=self.choices, members=2)
+        self.critic = DiscreteTwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")
-        if self.config.learn_temperature:
-            self.temperature = make.free(np.log(self.config.temperature))
+        self.temperature = entropy_temperature(self.config)
 
     def act(self, observation: Tree) -> Categorical:
         logits = self.actor(self.normaliser(observation))
         return Categorical(logits, observation[ACTION_MASK] > 0) if self.masked else Categorical(logits)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
-        temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
-
-        next_q = lowest(self.critic_target(following))
-        next_value = soft_value(next_q, self.act(batch.next_observation), temperature)
-        q = self.critic(observation)
-        td_error = ops.stack(
-            [td(ops.take_last(q[i], batch.action), batch.reward, batch.discount, next_value) for i in (0, 1)]
+        q, policy = self.critic.all(self.normaliser(batch.observation)), self.act(batch.observation)
+        return Losses(
+            critic=self.critic_loss(batch, q),
+            actor=self.actor_loss(batch, q, policy),
+            **self.temperature_loss(batch, policy),
         )
-        critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
 
-        policy = self.act(batch.observation)
-        actor = ops.mean(batch.weight * soft_discrete_actor(lowest(q), policy, temperature))
-        entropy = policy.entropy()
+    def critic_loss(self, batch: Batch, q: Any) -> Loss:
+        """Equation 10, with the smaller values of two target critics. q: [2, B, n] of every action."""
+        next_q = minimum(self.critic_target.all(self.normaliser(batch.next_observation)))
+        next_value = soft_value(next_q, self.act(batch.next_observation), self.temperature.alpha(self.config))
+        td_error = td(self.critic.of(q, batch.action), batch.reward, batch.discount, next_value)
+        return twin_critic_loss(td_error, batch.weight, q)
 
-        losses = Losses(
-            critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
-            actor=Loss(actor, policy_entropy=ops.mean(entropy)),
-        )
-        if self.config.learn_temperature:
-            most = math.log(self.choices)
-            wanted = 0.6 * most if self.config.target_entropy is None else self.config.target_entropy
-            loss = ops.mean(batch.weight * soft_temperature(self.temperature(), -entropy, wanted))
-            losses["temperature"] = Loss(loss, alpha=temperature)
-        return losses
+    def actor_loss(self, batch: Batch, q: Any, policy: Categorical) -> Loss:
+        """Equation 12. q: [2, B, n] of every action; policy: of the observations."""
+        loss = soft_discrete_actor(minimum(q), policy, self.temperature.alpha(self.config))
+        return Loss(ops.mean(batch.weight * loss), policy_entropy=ops.mean(policy.entropy()))
+
+    def temperature_loss(self, batch: Batch, policy: Categorical) -> Losses:
+        """Equation 11; none where alpha is fixed."""
+        given = self.config.target_entropy
+        target_entropy = 0.6 * math.log(self.choices) if given is None else given
+        return self.temperature.losses(-policy.entropy(), batch.weight, target_entropy)

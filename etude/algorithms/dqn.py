@@ -1,4 +1,4 @@
-"""Deep Q-network, with double estimation on request.
+"""Deep Q-network, optionally with double Q-learning.
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning, doi:10.1038/nature14236.
 van Hasselt, Guez & Silver 2016, Deep reinforcement learning with double Q-learning, arXiv:1509.06461.
@@ -27,16 +27,16 @@ class DQNConfig(OffPolicyConfig):
     """Hyperparameters of DQN, besides those of every off-policy algorithm."""
 
     network: Spec = Mlp((128, 128))
-    # At a constant rate the best actions of the last agent are those of whichever phase came last. The rate does not
+    # At a constant rate the greedy policy of the last agent depends on whichever phase came last. The rate does not
     # fall to 0, so that a run that goes on in small pieces, each the end of its schedule, still learns.
     learning_rate: float | Linear = Linear(1e-3, 1e-4)
     train_every: int = 4
     gradient_steps: int = 4
     n_step: int = 5
     max_gradient_norm: float | None = 10.0
-    double: bool = True  # choose the next action with the online network, evaluate it with the target network
-    target_update_every: int = 500  # gradient steps between two copies into the target network
-    epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
+    double: bool = True  # double Q-learning: the online network selects the next action, the target network values it
+    target_update_every: int = 500  # gradient steps between two updates of the target network
+    epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # probability of a random action
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ class DQNConfig(OffPolicyConfig):
 
 
 class DQN(Agent):
-    """Values of every action, trained towards the reward and the discounted value of the best next action."""
+    """Values of every action; the target is the reward plus the discounted value of the best next action."""
 
     acts_by = "values"
     actions = (Discrete,)
@@ -55,7 +55,7 @@ class DQN(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n))
         self.q_target = target(self.q, every="target_update_every")
-        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
+        self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._of(self.q(self.normaliser(observation)), observation)
@@ -65,8 +65,8 @@ class DQN(Agent):
         following = self.normaliser(batch.next_observation)
         next_q = self.q_target.perturbed(noise["q_target"])(following)
         if self.config.double:
-            chooser = self._of(self.q.perturbed(noise["chooser"])(following), batch.next_observation)
-            td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, chooser)
+            selector = self._of(self.q.perturbed(noise["next_q"])(following), batch.next_observation)
+            td_error = double_q(q, batch.action, batch.reward, batch.discount, next_q, selector)
         else:
             best = self._of(next_q, batch.next_observation)
             td_error = q_learning(q, batch.action, batch.reward, batch.discount, best)

@@ -1,4 +1,4 @@
-"""Evolution strategies: weights perturbed at random, moved towards those that earned more.
+"""Evolution strategies: a gradient estimate from the returns of randomly perturbed weights.
 
 Salimans et al. 2017, Evolution strategies as a scalable alternative to reinforcement learning, arXiv:1703.03864.
 """
@@ -23,13 +23,13 @@ from etude.networks import Maker, Mlp, Spec
 
 @dataclass(frozen=True)
 class ESConfig(EpisodesConfig):
-    """Hyperparameters of ES, besides those of every algorithm that learns from rounds of whole episodes. A generation
-    is as many episodes as there are environments, an even number."""
+    """Hyperparameters of ES, besides those of every algorithm that learns from whole episodes. A generation is one
+    episode of every environment, of which there is an even number."""
 
-    network: Spec = Mlp((32, 32), "tanh", "orthogonal")  # of the policy
+    network: Spec = Mlp((32, 32), "tanh", "orthogonal")  # policy network
     learning_rate: float | Linear = 0.01
-    sigma: float = 0.02  # of the noise on every weight
-    weight_decay: float = 0.005  # times the weights is added to the gradient
+    sigma: float = 0.02  # standard deviation of the weight perturbations
+    weight_decay: float = 0.005  # L2 coefficient: this times the weights is added to the gradient
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,9 +38,9 @@ class ESConfig(EpisodesConfig):
 
 
 class ES(Agent):
-    """A policy whose weights follow those of its perturbed copies that did best. Nothing is differentiated."""
+    """A policy whose weights ascend an estimate of the gradient of the expected fitness; nothing is differentiated."""
 
-    learns_from = "scores"
+    learns_from = "fitness"
     actions = BoundedPolicy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
@@ -49,7 +49,7 @@ class ES(Agent):
         self.model = self.policy.make(make, self.config.actor_network, initial_log_std=None)
 
     def act(self, observation: Tree) -> Any:
-        """Of which the best actions are taken, in training too."""
+        """A distribution; its mode acts, in training too."""
         return self.policy(self.model, observation, self.normaliser(observation))
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:

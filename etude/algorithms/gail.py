@@ -1,4 +1,4 @@
-"""GAIL: generative adversarial imitation learning, a policy that cannot be told from an expert.
+"""GAIL: generative adversarial imitation learning.
 
 Ho & Ermon 2016, Generative adversarial imitation learning, arXiv:1606.03476, algorithm 1.
 """
@@ -23,7 +23,7 @@ REWARDS = {"-log(1-D)": gail_reward, "log D": log_reward, "log D - log(1-D)": lo
 class GAILConfig(AdversarialConfig):
     """Hyperparameters of GAIL, besides those of PPO and of the discriminator D, the probability of the expert."""
 
-    reward_form: Literal["-log(1-D)", "log D", "log D - log(1-D)"] = "-log(1-D)"  # above 0, below 0, of either sign
+    reward_form: Literal["-log(1-D)", "log D", "log D - log(1-D)"] = "-log(1-D)"  # positive; negative; of either sign
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -31,7 +31,7 @@ class GAILConfig(AdversarialConfig):
 
 
 class GAIL(Adversarial):
-    """A policy whose steps a discriminator of states and actions cannot tell from the expert's."""
+    """A policy trained against a discriminator of states and actions."""
 
     def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> Part:
         return make(spec, (spaces.observation, spaces.action), outputs=1)

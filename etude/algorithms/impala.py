@@ -1,4 +1,4 @@
-"""IMPALA: an actor-critic that corrects for policies that are a few updates old, by V-trace.
+"""IMPALA: an actor-critic with V-trace, the off-policy correction for stale policies.
 
 Espeholt et al. 2018, IMPALA: scalable distributed deep-RL with importance weighted actor-learner architectures,
 arXiv:1802.01561.
@@ -28,13 +28,13 @@ from etude.networks import Maker, Mlp, Spec
 class IMPALAConfig(UnrollsConfig):
     """Hyperparameters of IMPALA, besides those of every algorithm that learns from unrolls."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     learning_rate: float | Linear = 6e-4
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
-    value_coefficient: float = 0.5  # weight of the critic's loss
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
+    value_coefficient: float = 0.5  # value function coefficient of the loss
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,7 +42,7 @@ class IMPALAConfig(UnrollsConfig):
 
 
 class IMPALA(Agent):
-    """A policy that is moved towards the actions that were better than its critic expected, by V-trace."""
+    """A stochastic policy and a critic of states, both on V-trace targets."""
 
     learns_from = "unrolls"
     actions = Policy.actions

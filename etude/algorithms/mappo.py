@@ -1,4 +1,4 @@
-"""Proximal policy optimisation for several agents, with critics that see what all of them see.
+"""Multi-agent proximal policy optimisation with centralised critics.
 
 Yu et al. 2022, The surprising effectiveness of PPO in cooperative multi-agent games, arXiv:2103.01955.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import clip_fraction, joined, moved
+from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam
@@ -21,7 +21,6 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Dict, Space, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.losses.policy import ppo_clip
 from etude.multi_agent.joint import AGENTS, present, split_actions
 from etude.multi_agent.policies import MultiAgent, identified, identified_space, stacked, stacked_batch, unstacked
 from etude.networks import Maker, Mlp, Spec
@@ -31,15 +30,15 @@ from etude.networks import Maker, Mlp, Spec
 class MAPPOConfig(OnPolicyConfig):
     """Hyperparameters of MAPPO, besides those of every on-policy algorithm."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of each actor, and of each critic
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks of each policy
     epochs: int = 10
     max_gradient_norm: float | None = 10.0
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    entropy_coefficient: float | Linear = 0.01  # what entropy is worth in the loss
-    value_coefficient: float = 1.0  # weight of the critics' loss
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 over the agents of a policy, in every minibatch
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    clip_range: float | Linear = 0.2  # clip range of the importance ratio
+    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
+    value_coefficient: float = 1.0  # value function coefficient of the loss
+    normalize_advantage: bool = True  # standardise advantages over the agents of a policy, in every minibatch
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +46,7 @@ class MAPPOConfig(OnPolicyConfig):
 
 
 class MAPPO(MultiAgent):
-    """For each policy an actor on an agent's own observation, and a critic of the observations of all."""
+    """For each policy an actor of an agent's own observation, and a critic of the observations of all agents."""
 
     learns_from = "advantages"
     actions = Policy.actions
@@ -59,23 +58,26 @@ class MAPPO(MultiAgent):
         there = Box(0.0, 1.0, (len(self.agents),), np.float32)
         everything = Dict({"all": spaces.observation[AGENTS], "there": there})
         self.heads: dict[str, Policy] = {}
+        self.objective = ClippedObjective()
         for policy, names in self.driven.items():
             own = self.agents[names[0]]
             seen = self._space(own.observation, names, self.policies.identity)
             self.heads[policy] = Policy(Spaces(seen, own.action))
             parts = self.heads[policy].make(make, self.config.actor_network, self.config.initial_log_std)
-            # A critic that judges several agents is always told which.
+            # The critic of several agents always gets the identity of the agent.
             parts["critic"] = make(self.config.critic_network, self._space(everything, names, True), outputs=1)
             self.give(policy, {f"model.{name}": part for name, part in parts.items()})
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
-        seen, found = self.normaliser(observation)[AGENTS], {}
+        found: dict[str, Any] = {}
+        seen = self.normaliser(observation)[AGENTS]
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._policy(policy, seen), len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
 
     def value(self, observation: Tree) -> Any:
-        seen, found = self._everything(observation), {}
+        found: dict[str, Any] = {}
+        seen = self._everything(observation)
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._value(policy, seen), len(names)), strict=True))
         return ops.stack([found[name] for name in self.agents], -1)
@@ -91,12 +93,11 @@ class MAPPO(MultiAgent):
 
     def _loss(self, name: str, policy: Any, batch: Batch, everything: Tree) -> Loss:
         """That of PPO, for the agents of one policy."""
-        config, now = self.config, moved(policy, batch, self.config.normalize_advantage)
-        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
+        config, found = self.config, importance_ratio(policy, batch, self.config.normalize_advantage)
         value_error = ops.square(self._value(name, everything) - batch.extras["return"])
-        loss = joined(config, batch, now, surrogate, value_error)
-        told = loss.metrics | {"clip_fraction": clip_fraction(now, batch, config.clip_range)}
-        return Loss(loss.value, **{f"{name}.{key}": value for key, value in told.items()})
+        loss = ppo_loss(config, batch, found, self.objective.surrogate(config, found), value_error)
+        metrics = loss.metrics | self.objective.metrics(config, found, batch)
+        return Loss(loss.value, **{f"{name}.{key}": value for key, value in metrics.items()})
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""

@@ -1,4 +1,4 @@
-"""MARWIL: behaviour cloning, weighted by how much better than expected what followed was.
+"""MARWIL: behaviour cloning weighted by exponentiated advantages.
 
 Wang et al. 2018, Exponentially weighted imitation learning for batched historical data, NeurIPS.
 """
@@ -27,7 +27,7 @@ class MARWILConfig(OfflineConfig):
     """Hyperparameters of MARWIL, besides those of every offline algorithm."""
 
     learning_rate: float | Linear = 1e-3
-    beta: float | Linear = 1.0  # how much advantages count, in units of their typical size; 0: behaviour cloning
+    beta: float | Linear = 1.0  # inverse temperature of normalised advantages; 0: behaviour cloning
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,7 +35,7 @@ class MARWILConfig(OfflineConfig):
 
 
 class MARWIL(Agent):
-    """A policy that imitates the data, the more so where the whole return was above what the critic expected."""
+    """A policy that imitates the data, with weights that grow with the advantage, and a critic of states."""
 
     learns_from = "returns"
     actions = BoundedPolicy.actions

@@ -1,5 +1,4 @@
-"""What agents with a stochastic policy have in common: its networks, and the distribution over actions that their
-outputs stand for."""
+"""Stochastic policies: their networks, and the distributions over actions that these parametrise."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class Policy:
     """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoullis`, or for Box
     actions a `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
 
-    actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # the spaces that there is a distribution for
+    actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # action spaces with a distribution
 
     def __init__(self, spaces: Spaces):
         self.spaces = spaces
@@ -58,8 +57,8 @@ class Policy:
 
 
 class BoundedPolicy(Policy):
-    """A policy whose best Box action lies in [-1, 1], tanh of the network's output, and whose deviations are bounded:
-    for what learns from recorded actions, or explores otherwise. `Deterministic` where no `log_std` is among the parts.
+    """A policy whose mean Box action is tanh of the network's output, in [-1, 1], and whose standard deviations are
+    bounded: for learning from recorded actions, or other exploration. `Deterministic` without a part `log_std`.
     """
 
     def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:

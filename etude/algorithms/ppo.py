@@ -1,4 +1,4 @@
-"""Proximal policy optimisation with a clipped ratio, or with an adaptive penalty.
+"""Proximal policy optimisation with the clipped objective or an adaptive KL penalty.
 
 Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 to 9; advantages by
 Schulman et al. 2016, arXiv:1506.02438. Details as in Huang et al. 2022, "The 37 implementation details of PPO".
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from etude import ops
-from etude.agent import Agent, Losses
+from etude.agent import Agent, LearnsFrom, Losses
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
+from etude.algorithms.proximal import (
+    ClippedObjective,
+    NormalisedValues,
+    PenaltyObjective,
+    RawValues,
+    importance_ratio,
+    ppo_loss,
+    value_error,
+)
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam
@@ -23,18 +30,15 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty
 from etude.networks import Maker, Mlp, Spec
 from etude.protocols import Weights
-
-REMEMBERED = 100  # learning phases that the moments of returns are averaged over
 
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
     """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the actor, and of the critic: two networks of this kind
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     rollout_length: int = 256
     minibatch_size: int | None = 64
     epochs: int = 10
@@ -42,16 +46,16 @@ class PPOConfig(OnPolicyConfig):
     normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    objective: Literal["clip", "penalty"] = "clip"  # what keeps the policy near the one that acted
-    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    kl_target: float = 0.01  # the divergence, in nats, that the penalty adapts itself to
-    kl_coefficient: float = 1.0  # of the penalty, where it starts
-    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
-    value_coefficient: float = 0.5  # weight of the critic's loss
-    value_clip_range: float | None = None  # bound on how far values move from those of the rollout; None: no bound
-    normalize_value: bool = False  # the critic learns returns by their running mean and deviation
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    objective: Literal["clip", "penalty"] = "clip"  # clipped surrogate objective, or adaptive KL penalty
+    clip_range: float | Linear = 0.2  # clip range of the importance ratio
+    kl_target: float = 0.01  # penalty: target KL divergence in nats
+    kl_coefficient: float = 1.0  # penalty: initial coefficient
+    entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
+    value_coefficient: float = 0.5  # value function coefficient of the loss
+    value_clip_range: float | None = None  # clip range of the value function; None: not clipped
+    normalize_value: bool = False  # normalise the critic's targets by running moments of returns
+    normalize_advantage: bool = True  # standardise advantages in every minibatch
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,9 +67,9 @@ class PPOConfig(OnPolicyConfig):
 
 
 class PPO(Agent):
-    """A policy that is moved, at most by a clipped ratio, towards the actions that were better than expected."""
+    """A stochastic policy and a critic of states, trained for several epochs on each rollout."""
 
-    learns_from = "advantages"
+    learns_from: ClassVar[LearnsFrom] = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
@@ -75,48 +79,32 @@ class PPO(Agent):
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }
-        if self.config.objective == "penalty":
-            self.penalty = make.free(self.config.kl_coefficient, trained=False)
-        if self.config.normalize_value:
-            self.returns = make.free(np.array([0.0, 1.0, 0.0]), trained=False)  # mean, deviation, phases so far
+        penalised = self.config.objective == "penalty"
+        self.objective = PenaltyObjective(self.config.kl_coefficient) if penalised else ClippedObjective()
+        self.value_normaliser = NormalisedValues() if self.config.normalize_value else RawValues()
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.model, observation, self.normaliser(observation))
 
     def value(self, observation: Tree) -> Any:
-        value = self.model["critic"](self.normaliser(observation))[:, 0]
-        return value * self.returns()[1] + self.returns()[0] if self.config.normalize_value else value
+        return self.value_normaliser.value(self.model["critic"](self.normaliser(observation))[:, 0])
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config = self.config
-        now = moved(self.act(batch.observation), batch, config.normalize_advantage)
-        if config.objective == "clip":
-            surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
-        else:
-            surrogate = ppo_penalty(now.log_ratio, now.advantage, now.divergence, self.penalty())
-        unit = self.returns()[1] if config.normalize_value else 1.0
-        error = value_error(self.value(batch.observation), batch, config.value_clip_range, unit)
-        loss = joined(config, batch, now, surrogate, error)
-        if config.objective == "clip":
-            loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip_range)
-        else:
-            loss.metrics["kl_coefficient"] = self.penalty()
-        if config.normalize_value:
-            loss.metrics["return_mean"] = ops.mean(batch.extras["return"])
-            loss.metrics["return_deviation"] = ops.std(batch.extras["return"])
+        found = importance_ratio(self.act(batch.observation), batch, config.normalize_advantage)
+        surrogate = self.objective.surrogate(config, found)
+        error = value_error(self.value(batch.observation), batch, config.value_clip_range, self.value_normaliser.scale)
+        loss = ppo_loss(config, batch, found, surrogate, error)
+        loss.metrics |= self.objective.metrics(config, found, batch) | self.value_normaliser.metrics(batch)
         return Losses(model=loss)
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
-        """The penalty's coefficient by the rule of section 4, and the moments of returns."""
-        changed = {}
-        if self.config.objective == "penalty":
-            before = float(read(["penalty.value"])["penalty.value"])
-            changed["penalty.value"] = next_kl_coefficient(before, metrics["approx_kl"], self.config.kl_target)
-        if self.config.normalize_value:
-            mean, deviation, phases = read(["returns.value"])["returns.value"].tolist()
-            rate = 1.0 / min(phases + 1.0, REMEMBERED)
-            square = mean**2 + deviation**2
-            square += rate * (metrics["return_mean"] ** 2 + metrics["return_deviation"] ** 2 - square)
-            mean += rate * (metrics["return_mean"] - mean)
-            changed["returns.value"] = np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])
-        return {name: np.asarray(value, np.float32) for name, value in changed.items()}
+        """The penalty's coefficient and the moments of returns."""
+        changed: Weights = {}
+        for name, part in (("objective", self.objective), ("value_normaliser", self.value_normaliser)):
+            if part.variables:
+                weights = read([f"{name}.{variable}" for variable in part.variables])
+                values = {weight.removeprefix(f"{name}."): value for weight, value in weights.items()}
+                adapted = part.adapted(self.config, values, metrics)
+                changed |= {f"{name}.{variable}": np.asarray(x, np.float32) for variable, x in adapted.items()}
+        return changed

@@ -1,63 +1,165 @@
-"""What the kinds of PPO have in common: the policy beside the one that acted, and the sum of the losses."""
+"""What the kinds of PPO share: importance ratios, the objectives, normalised values and the joint loss.
+
+Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 to 9.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from etude import ops
 from etude.agent import Loss
 from etude.base.data import Batch
-from etude.losses.policy import standardise, value_clip
+from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, standardise, value_clip
+from etude.networks import Part
+
+REMEMBERED = 100  # learning phases that the moments of returns are averaged over
 
 
-class Moved(NamedTuple):
-    """How far a policy is from the one that acted; arrays of the shape of the batch's weights."""
+class ImportanceRatio(NamedTuple):
+    """The present policy against the one that acted; arrays of the shape of the batch's weights."""
 
-    policy: Any  # the distribution now
+    policy: Any  # the present distribution
     advantage: Any
-    log_ratio: Any
+    log_ratio: Any  # log probability of the actions now minus when they were taken
     ratio: Any
-    divergence: Any  # its mean, and that of its gradient, are those of KL(acted || now)
+    divergence: Any  # an estimate of KL(acted || present), unbiased as is its gradient
 
 
-def moved(policy: Any, batch: Batch, normalize_advantage: bool) -> Moved:
-    """normalize_advantage: to mean 0 and deviation 1 over the batch."""
+def importance_ratio(policy: Any, batch: Batch, normalize_advantage: bool) -> ImportanceRatio:
+    """normalize_advantage: to mean 0 and standard deviation 1 over the batch."""
     advantage = batch.extras["advantage"]
     if normalize_advantage:
         advantage = standardise(advantage, batch.weight)
     log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
     ratio = ops.exp(log_ratio)
-    return Moved(policy, advantage, log_ratio, ratio, ratio - 1.0 - log_ratio)
+    return ImportanceRatio(policy, advantage, log_ratio, ratio, ratio - 1.0 - log_ratio)
 
 
-def clip_fraction(now: Moved, batch: Batch, clip: Any) -> Any:
-    """The share of steps whose ratio is outside of 1 - clip to 1 + clip."""
-    return ops.mean(batch.weight * ops.cast(ops.abs(now.ratio - 1.0) > clip, "float32"))
+class ClippedObjective(Part):
+    """The clipped surrogate objective, equation 7. It has no variables."""
+
+    def __init__(self) -> None:
+        self.variables = {}
+
+    def surrogate(self, config: Any, found: ImportanceRatio) -> Any:
+        """The loss of each step. config: has `clip_range`."""
+        return ppo_clip(found.log_ratio, found.advantage, config.clip_range)
+
+    def metrics(self, config: Any, found: ImportanceRatio, batch: Batch) -> dict[str, Any]:
+        """The share of steps whose ratio is outside 1 - clip_range to 1 + clip_range."""
+        outside = ops.cast(ops.abs(found.ratio - 1.0) > config.clip_range, "float32")
+        return {"clip_fraction": ops.mean(batch.weight * outside)}
+
+    def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
+        """Nothing adapts."""
+        return {}
 
 
-def value_error(value: Any, batch: Batch, bound: float | None, unit: Any = 1.0) -> Any:
-    """The squared error of values, in units such as a deviation of returns. bound: on how far they move from those of
-    the rollout (`value_clip`); None: no bound."""
-    value, target = value / unit, batch.extras["return"] / unit
-    if bound is None:
+class PenaltyObjective(Part):
+    """The surrogate objective with an adaptive KL penalty, equation 8 and section 4.
+
+    coefficient: of the penalty before the first learning phase.
+    """
+
+    def __init__(self, coefficient: float):
+        self.variables = {"kl_coefficient": np.asarray(coefficient, np.float32)}
+        self.frozen = frozenset(self.variables)
+
+    def surrogate(self, config: Any, found: ImportanceRatio) -> Any:
+        """The loss of each step."""
+        return ppo_penalty(found.log_ratio, found.advantage, found.divergence, self.variables["kl_coefficient"])
+
+    def metrics(self, config: Any, found: ImportanceRatio, batch: Batch) -> dict[str, Any]:
+        """The coefficient."""
+        return {"kl_coefficient": self.variables["kl_coefficient"]}
+
+    def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
+        """The next coefficient, by the mean divergence of a learning phase. config: has `kl_target`."""
+        before = float(values["kl_coefficient"])
+        return {"kl_coefficient": next_kl_coefficient(before, metrics["approx_kl"], config.kl_target)}
+
+
+class RawValues(Part):
+    """The critic predicts returns as they are. It has no variables."""
+
+    scale = 1.0
+
+    def __init__(self) -> None:
+        self.variables = {}
+
+    def value(self, output: Any) -> Any:
+        """The value for an output of the critic."""
+        return output
+
+    def metrics(self, batch: Batch) -> dict[str, Any]:
+        """Nothing is reported."""
+        return {}
+
+    def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
+        """Nothing adapts."""
+        return {}
+
+
+class NormalisedValues(Part):
+    """The critic predicts returns in units of their running mean and standard deviation.
+
+    moments: mean, standard deviation, and the number of learning phases so far.
+    """
+
+    def __init__(self) -> None:
+        self.variables = {"moments": np.array([0.0, 1.0, 0.0], np.float32)}
+        self.frozen = frozenset(self.variables)
+
+    @property
+    def scale(self) -> Any:
+        """The standard deviation of returns."""
+        return self.variables["moments"][1]
+
+    def value(self, output: Any) -> Any:
+        """The value for an output of the critic."""
+        return output * self.scale + self.variables["moments"][0]
+
+    def metrics(self, batch: Batch) -> dict[str, Any]:
+        """Mean and standard deviation of the batch's returns."""
+        found = batch.extras["return"]
+        return {"return_mean": ops.mean(found), "return_deviation": ops.std(found)}
+
+    def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
+        """The moments after a learning phase."""
+        mean, deviation, phases = values["moments"].tolist()
+        rate = 1.0 / min(phases + 1.0, REMEMBERED)
+        square = mean**2 + deviation**2
+        square += rate * (metrics["return_mean"] ** 2 + metrics["return_deviation"] ** 2 - square)
+        mean += rate * (metrics["return_mean"] - mean)
+        return {"moments": np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])}
+
+
+def value_error(value: Any, batch: Batch, clip_range: float | None, scale: Any = 1.0) -> Any:
+    """The squared error of values to returns, both divided by `scale`. clip_range: of the change of values since the
+    rollout (`value_clip`); None: not clipped."""
+    value, target = value / scale, batch.extras["return"] / scale
+    if clip_range is None:
         return ops.square(value - target)
-    return 2.0 * value_clip(value, batch.extras["value"] / unit, target, bound)
+    return 2.0 * value_clip(value, batch.extras["value"] / scale, target, clip_range)
 
 
-def joined(config: Any, batch: Batch, now: Moved, surrogate: Any, value_error: Any) -> Loss:
-    """The loss of policy, critic and entropy, with what is told of each. Schulman et al. 2017, arXiv:1707.06347,
-    equation 9.
+def ppo_loss(config: Any, batch: Batch, found: ImportanceRatio, surrogate: Any, value_error: Any) -> Loss:
+    """Equation 9: the losses of policy and critic, and the entropy bonus.
 
-    config: has `value_coefficient` and `entropy_coefficient`. surrogate, value_error: to be minimised, shaped as
-        the weights of the batch.
+    config: has `value_coefficient` and `entropy_coefficient`. surrogate, value_error: of each step, shaped as the
+        weights of the batch.
     """
     policy_loss = ops.mean(batch.weight * surrogate)
     value_loss = ops.mean(batch.weight * value_error)
-    entropy = ops.mean(batch.weight * now.policy.entropy())
+    entropy = ops.mean(batch.weight * found.policy.entropy())
     return Loss(
         policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * entropy,
         policy_loss=policy_loss,
         value_loss=value_loss,
         entropy=entropy,
-        approx_kl=ops.mean(batch.weight * now.divergence),
+        approx_kl=ops.mean(batch.weight * found.divergence),
     )

@@ -1,4 +1,4 @@
-"""QR-DQN: distributions of returns, as values of fixed probabilities.
+"""QR-DQN: quantiles of returns.
 
 Dabney, Rowland, Bellemare & Munos 2018, Distributional reinforcement learning with quantile regression,
 arXiv:1710.10044.
@@ -28,7 +28,7 @@ class QRDQNConfig(DQNConfig):
     """Hyperparameters of QR-DQN, besides those of DQN."""
 
     double: bool = False
-    quantiles: int = 200  # values of the return, each with the same probability
+    quantiles: int = 200  # quantiles of each return
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,8 +36,8 @@ class QRDQNConfig(DQNConfig):
 
 
 class QRDQN(Agent):
-    """Quantiles of the return of every action, trained towards those of the reward and the discounted return of the
-    best next action."""
+    """Quantiles of the return of every action; targets are the reward plus the discounted quantiles of the best next
+    action."""
 
     acts_by = "values"
     actions = (Discrete,)
@@ -47,7 +47,7 @@ class QRDQN(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
         self.q_target = target(self.q, every="target_update_every")
-        self.batch_noise = dict.fromkeys(("q", "q_target", "chooser"), (self.q.noise_size,))
+        self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)
@@ -56,8 +56,8 @@ class QRDQN(Agent):
         quantiles = ops.take_row(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
         following = self.normaliser(batch.next_observation)
         next_quantiles = self.q_target.perturbed(noise["q_target"])(following)
-        judged = self.q.perturbed(noise["chooser"])(following) if self.config.double else next_quantiles
-        best = best_action(self._values(judged, batch.next_observation))
+        online = self.q.perturbed(noise["next_q"])(following) if self.config.double else next_quantiles
+        best = best_action(self._values(online, batch.next_observation))
         reward, discount = ops.expand_dims(batch.reward, -1), ops.expand_dims(batch.discount, -1)
         target = reward + discount * ops.take_row(next_quantiles, best)
         n = self.config.quantiles

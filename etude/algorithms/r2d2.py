@@ -28,7 +28,7 @@ from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, target
 class R2D2Config(SequenceConfig):
     """Hyperparameters of R2D2, besides those of every algorithm that learns from sequences."""
 
-    network: Spec = Recurrent()  # a `Recurrent`
+    network: Spec = Recurrent()  # Q-network, a `Recurrent`
     learning_rate: float | Linear = 1e-3
     train_every: int = 16
     batch_size: int = 32
@@ -36,10 +36,10 @@ class R2D2Config(SequenceConfig):
     max_gradient_norm: float | None = 40.0
     priority_exponent: float = 0.9
     importance_exponent: float | Linear = 0.6
-    priority_mix: float = 0.9  # eta: how far a sequence's priority is its largest error; the rest is its mean error
-    rescale_values: bool = False  # learn values on a scale that draws large ones together, for rewards of any size
-    target_update_every: int = 400  # gradient steps between two copies into the target network
-    epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # the chance of a random action
+    priority_mix: float = 0.9  # eta: weight of the largest error in a sequence's priority, against the mean error
+    rescale_values: bool = False  # learn rescaled values (Pohlen et al. 2018), for rewards of any magnitude
+    target_update_every: int = 400  # gradient steps between two updates of the target network
+    epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # probability of a random action
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +48,7 @@ class R2D2Config(SequenceConfig):
 
 
 class R2D2(Agent):
-    """Values of every action, of what is observed and of what is remembered of the episode."""
+    """Values of every action, by a recurrent network."""
 
     acts_by = "values"
     learns_from = "sequences"
@@ -67,9 +67,9 @@ class R2D2(Agent):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         mask = batch.extras["mask"]
-        q, chooser = self._values(self.q, batch)
+        q, selector = self._values(self.q, batch)
         _, next_q = self._values(self.q_target, batch)
-        best = ops.take_last(next_q, best_action(self._of(chooser, batch.next_observation)))
+        best = ops.take_last(next_q, best_action(self._of(selector, batch.next_observation)))
         target = ops.stop_gradient(self._target(batch, best))
         chosen = ops.take_last(q, batch.action)
         error = (target - chosen) * mask
@@ -80,7 +80,7 @@ class R2D2(Agent):
 
     def _values(self, network: RecurrentNetwork, batch: Batch) -> tuple[Any, Any]:
         """The values of the observations of sequences, and of those that follow, [B, L, n] each. The latter are one
-        step from each memory, so that also the last ones of an episode that was cut short are true."""
+        step from each recurrent state, so that those of final observations are correct, too."""
         mask, start = batch.extras["mask"], batch.extras.get("memory")
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
         q, memories = network.unroll(observation, start, trained=mask)
@@ -93,8 +93,10 @@ class R2D2(Agent):
         mask = batch.extras["mask"]
         value = unscaled(value) if self.config.rescale_values else value
         follows = ops.concatenate([mask[:, 1:], ops.zeros_like(mask[:, :1])], -1)
-        by_time = [ops.swapaxes(x, 0, 1) for x in (batch.reward, batch.discount, value, follows)]
-        target = ops.swapaxes(n_step_returns_of_runs(*by_time, self.config.n_step), 0, 1)
+        reward, discount, value, follows = (
+            ops.swapaxes(x, 0, 1) for x in (batch.reward, batch.discount, value, follows)
+        )
+        target = ops.swapaxes(n_step_returns_of_runs(reward, discount, value, follows, self.config.n_step), 0, 1)
         return rescaled(target) if self.config.rescale_values else target
 
     def _of(self, q: Any, observation: Tree) -> Any:

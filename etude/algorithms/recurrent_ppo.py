@@ -1,7 +1,7 @@
-"""Proximal policy optimisation with a memory: the clipped ratio, over sequences of recurrent networks.
+"""Proximal policy optimisation with recurrent networks, over sequences.
 
 Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 and 9. Sequences start with
-the memory that was acted with, as in Kapturowski et al. 2019 (R2D2), and gradients flow back to their first step.
+the recurrent state of the actor at that step, as in Kapturowski et al. 2019 (R2D2); gradients flow back to their start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from etude import ops
 from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import clip_fraction, joined, moved, value_error
+from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
 from etude.base.data import MEMORY, Batch
 from etude.base.optimizers import Adam
@@ -20,7 +20,6 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
-from etude.losses.policy import ppo_clip
 from etude.networks import Maker, Mlp, Recurrent, Spec
 
 
@@ -28,16 +27,16 @@ from etude.networks import Maker, Mlp, Recurrent, Spec
 class RecurrentPPOConfig(OnPolicySequenceConfig):
     """Hyperparameters of recurrent PPO, besides those of every algorithm that learns on-policy from sequences."""
 
-    network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # a `Recurrent`, of the actor and of the critic: two
+    network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # actor and critic networks, each a `Recurrent`
     epochs: int = 4
     max_gradient_norm: float | None = 0.5
     optimizer: Adam = Adam(epsilon=1e-5)
-    clip_range: float | Linear = 0.2  # bound on the ratio of probabilities: 1 - clip to 1 + clip
-    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
-    value_coefficient: float = 0.5  # weight of the critic's loss
-    value_clip_range: float | None = None  # bound on how far values move from those of the rollout; None: no bound
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every minibatch
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    clip_range: float | Linear = 0.2  # clip range of the importance ratio
+    entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
+    value_coefficient: float = 0.5  # value function coefficient of the loss
+    value_clip_range: float | None = None  # clip range of the value function; None: not clipped
+    normalize_advantage: bool = True  # standardise advantages in every minibatch
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,8 +46,8 @@ class RecurrentPPOConfig(OnPolicySequenceConfig):
 
 
 class RecurrentPPO(Agent):
-    """PPO whose actor and critic see what is observed and what each remembers of the episode. The memory of an
-    environment is that of the actor and, after it, that of the critic."""
+    """PPO with a recurrent actor and a recurrent critic. The recurrent state is that of the actor followed by that of
+    the critic."""
 
     learns_from = "advantage_sequences"
     actions = Policy.actions
@@ -59,32 +58,33 @@ class RecurrentPPO(Agent):
         config, observed = self.config, spaces.observation
         actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=0.01)
         critic = make.recurrent(config.critic_network, observed, outputs=1)
-        self.model = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
-        self.actors, self.memory = actor.memory, actor.memory + critic.memory
+        self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
+        self.objective = ClippedObjective()
+        self.actor_size, self.memory = actor.memory, actor.memory + critic.memory
 
     def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
-        seen, (acting, judging) = self.normaliser(observation), self._split(memory)
-        x, acting = self.model["policy"](seen, acting)
-        _, judging = self.model["critic"](seen, judging)
-        return self.policy.of(self.model, observation, x), ops.concatenate([acting, judging], -1)
+        seen, (actor_state, critic_state) = self.normaliser(observation), self._split(memory)
+        x, actor_state = self.model["policy"](seen, actor_state)
+        _, critic_state = self.model["critic"](seen, critic_state)
+        return self.policy.of(self.model, observation, x), ops.concatenate([actor_state, critic_state], -1)
 
     def value(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
-        acting, judging = self._split(memory)
-        value, judging = self.model["critic"](self.normaliser(observation), judging)
-        return value[:, 0], ops.concatenate([acting, judging], -1)
+        actor_state, critic_state = self._split(memory)
+        value, critic_state = self.model["critic"](self.normaliser(observation), critic_state)
+        return value[:, 0], ops.concatenate([actor_state, critic_state], -1)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, seen, first = self.config, self.normaliser(batch.observation), batch.extras["first"]
-        acting, judging = self._split(batch.extras[MEMORY])
-        x, _ = self.model["policy"].unroll(seen, acting, first)
-        value, _ = self.model["critic"].unroll(seen, judging, first)
-        now = moved(self.policy.of(self.model, batch.observation, x), batch, config.normalize_advantage)
-        surrogate = ppo_clip(now.log_ratio, now.advantage, config.clip_range)
-        error = value_error(value[..., 0], batch, config.value_clip_range)
-        loss = joined(config, batch, now, surrogate, error)
-        loss.metrics["clip_fraction"] = clip_fraction(now, batch, config.clip_range)
+        actor_state, critic_state = self._split(batch.extras[MEMORY])
+        x, _ = self.model["policy"].unroll(seen, actor_state, first)
+        value, _ = self.model["critic"].unroll(seen, critic_state, first)
+        policy = self.policy.of(self.model, batch.observation, x)
+        found = importance_ratio(policy, batch, config.normalize_advantage)
+        surrogate = self.objective.surrogate(config, found)
+        loss = ppo_loss(config, batch, found, surrogate, value_error(value[..., 0], batch, config.value_clip_range))
+        loss.metrics |= self.objective.metrics(config, found, batch)
         return Losses(model=loss)
 
     def _split(self, memory: Any) -> tuple[Any, Any]:
-        """The memories of actor and critic."""
-        return memory[:, : self.actors], memory[:, self.actors :]
+        """The recurrent states of actor and critic."""
+        return memory[:, : self.actor_size], memory[:, self.actor_size :]

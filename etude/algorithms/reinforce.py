@@ -1,4 +1,4 @@
-"""REINFORCE, also called PG (policy gradient): the return of whole episodes, with or without a baseline.
+"""REINFORCE (PG, policy gradient): Monte Carlo returns of whole episodes, with or without a baseline.
 
 Williams 1992, Simple statistical gradient-following algorithms, doi:10.1007/BF00992696; the baseline of states as in
 Sutton & Barto 2018, section 13.4.
@@ -24,16 +24,16 @@ from etude.networks import Maker, Mlp, Spec
 
 @dataclass(frozen=True)
 class ReinforceConfig(EpisodesConfig):
-    """Hyperparameters of REINFORCE, besides those of every algorithm that learns from rounds of whole episodes."""
+    """Hyperparameters of REINFORCE, besides those of every algorithm that learns from whole episodes."""
 
-    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # of the policy, and of the baseline: two of this kind
+    network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # policy and baseline networks
     learning_rate: float | Linear = 3e-3
     max_gradient_norm: float | None = 0.5
-    baseline: bool = True  # learn the value of states, and subtract it from returns
-    value_coefficient: float = 0.5  # weight of the baseline's loss
-    entropy_coefficient: float | Linear = 0.0  # what entropy is worth in the loss
-    normalize_advantage: bool = True  # to mean 0 and deviation 1 in every round
-    initial_log_std: float = 0.0  # for Box actions: where it starts, in the range [-1, 1] that the agent sees
+    baseline: bool = True  # subtract a learned state value from returns
+    value_coefficient: float = 0.5  # coefficient of the baseline's loss
+    entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
+    normalize_advantage: bool = True  # standardise advantages in every batch
+    initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,7 +41,7 @@ class ReinforceConfig(EpisodesConfig):
 
 
 class Reinforce(Agent):
-    """A policy that makes the actions of whole episodes likelier the more was earned from them on."""
+    """A stochastic policy, trained on the returns of whole episodes."""
 
     learns_from = "episodes"
     actions = Policy.actions
@@ -71,7 +71,7 @@ class Reinforce(Agent):
         value_loss = ops.mean(weight * ops.square(value - batch.extras["return"]))
         entropy = ops.mean(weight * policy.entropy())
         loss = policy_loss - config.entropy_coefficient * entropy
-        told = {"policy_loss": policy_loss, "entropy": entropy}
+        metrics = {"policy_loss": policy_loss, "entropy": entropy}
         if config.baseline:
-            loss, told = loss + config.value_coefficient * value_loss, {**told, "value_loss": value_loss}
-        return Losses(model=Loss(loss, **told))
+            loss, metrics = loss + config.value_coefficient * value_loss, {**metrics, "value_loss": value_loss}
+        return Losses(model=Loss(loss, **metrics))

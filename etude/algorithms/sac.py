@@ -1,4 +1,4 @@
-"""Soft actor-critic with two critics and a learned temperature.
+"""Soft actor-critic with twin critics and a learned entropy temperature.
 
 Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905, equations 5 to 9 and 18.
 """
@@ -12,14 +12,15 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.temperature import entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import SampledConfig
 from etude.losses.distributions import TanhGaussian
-from etude.losses.soft import lowest, soft_actor, soft_target, soft_temperature
-from etude.losses.value import squared
+from etude.losses.soft import soft_actor, soft_target
 from etude.networks import Maker, Mlp, Spec, target
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
@@ -29,14 +30,14 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 class SACConfig(SampledConfig):
     """Hyperparameters of SAC, besides those of every off-policy algorithm."""
 
-    network: Spec = Mlp((256, 256))  # of the actor, and of each critic
+    network: Spec = Mlp((256, 256))  # actor and critic networks
     batch_size: int = 256
     buffer_size: int = 1_000_000
     learning_starts: int = 100
-    tau: float = 0.005  # after every gradient step the target critics move this part of the way
-    temperature: float = 1.0  # the price of certainty; where it is learned, its first value
-    learn_temperature: bool = True  # whether it is learned
-    target_entropy: float | None = None  # what it is learned for, in nats; None: minus the size of an action
+    tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
+    temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
+    learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
+    target_entropy: float | None = None  # target entropy in nats; None: minus the action dimension
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,51 +46,48 @@ class SACConfig(SampledConfig):
 
 
 class SAC(Agent):
-    """A stochastic policy that earns reward and entropy, judged by the lower of two critics."""
+    """A stochastic policy that maximises return and entropy, and twin critics."""
 
     actions = (Box,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        size = int(np.prod(spaces.action.shape))
-        self.size = size
+        self.size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * size)
-        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
+        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")
-        if self.config.learn_temperature:
-            self.temperature = make.free(np.log(self.config.temperature))
-        self.noise = {"action": (size,), "next_action": (size,)}
+        self.temperature = entropy_temperature(self.config)
+        self.noise = {"action": (self.size,), "next_action": (self.size,)}
 
     def act(self, observation: Tree) -> TanhGaussian:
         x = self.actor(self.normaliser(observation))
         return TanhGaussian(x[:, : self.size], ops.clip(x[:, self.size :], *LOG_STD))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        observation = self.normaliser(batch.observation)
-        temperature = ops.exp(self.temperature()) if self.config.learn_temperature else self.config.temperature
-
-        next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise["next_action"])
-        next_q = lowest(self._values(self.critic_target, self.normaliser(batch.next_observation), next_action))
-        target = soft_target(batch.reward, batch.discount, next_q, next_log_prob, temperature)
-        q = self._values(self.critic, observation, batch.action)
-        td_error = ops.expand_dims(target, 0) - q
-        critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
-
         action, log_prob = self.act(batch.observation).sample_with_log_prob(noise["action"])
-        chosen_q = lowest(self._values(self.critic, observation, action))
-        actor = ops.mean(batch.weight * soft_actor(chosen_q, log_prob, temperature))
-
-        losses = Losses(
-            critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
-            actor=Loss(actor, policy_entropy=-ops.mean(log_prob)),
+        return Losses(
+            critic=self.critic_loss(batch, noise["next_action"]),
+            actor=self.actor_loss(batch, action, log_prob),
+            **self.temperature_loss(batch, log_prob),
         )
-        if self.config.learn_temperature:
-            wanted = -float(self.size) if self.config.target_entropy is None else self.config.target_entropy
-            loss = ops.mean(batch.weight * soft_temperature(self.temperature(), log_prob, wanted))
-            losses["temperature"] = Loss(loss, alpha=temperature)
-        return losses
 
-    @staticmethod
-    def _values(critic: Any, observation: Tree, action: Any) -> Any:
-        """The values of each of the two critics, [2, B]."""
-        return critic((observation, action))[:, :, 0]
+    def critic_loss(self, batch: Batch, noise: Any) -> Loss:
+        """Equations 5 and 6, with the smaller value of two target critics."""
+        following = self.normaliser(batch.next_observation)
+        next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise)
+        next_q = self.critic_target.minimum(following, next_action)
+        alpha = self.temperature.alpha(self.config)
+        target_q = soft_target(batch.reward, batch.discount, next_q, next_log_prob, alpha)
+        q = self.critic(self.normaliser(batch.observation), batch.action)
+        return twin_critic_loss(ops.expand_dims(target_q, 0) - q, batch.weight, q)
+
+    def actor_loss(self, batch: Batch, action: Any, log_prob: Any) -> Loss:
+        """Equation 9. action: [B, A] of the policy now, with its log_prob [B]."""
+        q = self.critic.minimum(self.normaliser(batch.observation), action)
+        loss = soft_actor(q, log_prob, self.temperature.alpha(self.config))
+        return Loss(ops.mean(batch.weight * loss), policy_entropy=-ops.mean(log_prob))
+
+    def temperature_loss(self, batch: Batch, log_prob: Any) -> Losses:
+        """Equation 18; none where alpha is fixed."""
+        given = self.config.target_entropy
+        return self.temperature.losses(log_prob, batch.weight, -float(self.size) if given is None else given)

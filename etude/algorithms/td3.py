@@ -13,6 +13,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.critics import TwinCritic, twin_critic_loss
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -21,8 +22,7 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient, smoothed
-from etude.losses.soft import lowest
-from etude.losses.value import squared, td
+from etude.losses.value import td
 from etude.networks import Maker, Mlp, Spec, target
 
 
@@ -30,15 +30,15 @@ from etude.networks import Maker, Mlp, Spec, target
 class TD3Config(OffPolicyConfig):
     """Hyperparameters of TD3, besides those of every off-policy algorithm. Actions are in [-1, 1]."""
 
-    network: Spec = Mlp((256, 256))  # of the actor, and of each of the two critics
+    network: Spec = Mlp((256, 256))  # actor and critic networks
     batch_size: int = 256
     buffer_size: int = 1_000_000
-    tau: float = 0.005  # whenever the actor learns, the target networks move this part of the way
-    random_steps: int = 1_000  # environment steps at the start that act uniformly at random
-    exploration_noise: float | Linear = 0.1  # deviation of the noise on actions while collecting
-    target_noise: float = 0.2  # deviation of the noise on the target policy's actions
-    target_noise_clip: float = 0.5  # where that noise is clipped
-    policy_delay: int = 2  # gradient steps of the critics for one of the actor
+    tau: float = 0.005  # Polyak rate of the target networks, applied at every update of the actor
+    random_steps: int = 1_000  # environment steps of uniformly random actions before the policy acts
+    exploration_noise: float | Linear = 0.1  # standard deviation of the Gaussian exploration noise
+    target_noise: float = 0.2  # standard deviation of the noise on target actions (target policy smoothing)
+    target_noise_clip: float = 0.5  # clip range of that noise
+    policy_delay: int = 2  # gradient steps of the critics for each one of the actor
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,8 +48,7 @@ class TD3Config(OffPolicyConfig):
 
 
 class TD3(Agent):
-    """A deterministic policy that climbs the first of two critics, each trained towards the lower of their target
-    networks at a slightly noisy action of the target policy."""
+    """A deterministic policy that maximises the first of two critics; both bootstrap from their smaller value."""
 
     acts_by = "actions"
     actions = (Box,)
@@ -58,7 +57,7 @@ class TD3(Agent):
         size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
-        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.actor_target = target(self.actor, tau="tau", every="policy_delay")
         self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
@@ -68,25 +67,20 @@ class TD3(Agent):
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        config, observation = self.config, self.normaliser(batch.observation)
-        following = self.normaliser(batch.next_observation)
+        return Losses(critic=self.critic_loss(batch, noise["target"]), actor=self.actor_loss(batch))
 
+    def critic_loss(self, batch: Batch, noise: Any) -> Loss:
+        """Temporal-difference errors of both critics to the smaller target value of a smoothed target action."""
+        config, following = self.config, self.normaliser(batch.next_observation)
         next_action = ops.tanh(self.actor_target(following))
-        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_clip)
-        next_q = lowest(self._values(self.critic_target, following, next_action))
-        q = self._values(self.critic, observation, batch.action)
-        td_error = td(q, batch.reward, batch.discount, next_q)
-        critic = ops.mean(batch.weight * ops.sum(squared(td_error), 0))
+        next_action = smoothed(next_action, noise, config.target_noise, config.target_noise_clip)
+        next_q = self.critic_target.minimum(following, next_action)
+        q = self.critic(self.normaliser(batch.observation), batch.action)
+        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
 
+    def actor_loss(self, batch: Batch) -> Loss:
+        """The deterministic policy gradient through the first critic."""
+        observation = self.normaliser(batch.observation)
         action = ops.tanh(self.actor(observation))
-        chosen_q = self.critic.member(0)((observation, action))[:, 0]
-        actor = ops.mean(batch.weight * deterministic_policy_gradient(chosen_q))
-        return Losses(
-            critic=Loss(critic, td_error=ops.mean(td_error, 0), q_value=ops.mean(q)),
-            actor=Loss(actor, saturation=ops.mean(ops.abs(action))),
-        )
-
-    @staticmethod
-    def _values(critic: Any, observation: Tree, action: Any) -> Any:
-        """The values of each of the two critics, [2, B]."""
-        return critic((observation, action))[:, :, 0]
+        loss = deterministic_policy_gradient(self.critic.first(observation, action))
+        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action)))

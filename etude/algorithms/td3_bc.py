@@ -13,6 +13,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.critics import TwinCritic, twin_critic_loss
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -22,9 +23,8 @@ from etude.config import OfflineConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
-from etude.losses.soft import lowest
-from etude.losses.value import squared, td
-from etude.networks import Maker, Part, target
+from etude.losses.value import td
+from etude.networks import Maker, target
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class TD3BCConfig(OfflineConfig):
     """Hyperparameters of TD3+BC, besides those of every offline algorithm."""
 
     normalize_observation: bool = True
-    alpha: float | Linear = 2.5  # how much values count beside the distance from the recorded actions
-    tau: float = 0.005  # whenever the actor learns, the target networks move this part of the way
-    target_noise: float = 0.2  # deviation of the noise on the target policy's actions
-    target_noise_clip: float = 0.5  # where that noise is clipped
-    policy_delay: int = 2  # gradient steps of the critics for one of the actor
+    alpha: float | Linear = 2.5  # weight of the normalised Q-value against the distance from the recorded action
+    tau: float = 0.005  # Polyak rate of the target networks, applied at every update of the actor
+    target_noise: float = 0.2  # standard deviation of the noise on target actions (target policy smoothing)
+    target_noise_clip: float = 0.5  # clip range of that noise
+    policy_delay: int = 2  # gradient steps of the critics for each one of the actor
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +46,7 @@ class TD3BCConfig(OfflineConfig):
 
 
 class TD3BC(Agent):
-    """Two critics, the lower of which a deterministic policy climbs, held back by the distance from the data."""
+    """TD3 whose policy is also drawn to the recorded actions."""
 
     acts_by = "actions"
     actions = (Box,)
@@ -56,7 +56,7 @@ class TD3BC(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
         self.actor_target = target(self.actor, tau="tau", every="policy_delay")
-        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1, members=2)
+        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
         self.noise = {"target": (size,)}
@@ -65,28 +65,20 @@ class TD3BC(Agent):
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        config, observation = self.config, self.normaliser(batch.observation)
-        following = self.normaliser(batch.next_observation)
+        return Losses(critic=self.critic_loss(batch, noise["target"]), actor=self.actor_loss(batch))
 
+    def critic_loss(self, batch: Batch, noise: Any) -> Loss:
+        """That of TD3: errors of both critics to the smaller target value of a smoothed target action."""
+        config, following = self.config, self.normaliser(batch.next_observation)
         next_action = ops.tanh(self.actor_target(following))
-        next_action = smoothed(next_action, noise["target"], config.target_noise, config.target_noise_clip)
-        next_q = lowest(self._values(self.critic_target, following, next_action))
-        q = self._values(self.critic, observation, batch.action)
-        td_error = td(q, batch.reward, batch.discount, next_q)
+        next_action = smoothed(next_action, noise, config.target_noise, config.target_noise_clip)
+        next_q = self.critic_target.minimum(following, next_action)
+        q = self.critic(self.normaliser(batch.observation), batch.action)
+        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
 
+    def actor_loss(self, batch: Batch) -> Loss:
+        """Equation 5: the normalised value of the policy's action, and its distance from the recorded one."""
+        observation = self.normaliser(batch.observation)
         action = ops.tanh(self.actor(observation))
-        chosen_q = self.critic.member(0)((observation, action))[:, 0]
-        actor = td3_bc(chosen_q, action, batch.action, config.alpha)
-        return Losses(
-            critic=Loss(
-                ops.mean(batch.weight * ops.sum(squared(td_error), 0)),
-                td_error=ops.mean(td_error, 0),
-                q_value=ops.mean(q),
-            ),
-            actor=Loss(ops.mean(batch.weight * actor), action_error=ops.mean(action_error(action, batch.action))),
-        )
-
-    @staticmethod
-    def _values(critic: Part, observation: Tree, action: Any) -> Any:
-        """The values of each of the two critics, [2, B]."""
-        return critic((observation, action))[:, :, 0]
+        loss = td3_bc(self.critic.first(observation, action), action, batch.action, self.config.alpha)
+        return Loss(ops.mean(batch.weight * loss), action_error=ops.mean(action_error(action, batch.action)))

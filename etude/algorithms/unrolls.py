@@ -1,4 +1,4 @@
-"""What losses over unrolls have in common: time and batch as one axis for networks, and V-trace along time."""
+"""V-trace over unrolls: time and batch as one axis for networks, time first for the recursion."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def flat(tree: Any) -> Any:
 
 
 class Corrected(NamedTuple):
-    """What V-trace makes of B * T steps; no gradient flows into it."""
+    """V-trace targets and advantages of B * T steps, without gradients."""
 
-    target: Any  # [B * T] of values
-    advantage: Any  # [B * T] importance weights included
+    target: Any  # [B * T] targets of the values
+    advantage: Any  # [B * T] including importance weights
 
 
 def corrected(batch: Batch, value: Any, next_value: Any, log_ratio: Any, config: UnrollsConfig) -> Corrected:
@@ -38,7 +38,7 @@ def corrected(batch: Batch, value: Any, next_value: Any, log_ratio: Any, config:
     reward, discount, goes_on = (time_first(x) for x in (batch.reward, batch.discount, batch.extras["goes_on"]))
     value, next_value, log_ratio = time_first(value), time_first(next_value), time_first(log_ratio)
     error = td(value, reward, discount, next_value)
-    correction = vtrace(error, discount, goes_on, log_ratio, config.gae_lambda, config.rho_bar, config.c_bar)
-    advantage = vtrace_advantages(error, correction, discount, goes_on, log_ratio, config.gae_lambda, config.rho_bar)
+    correction = vtrace(error, discount, goes_on, log_ratio, config.trace_lambda, config.rho_bar, config.c_bar)
+    advantage = vtrace_advantages(error, correction, discount, goes_on, log_ratio, config.trace_lambda, config.rho_bar)
     target, advantage = (ops.reshape(ops.swapaxes(x, 0, 1), (-1,)) for x in (value + correction, advantage))
     return Corrected(target, advantage)

@@ -5,7 +5,7 @@ field of a state that is renamed gets a line here, so that old files stay readab
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 HYPERPARAMETERS = {
@@ -29,6 +29,16 @@ HYPERPARAMETERS = {
     "wanted_gap": "target_gap",
     "warmup": "learning_starts",
 }
+OF_ALGORITHMS = {  # further hyperparameters
+    "appo": {"gae_lambda": "trace_lambda"},
+    "impala": {"gae_lambda": "trace_lambda"},
+}
+_PPO = (
+    (re.compile(r"(^|\.)penalty\.value$"), r"\1objective.kl_coefficient"),
+    (re.compile(r"(^|\.)returns\.value$"), r"\1value_normaliser.moments"),
+)
+WEIGHTS = {"airl": _PPO, "gail": _PPO, "ppo": _PPO}  # names of weights
+EXPLORERS = {"SpreadEpsilonGreedy": "PerActorEpsilonGreedy", "SpreadGaussianNoise": "PerActorGaussianNoise"}
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
@@ -43,13 +53,16 @@ def present_state(state: Any) -> Any:
     if not isinstance(state, Mapping):
         return state
     renamed = dict(state)
+    algorithm: Any = None
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)
+        algorithm = described.get("algorithm")
     for component in ("progress", "rollout"):
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
     if "engine" in state:
-        renamed["engine"] = _with_present_parts(state["engine"])
+        rules = (_PARTS, *WEIGHTS.get(str(algorithm), ()))
+        renamed["engine"] = _with_present_weights(state["engine"], rules)
     return renamed
 
 
@@ -64,19 +77,20 @@ def present_agent(state: Any, weights: Collection[str]) -> Any:
     renamed = dict(state)
     if isinstance(agent := state.get("agent"), Mapping):
         named: dict[str, Any] = {AGENT.get(name, name): value for name, value in agent.items()}
-        renamed["agent"] = _with_present_weights(named, "weights", weights)
+        renamed["agent"] = _with_attributes_of(named, "weights", weights)
     if isinstance(training := state.get("training"), Mapping):
         present = {**training}
         for component in {"progress", "rollout"} & training.keys():
             present[component] = _renamed(training[component], SESSION)
         if isinstance(engine := training.get("engine"), Mapping):
-            present["engine"] = _with_present_weights(engine, "values", weights)
+            present["engine"] = _with_attributes_of(engine, "values", weights)
         renamed["training"] = present
     return renamed
 
 
-def _with_present_weights(state: Mapping[str, Any], field: str, weights: Collection[str]) -> dict[str, Any]:
-    """A state whose `field` holds values by the names of weights."""
+def _with_attributes_of(state: Mapping[str, Any], field: str, weights: Collection[str]) -> dict[str, Any]:
+    """A state whose `field` holds values by the names of weights: those of the example agents, renamed where the agent
+    has the new name."""
     if not isinstance(values := state.get(field), Mapping):
         return dict(state)
     other = {name: _EXAMPLES.sub("target_", name) for name in values if isinstance(name, str) and name not in weights}
@@ -87,8 +101,20 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a run, or its config.json, with the names of this version."""
     renamed = {RUN_CONFIG.get(name, name): value for name, value in described.items()}
     if isinstance(config := described.get("config"), Mapping):
-        renamed["config"] = {HYPERPARAMETERS.get(name, name): value for name, value in config.items()}
+        own = OF_ALGORITHMS.get(str(described.get("algorithm")), {})
+        names = {name: HYPERPARAMETERS.get(str(name), str(name)) for name in config}
+        renamed["config"] = {own.get(names[name], names[name]): value for name, value in config.items()}
+    if "explorer" in described:
+        renamed["explorer"] = _with_present_classes(described["explorer"])
     return renamed
+
+
+def _with_present_classes(value: Any) -> Any:
+    if isinstance(value, dict):
+        kind = value.get("class")
+        own = {"class": EXPLORERS[kind]} if isinstance(kind, str) and kind in EXPLORERS else {}
+        return {key: _with_present_classes(item) for key, item in value.items()} | own
+    return [_with_present_classes(item) for item in value] if isinstance(value, list) else value
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
@@ -97,10 +123,14 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     return type(value)(_renamed(item, names) for item in value) if type(value) in (list, tuple) else value
 
 
-def _with_present_parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        old, new = _PARTS
-        return {
-            old.sub(new, key) if isinstance(key, str) else key: _with_present_parts(item) for key, item in value.items()
-        }
-    return value
+def _with_present_weights(value: Any, rules: Sequence[tuple[re.Pattern[str], str]]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {_present_weight(key, rules): _with_present_weights(item, rules) for key, item in value.items()}
+
+
+def _present_weight(name: Any, rules: Sequence[tuple[re.Pattern[str], str]]) -> Any:
+    if isinstance(name, str):
+        for old, new in rules:
+            name = old.sub(new, name)
+    return name

@@ -54,7 +54,7 @@ class PerturbedActor:
 
     def act(self, observation: Tree) -> Any:
         """A function of the environments' numbers, a tuple: what `agent.act` returns for observations [N, ...], each
-        with the weights of its environment. See `explore.ByColumn`."""
+        with the weights of its environment. See `explore.ByEnvironment`."""
         return functools.partial(self._act, observation)
 
     def _act(self, observation: Tree, columns: tuple[int, ...]) -> Any:

@@ -4,15 +4,15 @@ episode and the random numbers, drawn ahead by `draw` for each environment, come
 Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
-from etude.explore.by_column import ByColumn
+from etude.explore.by_environment import ByEnvironment
 from etude.explore.combined import ByAgent, Each
 from etude.explore.correlated import CorrelatedSample
-from etude.explore.lasting import EpsilonZGreedy
 from etude.explore.noise import GaussianNoise
+from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
-from etude.explore.spread import SpreadEpsilonGreedy, SpreadGaussianNoise
+from etude.explore.temporally_extended import EpsilonZGreedy
 from etude.explore.value_policies import (
     AdaptiveEpsGreedyPolicy,
     BoltzmannGumbelQPolicy,
@@ -25,8 +25,8 @@ from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "ByColumn", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
+    "ByAgent", "ByEnvironment", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
     "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
-    "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "SpreadEpsilonGreedy",
-    "SpreadGaussianNoise",
+    "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
+    "PerActorGaussianNoise",
 ]  # fmt: skip

@@ -13,8 +13,8 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
-from etude.explore.memoryless import NO_MEMORY, Memoryless
 from etude.explore.outputs import describe
+from etude.explore.stateless import NO_STATE, StatelessExplorer
 from etude.protocols import Explorer
 
 
@@ -54,11 +54,11 @@ class Adjustable:
             )
         row = row.astype(np.result_type(row, np.float32), copy=False)[None]
         noise = self.draw(self.rng, 1, Discrete(row.shape[1]))
-        return int(self(row, noise, step, NO_MEMORY).action[0])
+        return int(self(row, noise, step, NO_STATE).action[0])
 
 
 @dataclass
-class WrappingPolicy(Adjustable, Memoryless):
+class WrappingPolicy(Adjustable, StatelessExplorer):
     """Delegates to another explorer, made from the present parameters at every call."""
 
     def explorer(self, step: int, n: int) -> Explorer:

@@ -12,9 +12,9 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
-from etude.explore.memoryless import Alike
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_distribution
+from etude.explore.stateless import Alike
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_distribution
+from etude.explore.stateless import StatelessExplorer
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Memoryless):
+class GaussianNoise(StatelessExplorer):
     """The mode of a distribution [N, A], such as `Deterministic`, plus normal noise, clipped to [-1, 1].
 
     Fujimoto et al. 2018, arXiv:1802.09477.

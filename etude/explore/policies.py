@@ -11,13 +11,13 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Space
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
+from etude.explore.stateless import StatelessExplorer
 from etude.losses.masks import MaskedValues
 
 
 @dataclass(frozen=True)
-class Greedy(Memoryless):
+class Greedy(StatelessExplorer):
     """The best action of action values [N, n] (the first of equals), or the mode of a distribution."""
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
@@ -30,7 +30,7 @@ class Greedy(Memoryless):
 
 
 @dataclass(frozen=True)
-class Sample(Memoryless):
+class Sample(StatelessExplorer):
     """A sample of a distribution, with its log probability as the extra `log_prob` [N] float32.
 
     Samples of an unbounded policy are not clipped: their probability belongs to them as they are; environments clip.
@@ -52,7 +52,7 @@ class Sample(Memoryless):
 
 
 @dataclass(frozen=True)
-class AsIs(Memoryless):
+class AsIs(StatelessExplorer):
     """The output itself, [N] or [N, ...], is the action: integers for Discrete actions (returned as int64), finite
     numbers for Box ones (returned as they are)."""
 

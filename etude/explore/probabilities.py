@@ -14,8 +14,8 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
 from etude.explore.adjustable import Adjustable, check_finite
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
+from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import best_perturbed, epsilon_greedy, gumbel
 from etude.losses.distributions import Categorical
 
@@ -23,7 +23,7 @@ _TOLERANCE = 1e-3  # how far from 1 a row of probabilities may sum: float16 netw
 
 
 @dataclass
-class SoftmaxPolicy(Adjustable, Memoryless):
+class SoftmaxPolicy(Adjustable, StatelessExplorer):
     """Actions with the probabilities [N, n] that the agent gives: the softmax is the end of its network.
 
     Raises ConfigError where a row has a negative entry or does not sum to 1 (within 1e-3; the rest is divided out),
@@ -62,7 +62,7 @@ def _explain(probabilities: np.ndarray, total: np.ndarray) -> None:
 
 
 @dataclass
-class GumbelSoftmaxPolicy(Adjustable, Memoryless):
+class GumbelSoftmaxPolicy(Adjustable, StatelessExplorer):
     """One-hot samples [N, n] float32 of logits [N, n]. Jang et al. 2017, arXiv:1611.01144.
 
     temperature: of `gumbel_softmax_sample`; small ones make its rows nearly one-hot. One-hot samples, and so what is

@@ -15,13 +15,13 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, check_finite
-from etude.explore.memoryless import Alike, Memoryless
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, describe
+from etude.explore.stateless import Alike, StatelessExplorer
 
 
 @dataclass
-class GaussianWhiteNoiseProcess(Adjustable, Memoryless):
+class GaussianWhiteNoiseProcess(Adjustable, StatelessExplorer):
     """Independent normal noise for every number of the action.
 
     sigma: the standard deviation; where `sigma_min` is given it falls in a straight line to that, over the first

@@ -16,9 +16,9 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, WrappingPolicy, check_finite
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
 from etude.explore.policies import Greedy
+from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import BoltzmannGumbel, EpsilonGreedy, boltzmann
 from etude.protocols import Explorer
 
@@ -87,7 +87,7 @@ class GreedyQPolicy(WrappingPolicy):
 
 
 @dataclass
-class BoltzmannQPolicy(Adjustable, Memoryless):
+class BoltzmannQPolicy(Adjustable, StatelessExplorer):
     """Actions with probabilities softmax(clip(values / tau)). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     tau: in the units of the values. clip: (low, high), the range that values / tau are clipped to, as in Keras-RL:
@@ -116,7 +116,7 @@ class BoltzmannQPolicy(Adjustable, Memoryless):
 
 
 @dataclass
-class MaxBoltzmannQPolicy(Adjustable, Memoryless):
+class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
     """With probability `eps` as `BoltzmannQPolicy`, else the best action. Wiering 1999, "Explorations in Efficient
     Reinforcement Learning" (thesis, Amsterdam)."""
 

@@ -15,13 +15,13 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.memoryless import Memoryless
 from etude.explore.outputs import check_values
+from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import Categorical
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy(Memoryless):
+class EpsilonGreedy(StatelessExplorer):
     """A random action with probability epsilon, each allowed one alike, else the best. Watkins 1989.
 
     Of equally good actions the first is taken, as in DQN's code and its descendants; they do not share their chance.
@@ -43,7 +43,7 @@ class EpsilonGreedy(Memoryless):
 
 
 @dataclass(frozen=True)
-class Boltzmann(Memoryless):
+class Boltzmann(StatelessExplorer):
     """Actions with probabilities softmax(values / temperature). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     temperature: in the units of the values. total: environment steps of the run, for a schedule.
@@ -64,7 +64,7 @@ class Boltzmann(Memoryless):
 
 
 @dataclass(frozen=True)
-class BoltzmannGumbel(Memoryless):
+class BoltzmannGumbel(StatelessExplorer):
     """The best action after Gumbel noise of size `scale` is added to the values.
 
     The chances are those of `Boltzmann` at temperature `scale`: Gumbel 1954; Maddison et al. 2014, arXiv:1411.0030.

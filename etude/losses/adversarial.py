@@ -5,9 +5,11 @@ the expert's. B is the batch.
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(logits="*B", expert="*B")
 def discriminator(logits: Array, expert: Array) -> Array:
     """`-log D` of the expert's steps and `-log(1 - D)` of the others, all [B]; expert: 1 or 0 for each step.
 
@@ -16,24 +18,28 @@ def discriminator(logits: Array, expert: Array) -> Array:
     return ops.softplus(logits) - expert * logits
 
 
+@shapes(logits="*B")
 def gail_reward(logits: Array) -> Array:
     """`-log(1 - D)`, [B], without a gradient; above 0, so that it also rewards long episodes (Kostrikov et al. 2019,
     arXiv:1809.02925). Ho & Ermon 2016, arXiv:1606.03476, algorithm 1, where D is the probability of the policy's."""
     return ops.stop_gradient(ops.softplus(logits))
 
 
+@shapes(logits="*B")
 def log_reward(logits: Array) -> Array:
     """`log D`, [B], without a gradient; below 0, so that it also rewards short episodes. Goodfellow et al. 2014,
     arXiv:1406.2661, section 3: what a generator ascends where it is told from the data with ease."""
     return ops.stop_gradient(-ops.softplus(-logits))
 
 
+@shapes(logits="*B")
 def log_odds_reward(logits: Array) -> Array:
     """`log D - log(1 - D)`, [B], without a gradient: the logits themselves, above 0 where the step is taken for the
     expert's. Fu et al. 2018, arXiv:1710.11248, algorithm 1."""
     return ops.stop_gradient(logits)
 
 
+@shapes(reward="*B", potential="*B", next_potential="*B", log_prob="*B", discount="?*B")
 def airl_logits(reward: Array, discount: Array, potential: Array, next_potential: Array, log_prob: Array) -> Array:
     """`reward + discount * next_potential - potential - log_prob`, all [B]: D = exp(f) / (exp(f) + probability).
 

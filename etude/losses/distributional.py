@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from etude import ops
 from etude.losses.masks import MaskedValues, best_action
+from etude.losses.shapes import shapes
 from etude.losses.value import huber
 from etude.ops import Array
 
 
+@shapes(logits="*B N", support="N")
 def expected_values(logits: Array, support: Array) -> Array:
     """The mean of each categorical distribution: logits [..., N], support [N] -> [...]."""
     return ops.sum(ops.softmax(logits) * support, -1)
 
 
+@shapes(atoms="*B M", weight="*B M", support="*S N")
 def project(atoms: Array, weight: Array, support: Array) -> Array:
     """The weights that the support takes over: each atom's goes to its two neighbours, to the nearer one more of it;
     beyond the ends, all of it to the end. Bellemare et al. 2017, arXiv:1707.06887, equation 7.
@@ -28,6 +31,7 @@ def project(atoms: Array, weight: Array, support: Array) -> Array:
     return ops.linear_binning((ops.clip(atoms, low, high) - low) * (n - 1) / (high - low), weight, n)
 
 
+@shapes(logits="B N", reward="B", discount="B", next_logits="B N", support="N")
 def categorical_td(logits: Array, reward: Array, discount: Array, next_logits: Array, support: Array) -> Array:
     """The cross-entropy of `logits` under the projected distribution of `reward + discount * next value`.
 
@@ -39,25 +43,27 @@ def categorical_td(logits: Array, reward: Array, discount: Array, next_logits: A
     return -ops.sum(target * ops.log_softmax(logits), -1)
 
 
+@shapes(logits="B A N", action="B", reward="B", discount="B", next_logits="B A N", selector="B A", support="N")
 def categorical_q_learning(
     logits: Array,
     action: Array,
     reward: Array,
     discount: Array,
     next_logits: Array,
-    chooser: Array | MaskedValues,
+    selector: Array | MaskedValues,
     support: Array,
 ) -> Array:
-    """`categorical_td` between the action and the next one that `chooser` values most, among those that it allows.
+    """`categorical_td` between the action and the next one that `selector` values most, among those that it allows.
 
-    logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; chooser: [B, A], `expected_values` of
+    logits, next_logits: [B, A, N]; action: [B] integers; reward, discount: [B]; selector: [B, A], `expected_values` of
     next_logits, or for double estimation of the online network (van Hasselt et al. 2016, arXiv:1509.06461);
     support: [N] -> [B].
     """
-    next_logits = ops.take_row(next_logits, best_action(chooser))
+    next_logits = ops.take_row(next_logits, best_action(selector))
     return categorical_td(ops.take_row(logits, action), reward, discount, next_logits, support)
 
 
+@shapes(quantile="B N", target="B M", fraction="*F N")
 def quantile_regression(quantile: Array, target: Array, fraction: Array, width: float) -> Array:
     """Each quantile's loss against all samples of the target: the sum over quantiles of the mean over samples of
     `|fraction - (u < 0)| * huber(u)` with u = target - quantile; where width is 0, `|u|` in place of the Huber loss.
@@ -71,6 +77,7 @@ def quantile_regression(quantile: Array, target: Array, fraction: Array, width: 
     return ops.sum(ops.mean(ops.where(error < 0, 1.0 - fraction, fraction) * size, -1), -1)
 
 
+@shapes(quantile="B N", target="B M")
 def quantile_error(quantile: Array, target: Array) -> Array:
     """`mean target - mean quantile`: the temporal-difference error of the expected values, for priorities.
 

@@ -76,6 +76,11 @@ class Categorical(NamedTuple):
         return self._or_forbidden(ops.log_softmax(self._open()), FORBIDDEN_LOG)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the logits."""
+        return self.logits.shape
+
+    @property
     def masked(self) -> bool:
         """Whether some choices may be forbidden."""
         return not isinstance(self.allowed, tuple)

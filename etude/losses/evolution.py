@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from etude.base.errors import ConfigError
+from etude.losses.shapes import shapes
 
 
+@shapes(fitness="*B")
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:
     """Ranks spread from -0.5, the worst, to 0.5, the best, any shape, float32; equal ones share the mean of theirs.
 
@@ -25,6 +27,7 @@ def centred_ranks(fitness: np.ndarray) -> np.ndarray:
     return ((rank - centre) / highest)[level].reshape(np.shape(fitness)).astype(np.float32)
 
 
+@shapes(utility="2 n", noise="n P", deviation="")
 def antithetic_gradient(utility: np.ndarray, noise: np.ndarray, deviation: float) -> np.ndarray:
     """The gradient of the expected utility: `sum of (utility[0] - utility[1]) * noise / (2 * n * deviation)`, [P].
 

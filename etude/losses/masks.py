@@ -16,6 +16,11 @@ class MaskedValues(NamedTuple):
     values: Array  # [B, n] of all actions
     allowed: Array  # [B, n] bool
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the values."""
+        return self.values.shape
+
 
 def masked(values: Array, mask: Array) -> MaskedValues:
     """Values [B, n] with a mask [B, n] as environments give it, in which 0 forbids an action."""

@@ -12,9 +12,11 @@ into any of the results.
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(error="T B", discount="T B", goes_on="T B", log_ratio="T B", lambda_="?T B", rho_bar="", c_bar="")
 def vtrace(
     error: Array,
     discount: Array,
@@ -34,6 +36,7 @@ def vtrace(
     return _carried(ops.minimum(ratio, rho_bar) * error, decay)
 
 
+@shapes(error="T B", correction="T B", discount="T B", goes_on="T B", log_ratio="T B", lambda_="?T B", rho_bar="")
 def vtrace_advantages(
     error: Array,
     correction: Array,
@@ -53,6 +56,7 @@ def vtrace_advantages(
     return ops.stop_gradient(ops.minimum(ops.exp(log_ratio), rho_bar) * advantage)
 
 
+@shapes(error="T B", discount="T B", goes_on="T B", log_ratio="T B", lambda_="?T B")
 def retrace(error: Array, discount: Array, goes_on: Array, log_ratio: Array, lambda_: Array | float) -> Array:
     """`x[t] = error[t] + discount[t] * c[t + 1] * x[t + 1]` with c = lambda_ * min(1, ratio): the Retrace correction
     [T, B] of an action's value. The next value in the error is the expected one under the policy now.

@@ -7,19 +7,23 @@ import math
 
 from etude import ops
 from etude.losses.masks import MaskedValues, allowed_only
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(log_prob="B")
 def negative_log_likelihood(log_prob: Array) -> Array:
     """`-log_prob` of the recorded action, [B]: behaviour cloning. Pomerleau 1991, doi:10.1162/neco.1991.3.1.88."""
     return -log_prob
 
 
+@shapes(action="B A", data_action="B A")
 def action_error(action: Array, data_action: Array) -> Array:
     """The mean squared distance to the recorded action, [B, A] -> [B]: behaviour cloning of a deterministic policy."""
     return ops.mean(ops.square(action - ops.stop_gradient(data_action)), -1)
 
 
+@shapes(q="B", action="B A", data_action="B A", alpha="")
 def td3_bc(q: Array, action: Array, data_action: Array, alpha: Array | float) -> Array:
     """`-alpha / mean|q| * q + action_error`: improve the action, but stay near the recorded one.
 
@@ -30,12 +34,14 @@ def td3_bc(q: Array, action: Array, data_action: Array, alpha: Array | float) ->
     return action_error(action, data_action) - scale * q
 
 
+@shapes(error="*B", fraction="")
 def expectile(error: Array, fraction: float) -> Array:
     """`|fraction - (error < 0)| * error**2`, any shape, of error = target - prediction: above a fraction of 0.5 the
     prediction is drawn to the larger targets. Kostrikov et al. 2021, arXiv:2110.06169, equation 5."""
     return ops.where(error < 0, 1.0 - fraction, fraction) * ops.square(error)
 
 
+@shapes(advantage="*B", beta="")
 def exponential_weight(advantage: Array, beta: Array | float, largest: float) -> Array:
     """`min(exp(beta * advantage), largest)`, any shape: what a recorded action's log likelihood is weighted with.
 
@@ -46,6 +52,7 @@ def exponential_weight(advantage: Array, beta: Array | float, largest: float) ->
     return ops.stop_gradient(ops.exp(ops.minimum(beta * advantage, math.log(largest))))
 
 
+@shapes(log_prob="*B", advantage="*B", beta="", scale="?*B")
 def marwil(log_prob: Array, advantage: Array, beta: Array | float, scale: Array | float) -> Array:
     """`-exp(beta * advantage / scale) * log_prob`, all [B]; beta = 0 is behaviour cloning.
 
@@ -55,11 +62,13 @@ def marwil(log_prob: Array, advantage: Array, beta: Array | float, scale: Array 
     return -ops.stop_gradient(ops.exp(beta * advantage / scale)) * log_prob
 
 
+@shapes(square="?B", advantage="B", rate="")
 def running_square(square: Array | float, advantage: Array, rate: float) -> Array:
     """`square + rate * (mean advantage**2 - square)`: the running mean of squared advantages, after these [B]."""
     return ops.stop_gradient(square + rate * (ops.mean(ops.square(advantage)) - square))
 
 
+@shapes(q="B n", action="B")
 def cql_gap(q: Array | MaskedValues, action: Array) -> Array:
     """`logsumexp q - q[action]`: what all (allowed) choices are worth above the recorded one. q: [B, n]; action: [B]
     -> [B].
@@ -71,6 +80,7 @@ def cql_gap(q: Array | MaskedValues, action: Array) -> Array:
     return ops.logsumexp(allowed_only(q)) - ops.take_last(own, action)
 
 
+@shapes(log_prob="B M", sampled_q="E B M", q="E B")
 def cql_sampled_gap(sampled_q: Array, log_prob: Array, q: Array) -> Array:
     """`cql_gap` for continuous actions, the integral over them estimated from M sampled ones:
     `log(mean(exp(sampled_q - log_prob))) - q`. Kumar et al. 2020, arXiv:2006.04779, appendix F.

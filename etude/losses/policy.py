@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(log_prob="*B", advantage="*B")
 def policy_gradient(log_prob: Array, advantage: Array) -> Array:
     """`-log_prob * advantage`, all [B]. Williams 1992, doi:10.1007/BF00992696."""
     return -log_prob * ops.stop_gradient(advantage)
 
 
+@shapes(log_ratio="*B", advantage="*B", clip="?*B")
 def ppo_clip(log_ratio: Array, advantage: Array, clip: Array | float) -> Array:
     """`-min(ratio * advantage, clip(ratio, 1 - clip, 1 + clip) * advantage)`, all [B].
 
@@ -20,6 +23,7 @@ def ppo_clip(log_ratio: Array, advantage: Array, clip: Array | float) -> Array:
     return -ops.minimum(ratio * advantage, ops.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
 
 
+@shapes(log_ratio="*B", advantage="*B", kl="*B", coefficient="?*B")
 def ppo_penalty(log_ratio: Array, advantage: Array, kl: Array, coefficient: Array | float) -> Array:
     """`coefficient * kl - ratio * advantage`, all [B]. Schulman et al. 2017, arXiv:1707.06347, equation 8.
 
@@ -36,12 +40,14 @@ def next_kl_coefficient(coefficient: float, kl: float, target: float) -> float:
     return 0.5 * coefficient if kl < target / 1.5 else coefficient
 
 
+@shapes(q="B")
 def deterministic_policy_gradient(q: Array) -> Array:
     """`-q`, [B], of the policy's own action: the gradient reaches the policy through it. Silver et al. 2014,
     Deterministic policy gradient algorithms (ICML), equation 9; Lillicrap et al. 2016, arXiv:1509.02971."""
     return -q
 
 
+@shapes(action="B A", noise="B A", deviation="", reach="")
 def smoothed(action: Array, noise: Array, deviation: Array | float, reach: Array | float) -> Array:
     """The target policy's action with a little noise, in [-1, 1]: `action + clip(deviation * noise, -reach, reach)`.
 
@@ -50,6 +56,7 @@ def smoothed(action: Array, noise: Array, deviation: Array | float, reach: Array
     return ops.clip(action + ops.clip(deviation * noise, -reach, reach), -1.0, 1.0)
 
 
+@shapes(value="*B", old_value="*B", target="*B", clip="?*B")
 def value_clip(value: Array, old_value: Array, target: Array, clip: Array | float) -> Array:
     """The larger squared error, halved, of the value and of the value held within `clip` of what it was; all [B].
 
@@ -60,6 +67,7 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
     return 0.5 * ops.maximum(ops.square(value - target), ops.square(near - target))
 
 
+@shapes(x="*B", weight="?*B")
 def standardise(x: Array, weight: Array | float = 1.0) -> Array:
     """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal.
 

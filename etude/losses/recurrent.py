@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(value="*B")
 def rescaled(value: Array, epsilon: float = 1e-3) -> Array:
     """`sign(x) * (sqrt(|x| + 1) - 1) + epsilon * x`, any shape: large values drawn together, and a slope of at least
     epsilon. Pohlen et al. 2018, arXiv:1805.11593, the transformed Bellman operator."""
@@ -13,6 +15,7 @@ def rescaled(value: Array, epsilon: float = 1e-3) -> Array:
     return value / (ops.sqrt(ops.abs(value) + 1.0) + 1.0) + epsilon * value
 
 
+@shapes(value="*B")
 def unscaled(value: Array, epsilon: float = 1e-3) -> Array:
     """The inverse of `rescaled`, any shape. Pohlen et al. 2018, arXiv:1805.11593, proposition A.2.
 
@@ -24,6 +27,7 @@ def unscaled(value: Array, epsilon: float = 1e-3) -> Array:
     return ops.sign(value) * (ops.square(root) - 1.0)
 
 
+@shapes(error="B L", mask="B L")
 def sequence_priority(error: Array, mask: Array, eta: float = 0.9) -> Array:
     """`eta * max |error| + (1 - eta) * mean |error|` over the steps that count, [B, L] -> [B].
 

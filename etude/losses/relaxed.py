@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from etude import ops
 from etude.losses.masks import MaskedValues, allowed_only
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(normal="*B 2 n")
 def gumbel(normal: Array) -> Array:
     """Standard Gumbel numbers [..., n] from standard normal ones [..., 2, n].
 
@@ -17,6 +19,7 @@ def gumbel(normal: Array) -> Array:
     return -ops.log(exponential + 1e-20)
 
 
+@shapes(logits="B n", gumbel="B n", temperature="")
 def gumbel_softmax(logits: Array | MaskedValues, gumbel: Array, temperature: Array | float) -> Array:
     """One-hot samples of softmax(logits), all [B, n], with the gradient of `softmax((logits + gumbel) / temperature)`.
 

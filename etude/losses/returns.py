@@ -8,9 +8,11 @@ truncated do not belong in one column. No gradient is stopped here.
 from __future__ import annotations
 
 from etude import ops
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
+@shapes(reward="T *B", discount="T *B", next_value="T *B", lambda_="?T *B")
 def lambda_returns(reward: Array, discount: Array, next_value: Array, lambda_: Array | float) -> Array:
     """`G[t] = reward[t] + discount[t] * ((1 - lambda_) * next_value[t] + lambda_ * G[t + 1])`.
 
@@ -20,11 +22,13 @@ def lambda_returns(reward: Array, discount: Array, next_value: Array, lambda_: A
     return ops.linear_recurrence(one_step, discount * lambda_, next_value[-1])
 
 
+@shapes(reward="T *B", discount="T *B", last_value="*B")
 def discounted_returns(reward: Array, discount: Array, last_value: Array) -> Array:
     """`G[t] = reward[t] + discount[t] * G[t + 1]`, G[T] = last_value [B]. Sutton & Barto 2018, equation 3.9."""
     return ops.linear_recurrence(reward, discount, last_value)
 
 
+@shapes(reward="T *B", discount="T *B", next_value="T *B")
 def n_step_returns(reward: Array, discount: Array, next_value: Array, n: int) -> Array:
     """n discounted rewards and the value that follows; fewer near the end. Sutton & Barto 2018, equation 7.1."""
     length = reward.shape[0]
@@ -39,13 +43,18 @@ def n_step_returns(reward: Array, discount: Array, next_value: Array, n: int) ->
     return returns
 
 
+@shapes(reward="T *B", discount="T *B", value="T *B", next_value="T *B", lambda_="?T *B")
 def advantages(reward: Array, discount: Array, value: Array, next_value: Array, lambda_: Array | float) -> Array:
     """Generalised advantage estimates: `A[t] = error[t] + discount[t] * lambda_ * A[t + 1]`, A[T] = 0, with the errors
-    `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16."""
+    `reward[t] + discount[t] * next_value[t] - value[t]`. Schulman et al. 2016, arXiv:1506.02438, equation 16.
+
+    lambda_: a number, or [T, B]: 0 where an episode was truncated, so that nothing is carried across its end.
+    """
     error = reward + discount * next_value - value
     return ops.linear_recurrence(error, discount * lambda_, ops.zeros_like(error[-1]))
 
 
+@shapes(reward="T *B", discount="T *B", next_value="T *B", follows="T *B")
 def n_step_returns_of_runs(reward: Array, discount: Array, next_value: Array, follows: Array, n: int) -> Array:
     """`n_step_returns` of runs that may stop before T: no sum goes beyond a step with `follows` 0, whose `next_value`
     counts there. follows: [T, B], 1 where the next row goes on with the run."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from etude import ops
 from etude.losses.distributions import Categorical
+from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
-def lowest(q: Array) -> Array:
-    """The lowest of E critics' values, [E, B] -> [B]. Fujimoto et al. 2018, arXiv:1802.09477."""
+@shapes(q="E *B")
+def minimum(q: Array) -> Array:
+    """The minimum over E critics, [E, ...] -> [...]: clipped double Q-learning. Fujimoto et al. 2018, arXiv:1802.09477,
+    section 4.2."""
     return ops.min(q, 0)
 
 
+@shapes(reward="B", discount="B", next_q="B", next_log_prob="B", temperature="?B")
 def soft_target(
     reward: Array, discount: Array, next_q: Array, next_log_prob: Array, temperature: Array | float
 ) -> Array:
@@ -19,11 +23,13 @@ def soft_target(
     return ops.stop_gradient(reward + discount * (next_q - temperature * next_log_prob))
 
 
+@shapes(q="B", log_prob="B", temperature="?B")
 def soft_actor(q: Array, log_prob: Array, temperature: Array | float) -> Array:
     """`temperature * log_prob - q`, all [B], of a reparameterised action. Equation 9. No gradient into temperature."""
     return ops.stop_gradient(temperature) * log_prob - q
 
 
+@shapes(log_prob="B", log_temperature="?B")
 def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
     """`-log_temperature * (log_prob + target_entropy)`, [B]; no gradient into log_prob.
 
@@ -33,6 +39,7 @@ def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: fl
     return -log_temperature * ops.stop_gradient(log_prob + target_entropy)
 
 
+@shapes(q="B n", policy="B n", temperature="")
 def soft_value(q: Array, policy: Categorical, temperature: Array | float) -> Array:
     """`sum of probability * (q - temperature * log probability)` over Discrete actions: q [B, n] -> [B].
 
@@ -41,6 +48,7 @@ def soft_value(q: Array, policy: Categorical, temperature: Array | float) -> Arr
     return ops.sum(policy.probabilities() * (q - temperature * policy.log_probabilities()), -1)
 
 
+@shapes(q="B n", policy="B n", temperature="")
 def soft_discrete_actor(q: Array, policy: Categorical, temperature: Array | float) -> Array:
     """`-soft_value`, [B], with a gradient into the logits alone. Christodoulou 2019, arXiv:1910.07207, equation 12."""
     return -soft_value(ops.stop_gradient(q), policy, ops.stop_gradient(temperature))

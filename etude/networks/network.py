@@ -10,7 +10,7 @@ import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
@@ -46,7 +46,7 @@ class Part:
     def __call__(self, observation: Tree = None) -> Any:
         raise NotImplementedError
 
-    def bound(self, variables: Mapping[str, Any]) -> Part:
+    def bound(self, variables: Mapping[str, Any]) -> Self:
         """The same function of other arrays."""
         part = copy.copy(self)
         part.variables = variables
@@ -61,7 +61,7 @@ class Part:
         """How many numbers of noise its layers take; 0 where none is noisy."""
         return sum(math.prod(shape) for shape in self.noise.values())
 
-    def perturbed(self, noise: Any) -> Part:
+    def perturbed(self, noise: Any) -> Self:
         """The same part with this noise [noise_size], standard normal, in its layers; itself where none is noisy."""
         if not self.noise:
             return self
@@ -142,7 +142,7 @@ class Ensemble(Part):
         return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
 
 
-class Free(Part):
+class FreeParameters(Part):
     """Numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
     def __init__(self, values: np.ndarray, trained: bool = True):
@@ -263,17 +263,20 @@ class Maker:
             )
         return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)
 
-    def free(self, values: np.ndarray | float, trained: bool = True) -> Free:
+    def free(self, values: np.ndarray | float, trained: bool = True) -> FreeParameters:
         """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""
-        return Free(np.asarray(values), trained)
+        return FreeParameters(np.asarray(values), trained)
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""
         return Normaliser(space, on)
 
 
-def target(part: Part, *, tau: str | None = None, every: str | None = None) -> Part:
-    """A copy of a network that follows it.
+AnyPart = TypeVar("AnyPart", bound=Part)
+
+
+def target(part: AnyPart, *, tau: str | None = None, every: str | None = None) -> AnyPart:
+    """A target network: a copy of a network that follows it.
 
     tau: the name of the config field with the rate of an exponential average; None: its values are copied.
     every: the name of the config field with the number of gradient steps from one time that it follows to the next;

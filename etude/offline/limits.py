@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from etude.base.errors import ConfigError, DataError
-from etude.replay import memory
+from etude.replay import ram
 
 LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read
 RATIO = 1100  # of numbers to their compressed bytes: deflate reaches 1032
@@ -32,6 +32,6 @@ def require_stored(path: Path, name: str, claimed: int, stored: int) -> None:
 def require_memory(path: Path, claimed: int) -> None:
     """Raise DataError where so many bytes of numbers do not fit into memory."""
     try:
-        memory.require(COPIES * claimed, f"{path}: its data", "Split the file.")
+        ram.require(COPIES * claimed, f"{path}: its data", "Split the file.")
     except ConfigError as error:
         raise DataError(str(error)) from None

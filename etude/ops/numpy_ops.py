@@ -208,10 +208,13 @@ def linear_binning(place: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
 
 
 def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.ndarray:
-    y = np.empty_like(x)
-    for t in range(len(x) - 1, -1, -1):
-        last = x[t] + decay[t] * last
-        y[t] = last
+    # By doubling, in log2(T) passes over whole arrays. Hillis & Steele 1986, doi:10.1145/7902.7903.
+    y, decay, reach = x.copy(), decay.copy(), 1
+    y[-1:] += decay[-1:] * last
+    while reach < len(y):
+        y[:-reach] += decay[:-reach] * y[reach:]
+        decay[:-reach] *= decay[reach:]
+        reach *= 2
     return y
 
 

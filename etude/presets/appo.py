@@ -12,7 +12,7 @@ APPO = {
             "network": Mlp((64, 64), "tanh", "orthogonal"),
             "learning_rate": Linear(1e-3, 0.0),
             "gamma": 0.98,
-            "gae_lambda": 0.9,
+            "trace_lambda": 0.9,
             "clip_range": 0.2,
             "entropy_coefficient": 0.0,
             "rollout_length": 32,

@@ -12,7 +12,7 @@ IMPALA = {
             "network": Mlp((64, 64), "tanh", "orthogonal"),
             "learning_rate": Linear(7e-4, 0.0),
             "gamma": 0.99,
-            "gae_lambda": 1.0,
+            "trace_lambda": 1.0,
             "entropy_coefficient": 0.0,
             "rollout_length": 5,
         },

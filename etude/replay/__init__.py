@@ -4,13 +4,13 @@ from etude.replay.advantage_sequences import AdvantageSequences
 from etude.replay.buffer import Buffer, Selector, View
 from etude.replay.contributions import Contributions
 from etude.replay.demonstrations import Demonstrations
+from etude.replay.episode_batch import EpisodeBatch, EpisodeReturns
+from etude.replay.fitness import Fitness
 from etude.replay.hindsight import Hindsight
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring
-from etude.replay.rounds import Returns, Rounds
-from etude.replay.scores import Scores
-from etude.replay.selectors import Columns, Epochs, Passes, Recent, Uniform
+from etude.replay.selectors import ColumnEpochs, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
@@ -19,8 +19,8 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "AdvantageSequences", "Advantages", "Buffer", "Columns", "Contributions", "Demonstrations", "Epochs", "Hindsight",
-    "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "Passes", "Prioritised", "Recent", "Returns",
-    "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
-    "bytes_needed",
+    "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Contributions", "Demonstrations", "EpisodeBatch",
+    "EpisodeReturns", "Epochs", "Fitness", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
+    "OneStep", "Passes", "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls",
+    "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

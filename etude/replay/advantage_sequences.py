@@ -8,20 +8,20 @@ from collections.abc import Mapping
 import numpy as np
 
 from etude.base.data import MEMORY, Batch
-from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
+from etude.replay.ring_view import Stateless
 from etude.replay.views import Advantages
 
 
 class AdvantageSequences(Stateless):
     """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
-    for two extras, float32, that say what is remembered:
+    for two extras, float32, about the recurrent state:
 
-    memory: [k, B, M] what the agent remembered at the first row; zeros where an episode begins there.
+    memory: [k, B, M] the recurrent state at the first row; zeros where an episode begins there.
     first: [k, B, L] 1 where an episode begins after that, however the one before it ended; else 0.
 
-    Rows [k, B] are the first ones of their parts, as `Columns(length)` selects them; no part goes beyond the newest row
-    of its column.
+    Rows [k, B] are the first ones of their parts, as `ColumnEpochs(length)` selects them; none goes beyond the newest
+    row of its column.
     """
 
     def __init__(self, length: int, advantages: Advantages):

@@ -1,4 +1,4 @@
-"""The only composition: a ring of rows, a selector that picks some, a view that makes a batch of them."""
+"""The replay buffer: a ring of rows, a selector that samples rows, a view that makes a batch of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from etude.replay.selectors import Selection
 
 
 class View(Protocol):
-    """See `views`."""
+    """Makes batches of the rows of a ring."""
 
     reward_scale: float
 
@@ -33,7 +33,7 @@ class View(Protocol):
 
 
 class Selector(Protocol):
-    """See `selectors`."""
+    """Samples rows of a ring."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 

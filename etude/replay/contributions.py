@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.base.data import WorkerGradients
-from etude.replay.reading import Stateless
+from etude.replay.ring_view import Stateless
 
 
 class Contributions(Stateless):

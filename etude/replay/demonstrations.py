@@ -1,4 +1,4 @@
-"""Rollouts beside recorded steps of an expert, whose rewards are told once a rollout is complete."""
+"""Rollouts with rewards by the agent, beside recorded steps of an expert."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from etude.replay.views import Advantages, discounts
 
 
 class Demonstrations:
-    """What `Advantages` makes of told rewards, with next observations, and as the extra `expert` as many steps of an
-    expert: a dict of `observation`, `action`, `next_observation` and `discount`. The rewards in the ring are not read.
+    """Advantages of learned rewards, with next observations, and as the extra `expert` as many steps of an expert: a
+    dict of `observation`, `action`, `next_observation` and `discount`. The rewards in the ring are not read.
 
-    expert: the recorded steps; drawn from at every call.
-    tell: `tell(observations, actions, next observations, discounts) -> [M]`, called once for all rows, and again only
-        after the ring or gamma changed, so that one learning phase has the rewards of one model.
+    expert: the recorded steps; sampled at every call.
+    reward: `reward(observations, actions, next observations, discounts) -> [M]`, called once for all rows, and again
+        only after the ring or gamma changed, so that one learning phase has the rewards of one model.
     """
 
-    def __init__(self, advantages: Advantages, expert: Buffer, tell: Callable[..., np.ndarray]):
-        self._advantages, self._expert, self._tell = advantages, expert, tell
+    def __init__(self, advantages: Advantages, expert: Buffer, reward: Callable[..., np.ndarray]):
+        self._advantages, self._expert, self._reward = advantages, expert, reward
         self._basis: tuple = ()
-        self._told: Any = None  # the ring, with told rewards
+        self._ring: Any = None  # the ring with learned rewards
 
     @property
     def reward_scale(self) -> float:
-        """What told rewards are multiplied by."""
+        """The factor of learned rewards."""
         return self._advantages.reward_scale
 
     @reward_scale.setter
@@ -47,8 +47,8 @@ class Demonstrations:
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         basis = (ring, ring.version, self._advantages.gamma)
         if basis != self._basis:
-            self._told, self._basis = self._with_told_rewards(ring), basis
-        batch, expert = self._advantages(self._told, rows, weight), self._expert.sample(*rows.shape)
+            self._ring, self._basis = self._relabelled(ring), basis
+        batch, expert = self._advantages(self._ring, rows, weight), self._expert.sample(*rows.shape)
         names = ("observation", "action", "next_observation", "discount")
         return dataclasses.replace(
             batch,
@@ -56,14 +56,16 @@ class Demonstrations:
             extras=batch.extras | {"expert": {name: getattr(expert, name) for name in names}},
         )
 
-    def _with_told_rewards(self, ring: Ring) -> Ring:
-        """The same arrays under another array of rewards: what was collected stays as it was."""
+    def _relabelled(self, ring: Ring) -> Ring:
+        """The same arrays with another array of rewards; the collected rewards stay as they are."""
         rows = ring.locate(np.arange(len(ring)))
         discount = discounts(self._advantages.gamma).take(ring.kind.take(rows))
-        told = copy.copy(ring)
-        told.reward = np.zeros(ring.rows, np.float32)
-        told.reward[rows] = self._tell(ring.observation(rows), ring.actions(rows), ring.following(rows), discount)
-        return told
+        relabelled = copy.copy(ring)
+        relabelled.reward = np.zeros(ring.rows, np.float32)
+        relabelled.reward[rows] = self._reward(
+            ring.observation(rows), ring.actions(rows), ring.following(rows), discount
+        )
+        return relabelled
 
     def state(self) -> dict[str, Any]:
         """The expert's steps, and the generator that they are drawn with."""

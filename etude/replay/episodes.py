@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-class Episodes:
+class EpisodeIndex:
     """Where the episodes of a ring's rows begin and end.
 
     Each row has an age, the steps of its episode before it, so that rows d slots apart belong to one episode exactly

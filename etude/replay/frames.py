@@ -16,9 +16,9 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
-from etude.replay.aside import Aside
+from etude.replay.observation_store import ObservationStore
 from etude.replay.observations import Where, Whole, check_numbers, flat, numbers, require_shape
-from etude.replay.storage import Folder, Memory
+from etude.replay.storage import FileStorage, RamStorage
 
 
 class FrameStacks:
@@ -28,7 +28,9 @@ class FrameStacks:
     storage: where the arrays live.
     """
 
-    def __init__(self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: Memory | Folder):
+    def __init__(
+        self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: RamStorage | FileStorage
+    ):
         self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
         if not any(is_stack(leaf, stack) for leaf in trees.leaves(template)):
             raise ConfigError(
@@ -38,7 +40,7 @@ class FrameStacks:
             )
         self._one = trees.map(lambda leaf: leaf[None], template)
         self.inner = Whole(newest_frames(template, stack), len(kind), storage)
-        self.starts = Aside(trees.rows(self._older(self._one), 0), len(kind), storage)
+        self.starts = ObservationStore(trees.rows(self._older(self._one), 0), len(kind), storage)
         self.start = storage.zeros((len(kind),), np.int32)  # numbers in `starts` of rows that begin an episode, or -1
         self.start[:] = -1
 

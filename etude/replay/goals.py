@@ -1,4 +1,4 @@
-"""The user's function that tells what a goal is worth, and a ring as it would be had other goals been asked for."""
+"""Goal-conditioned rewards by a function of the user, and a ring relabelled with other goals."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from etude.base import trees
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
-from etude.replay.reading import Reading
 from etude.replay.ring import TERMINATED, TRUNCATED
+from etude.replay.ring_view import RingView
 
 RewardDone = Callable[[Any, Any], tuple[Any, Any]]  # (achieved_goal, goal) -> (reward, done)
 Outcomes = tuple[np.ndarray, np.ndarray]  # rewards [M, ...] float32, done [M] bool
 
-FEW = 8  # pairs that tell whether a function takes arrays
+FEW = 8  # pairs that decide whether a function takes arrays
 
 
 class GoalRewards:
@@ -76,8 +76,7 @@ class GoalRewards:
 
 
 class Relabelled:
-    """A `Reading` of another reading in which some of the sampled rows, and all that is read along with each of them,
-    had other goals from the start.
+    """A ring view in which some sampled rows, and all rows that are read with them, have other goals.
 
     chosen: bool, of the shape of the sampled rows. goal: [M, ...] the goal of each chosen one, in order.
 
@@ -85,7 +84,7 @@ class Relabelled:
     if it had been truncated there: under the new goal the world would have gone on.
     """
 
-    def __init__(self, ring: Reading, chosen: np.ndarray, goal: Tree, rewards: GoalRewards):
+    def __init__(self, ring: RingView, chosen: np.ndarray, goal: Tree, rewards: GoalRewards):
         self.ring, self.chosen, self.goal, self.rewards = ring, chosen, goal, rewards
         self.spaces, self.episodes = ring.spaces, ring.episodes
         self.locate, self.ahead, self.actions, self.stored = ring.locate, ring.ahead, ring.actions, ring.stored

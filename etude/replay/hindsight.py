@@ -1,4 +1,4 @@
-"""Hindsight: what was reached is taken for what was wanted. Andrychowicz et al. 2017, arXiv:1707.01495."""
+"""Hindsight experience replay: goals are relabelled with achieved ones. Andrychowicz et al. 2017, arXiv:1707.01495."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.base.spaces import Dict, Space, describe
-from etude.replay.episodes import Episodes
+from etude.replay.episodes import EpisodeIndex
 from etude.replay.goals import GoalRewards, Relabelled, RewardDone
-from etude.replay.reading import Reading, TransitionView
+from etude.replay.ring_view import RingView, TransitionView
 from etude.replay.views import Advantages
 
 GOALS = ("observation", "achieved_goal", "desired_goal")
 
 
-def future(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def future(episodes: EpisodeIndex, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """How many steps later: any step of the episode from the row's own on."""
     return rng.integers(episodes.after(rows) + 1)
 
 
-def final(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def final(episodes: EpisodeIndex, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """How many steps later: the last one of the episode."""
     return episodes.after(rows)
 
 
-def episode(episodes: Episodes, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def episode(episodes: EpisodeIndex, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """How many steps later (or earlier): any step of the episode."""
     before = episodes.before(rows)
     return rng.integers(before + episodes.after(rows) + 1) - before
 
 
-STRATEGIES: dict[str, Callable[[Episodes, np.ndarray, np.random.Generator], np.ndarray]] = {
+STRATEGIES: dict[str, Callable[[EpisodeIndex, np.ndarray, np.random.Generator], np.ndarray]] = {
     "future": future,
     "final": final,
     "episode": episode,
@@ -45,11 +45,11 @@ STRATEGIES: dict[str, Callable[[Episodes, np.ndarray, np.random.Generator], np.n
 
 
 class Hindsight:
-    """Another view of transitions, of which a share is given new goals when they are sampled.
+    """A view of transitions in which a share of the sampled rows is relabelled with achieved goals.
 
-    view: OneStep, NStep, Sequences, Triplets: it reads a ring whose goals were others (see `goals.Relabelled`).
-    reward_done: `(achieved_goal [..., g], goal [..., g]) -> (reward [...], done [...])`, what a step that led to the
-        achieved goal is worth and whether it ends the episode. It is called on whole arrays where it can take them,
+    view: OneStep, NStep, Sequences, Triplets: it reads a relabelled ring (see `goals.Relabelled`).
+    reward_done: `(achieved_goal [..., g], goal [..., g]) -> (reward [...], done [...])`, the reward of a step that led
+        to the achieved goal and whether it ends the episode. It is called on whole arrays where it can take them,
         and otherwise pair by pair (see `goals.GoalRewards`). Views of several steps ask about each of them, with one
         goal, and end where `done` is true.
     rng: the view's own generator, part of its state.
@@ -96,10 +96,10 @@ class Hindsight:
         """Take over the present gamma."""
         self.view.adjust(hyper)
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         return self.view.place(ring, rows)
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         _require_goals(ring.spaces.observation)
         start = self.view.place(ring, rows)
         chosen = self.rng.random(rows.shape) < self.share
@@ -128,13 +128,13 @@ class Hindsight:
 def _require_goals(space: Space) -> None:
     if not isinstance(space, Dict) or not set(GOALS) <= set(space.spaces):
         raise ConfigError(
-            f"Hindsight needs observations that tell goals, Dict(observation, achieved_goal, desired_goal); got "
+            f"Hindsight needs observations with goals, Dict(observation, achieved_goal, desired_goal); got "
             f"{describe(space)}. Return such a dict from the environment, as those of Gymnasium-Robotics do, or leave "
             "hindsight out."
         )
     achieved, desired = space["achieved_goal"], space["desired_goal"]
     if achieved.shape != desired.shape:
         raise ConfigError(
-            f"Hindsight takes achieved goals for desired ones, but their shapes differ: achieved_goal is "
+            f"Hindsight replaces desired goals by achieved ones, but their shapes differ: achieved_goal is "
             f"{describe(achieved)}, desired_goal {describe(desired)}. Give both the same space."
         )

@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from etude import ops
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
+from etude.losses import returns
 from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
-from etude.replay.reading import Reading, Stateless
 from etude.replay.ring import Ring
+from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
 
 
@@ -35,7 +37,7 @@ class MultiAgentTransitions(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
@@ -108,17 +110,17 @@ class MultiAgentAdvantages(Stateless):
     the rollout ends is bootstrapped from what it observes then.
     """
 
-    def __init__(self, gamma: float, lambda_: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
-        self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
+        self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
         self._basis: tuple = ()
         self._estimates: dict[str, np.ndarray] = {}
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma and lambda."""
-        self.gamma, self.lambda_ = hyper["gamma"], hyper["gae_lambda"]
+        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
+        basis = (ring, ring.version, self.gamma, self.gae_lambda, self.reward_scale)
         if basis != self._basis:
             self._estimates, self._basis = self._estimate(ring), basis
         observation = ring.observation(rows)
@@ -150,11 +152,20 @@ class MultiAgentAdvantages(Stateless):
         status = ring.following_part(STATUS, rows)
         next_value = np.concatenate([values[1:], values[:1]])
         next_value[stops] = after
-        advantage = _advantages(
-            reward, values, next_value, (acting, status, stops), (self.gamma, self.gamma * self.lambda_)
-        )
+        next_value = np.where(status == TERMINATED, 0.0, next_value)
+        advantage = self._advantages(reward, values, next_value, acting, _ended(status) | stops[..., None])
         found = {"advantage": advantage, "value": values * acting, "return": (advantage + values) * acting}
         return {name: _scatter(ring.rows, rows, estimate) for name, estimate in found.items()}
+
+    def _advantages(
+        self, reward: np.ndarray, value: np.ndarray, next_value: np.ndarray, acting: np.ndarray, cut: np.ndarray
+    ) -> np.ndarray:
+        """Advantages [T, N, agents] over the turns of each agent, 0 out of turn. See `_over_turns`."""
+        reward, next_value = _over_turns(reward, value, next_value, acting, cut)
+        # A step out of turn has no error of its own, and passes on undiscounted what the next turn brings.
+        reward, value, next_value = (np.where(acting, x, 0.0) for x in (reward, value, next_value))
+        discount, trace = np.where(acting, self.gamma, 1.0), np.where(acting, self.gae_lambda, 1.0) * ~cut
+        return np.where(acting, returns.advantages(reward, discount, value, next_value, trace), 0.0)
 
     def _values(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values [T, N, agents] of these rows, and [E, agents] of what followed the last ones."""
@@ -172,30 +183,18 @@ class MultiAgentAdvantages(Stateless):
         return values[: len(flat)].reshape(*rows.shape, -1), values[len(flat) :][: len(last)]
 
 
-def _advantages(
-    reward: np.ndarray,
-    value: np.ndarray,
-    next_value: np.ndarray,
-    flags: tuple[np.ndarray, np.ndarray, np.ndarray],
-    factors: tuple[float, float],
-) -> np.ndarray:
-    """Advantages [T, N, agents], 0 where the agent does not act. flags: who acts [T, N, agents], the status that
-    follows, and where the rows of an episode stop [T, N]. factors: gamma, and gamma * lambda."""
-    acting, status, stops = flags
-    advantage = np.zeros(reward.shape)
-    earned, ahead, carried = (np.zeros(reward.shape[1:]) for _ in range(3))  # since, and at, the agent's next turn
-    for t in reversed(range(len(reward))):
-        ended = _ended(status[t])
-        cut = ended | stops[t][:, None]
-        earned = np.where(cut, 0.0, earned) + reward[t]
-        carried = np.where(cut, 0.0, carried)
-        ahead = np.where(cut, np.where(status[t] == TERMINATED, 0.0, next_value[t]), ahead)
-        found = earned + factors[0] * ahead - value[t] + factors[1] * carried
-        advantage[t] = np.where(acting[t], found, 0.0)
-        earned = np.where(acting[t], 0.0, earned)
-        ahead = np.where(acting[t], value[t], ahead)
-        carried = np.where(acting[t], found, carried)
-    return advantage
+def _over_turns(
+    reward: np.ndarray, value: np.ndarray, next_value: np.ndarray, acting: np.ndarray, cut: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each agent and step, [T, N, agents]: the rewards up to its next turn, and the value there.
+
+    cut: where an agent has no further turn after this step; `next_value` counts there.
+    """
+    acts_next, value_next, none = np.zeros_like(acting), np.zeros(value.shape), np.zeros(value.shape[1:])
+    acts_next[:-1], value_next[:-1] = acting[1:], value[1:]
+    waits = (~cut & ~acts_next).astype(np.float64)
+    at_turn = np.where(cut, next_value, np.where(acts_next, value_next, 0.0))
+    return ops.linear_recurrence(reward, waits, none), ops.linear_recurrence(at_turn, waits, none)
 
 
 def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:

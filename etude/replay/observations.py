@@ -16,8 +16,8 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import SpaceError
 from etude.base.trees import Tree
-from etude.replay.aside import Aside
-from etude.replay.storage import Folder, Memory
+from etude.replay.observation_store import ObservationStore
+from etude.replay.storage import FileStorage, RamStorage
 
 Where = slice | np.ndarray  # flat rows of the ring, slot * environments + column
 
@@ -26,9 +26,9 @@ class Whole:
     """Observations as they are. template: a tree of arrays, one observation. rows: slots * environments.
     storage: where the arrays live."""
 
-    def __init__(self, template: Tree, rows: int, storage: Memory | Folder):
+    def __init__(self, template: Tree, rows: int, storage: RamStorage | FileStorage):
         self.kept = trees.map(lambda leaf: storage.zeros((rows, *leaf.shape), leaf.dtype), template)
-        self.finals = Aside(template, rows, storage)
+        self.finals = ObservationStore(template, rows, storage)
         self.final = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
 
     def verify(self, steps: Steps) -> None:
@@ -118,7 +118,7 @@ class Whole:
 
 
 def check_numbers(saved: Stored, numbers: np.ndarray, used: int, free: np.ndarray) -> None:
-    """Raise CheckpointError unless these are the numbers, each once, that an `Aside` has given out and not freed."""
+    """Raise CheckpointError unless these are the numbers, each once, that an `ObservationStore` has in use."""
     taken = np.zeros(used, np.int64)
     inside = numbers[(numbers >= 0) & (numbers < used)]
     np.add.at(taken, inside, 1)

@@ -1,4 +1,4 @@
-"""Rows are drawn the more often the more there is to learn from them. Schaul et al. 2016, arXiv:1511.05952."""
+"""Prioritised experience replay. Schaul et al. 2016, arXiv:1511.05952."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError, NumericalError
-from etude.replay import memory
+from etude.replay import ram
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection
@@ -47,7 +47,7 @@ class Prioritised:
         small: float = 1e-6,
     ):
         _require_settings(alpha, beta, mix, small)
-        memory.require(rows * ROW_BYTES, f"Priorities of {rows:,} rows", "Lower the capacity of the replay.")
+        ram.require(rows * ROW_BYTES, f"Priorities of {rows:,} rows", "Lower the capacity of the replay.")
         self.alpha, self.beta, self.mix, self.small = alpha, beta, mix, small
         self.tree = SumTree(rows)
         self.error = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
@@ -74,7 +74,7 @@ class Prioritised:
         if not self.tree.total:
             raise ConfigError(
                 f"Prioritised knows none of the {len(ring)} rows of the replay. Add steps through the buffer, so that "
-                "the selector is told of them."
+                "the selector knows them."
             )
         masses = (np.arange(n) + rng.random((k, n))) * (self.tree.total / n)
         rows = self.tree.find(masses.reshape(-1)).reshape(k, n)

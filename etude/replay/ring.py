@@ -18,11 +18,11 @@ from etude.base.data import Steps
 from etude.base.errors import CheckpointError, ConfigError, EtudeError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.replay.episodes import Episodes
+from etude.replay.episodes import EpisodeIndex
 from etude.replay.frames import FrameStacks
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
 from etude.replay.sizes import Extras, bytes_needed
-from etude.replay.storage import Folder, Memory
+from etude.replay.storage import FileStorage, RamStorage
 from etude.replay.times import between
 
 TERMINATED, TRUNCATED = 1, 2  # bits of `kind`; 0 where the episode goes on in the next slot
@@ -57,7 +57,7 @@ class Ring:
                 f"A ring of capacity {capacity}, environments {environments} and frame_stack {frame_stack} cannot be; "
                 "expected at least one step of each of at least one environment."
             )
-        self.storage: Memory | Folder = Memory() if folder is None else Folder(folder)
+        self.storage: RamStorage | FileStorage = RamStorage() if folder is None else FileStorage(folder)
         self.storage.require(
             bytes_needed(spaces, capacity, environments, extras, frame_stack, reward_shape),
             f"A replay of {capacity:,} steps",
@@ -82,7 +82,7 @@ class Ring:
         self.head = np.zeros(environments, np.int64)  # [N] the slot that the next row of each column goes to
         self.filled = np.zeros(environments, np.int64)  # [N] rows of each column
         self.written = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
-        self.episodes = Episodes(self.kind, self.head, self.filled, self.written)
+        self.episodes = EpisodeIndex(self.kind, self.head, self.filled, self.written)
         self._columns = list(range(environments))
         self.version = 0  # changes whenever the contents do
         self._length, self._even = 0, True

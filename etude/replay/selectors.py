@@ -1,10 +1,9 @@
 """Which rows of a ring make up the batches.
 
 `adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
-[k, n]. `added(ring, rows)` is told the rows just written, after which `ring.vacant()` holds those that fell off the
-ends of the columns; `removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the
-errors, and probability ratios, [k, n] of drawn rows.
-The selectors here need none of that: see `prioritised` for one that does.
+[k, n]. `added(ring, rows)` reports the rows just written (`ring.vacant()` then lists those that were overwritten);
+`removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability
+ratios, [k, n] of sampled rows. The selectors here ignore these reports; `prioritised` uses them.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.replay.observations import Where
-from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
+from etude.replay.ring_view import Stateless
 
 Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] float32
 
 
 class Unprioritised(Stateless):
-    """What selectors have in common that need not know which rows came, went or surprised."""
+    """A selector that ignores which rows were added, removed and updated."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
@@ -101,7 +100,7 @@ class Epochs(Unprioritised):
         return ring.locate(_shuffled_passes(len(ring), k, n, rng)), np.ones((k, n), np.float32)
 
 
-class Columns(Unprioritised):
+class ColumnEpochs(Unprioritised):
     """Shuffled passes over the columns, each by its oldest row, or over the parts of `length` rows that each is cut
     into, by the oldest row of each; as `Epochs` over rows.
 

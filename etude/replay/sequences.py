@@ -10,7 +10,7 @@ import numpy as np
 from etude.base import trees
 from etude.base.data import MEMORY, Batch
 from etude.base.errors import ConfigError
-from etude.replay.reading import Reading, Stateless
+from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import discounts, scaled
 
 
@@ -52,11 +52,11 @@ class Sequences(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         before = np.minimum(ring.episodes.before(rows), self.burn_in) if self.burn_in else np.zeros_like(rows)
         path, real = ring.episodes.path(ring.ahead(rows, -before), self.length)
         reward, kind = ring.outcome(path)

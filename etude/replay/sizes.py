@@ -1,4 +1,4 @@
-"""How many bytes a ring takes, known before it is built."""
+"""The size of a ring in bytes, before it is built."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Where the arrays of a ring live: in memory, or in files of a folder that are mapped into memory.
+"""Where the arrays of a ring are allocated: in RAM, or memory-mapped in files of a folder.
 
-Mapped files hold the same bytes and give the same results. The operating system keeps in memory what is read and
-written often and the rest on the disk, so a replay may be larger than memory; every row sampled from the disk costs a
-read.
+Both give the same results. Memory-mapped files may exceed RAM; sampling a row that the operating system has not cached
+costs a read from disk.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.replay import memory
+from etude.replay import ram
 
 OWNER, SUFFIX = "owner", ".ring"
 
 
-class Memory:
-    """Arrays in memory."""
+class RamStorage:
+    """Arrays in RAM."""
 
     def require(self, needed: int, what: str, advice: str) -> None:
         """Raise ConfigError where `needed` bytes are more than there are."""
-        memory.require(needed, what, advice)
+        ram.require(needed, what, advice)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return np.zeros(shape, dtype)
 
     def grown(self, array: np.ndarray, rows: int) -> np.ndarray:
-        """A longer array that begins with the given one, whose place it takes."""
+        """A longer array that begins with the given one and replaces it."""
         return _copied(array, self.zeros((rows, *array.shape[1:]), array.dtype))
 
     def close(self) -> None: ...
 
 
-class Folder:
-    """Arrays in files of a folder that belongs to one ring at a time.
+class FileStorage:
+    """Memory-mapped arrays in files of a folder that belongs to one ring at a time.
 
     The kernel keeps the lock (flock): a killed process leaves files behind, but no claim, and the next ring in the
     folder removes them. ConfigError where another ring, of this or any process, uses the folder.
@@ -65,7 +64,7 @@ class Folder:
 
     def require(self, needed: int, what: str, advice: str) -> None:
         """Raise ConfigError where `needed` bytes are more than the disk has left."""
-        memory.refuse(needed, (shutil.disk_usage(self.path).free, f"on the disk of {self.path}"), what, advice)
+        ram.refuse(needed, (shutil.disk_usage(self.path).free, f"on the disk of {self.path}"), what, advice)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         if 0 in shape:

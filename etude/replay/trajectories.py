@@ -12,7 +12,7 @@ from etude.base.checks import Stored
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
-from etude.replay.reading import Reading
+from etude.replay.ring_view import RingView
 from etude.replay.views import discounts, scaled
 
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through
@@ -43,7 +43,7 @@ class Triplets:
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """The rows that stand for i: these, moved back or replaced where two later times are missing."""
         before, after = ring.episodes.before(rows), ring.episodes.after(rows)
         short = before + after == 0
@@ -53,7 +53,7 @@ class Triplets:
             after = ring.episodes.after(rows)
         return ring.ahead(rows, -(after == 0).astype(np.int64))
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         start = self.place(ring, rows)
         near, far = self._two_below(ring.episodes.after(start) + 1)
         steps = np.stack([start, ring.ahead(start, near + 1)])  # [2, K, n] the rows i and k
@@ -90,7 +90,7 @@ class Triplets:
         other += other >= one
         return np.minimum(one, other), np.maximum(one, other)
 
-    def _others(self, ring: Reading, count: int) -> np.ndarray:
+    def _others(self, ring: RingView, count: int) -> np.ndarray:
         """Rows [count] of episodes of at least 3 observations, each with the same probability."""
         rows = ring.locate(self.rng.integers(0, len(ring), count))
         for _ in range(TRIES):

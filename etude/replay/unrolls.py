@@ -8,14 +8,14 @@ import numpy as np
 
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
-from etude.replay.reading import Stateless
 from etude.replay.ring import Ring
+from etude.replay.ring_view import Stateless
 from etude.replay.views import discounts, scaled
 
 
 class Unrolls(Stateless):
     """Whole columns of the ring: every array of a batch is [k, B, T, ...], T the rows of a column, all of which hold as
-    many. Rows [k, B] are the oldest of their columns, as `Columns` selects them.
+    many. Rows [k, B] are the oldest of their columns, as `ColumnEpochs` selects them.
 
     Episodes may end anywhere in a column: there `goes_on` is 0, and else 1. The next observation of a row that ends an
     episode is the true last one of that.

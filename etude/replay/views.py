@@ -2,7 +2,7 @@
 
 Everywhere: `discount` is 0 where the episode terminated; where it was truncated, or goes on, the value of the true next
 observation counts. `place` tells the rows that a batch really starts from, `state` and `restore` keep what a view draws
-random numbers from. `gamma`, `lambda_` and `reward_scale` are plain attributes that may be changed at any time.
+random numbers from. `gamma`, `gae_lambda` and `reward_scale` are plain attributes that may be changed at any time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import numpy as np
 from etude.base import trees
 from etude.base.data import MEMORY, Batch
 from etude.base.errors import ConfigError
-from etude.replay.reading import Reading, Stateless
+from etude.losses import returns
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
+from etude.replay.ring_view import RingView, Stateless
 
 
 class OneStep(Stateless):
@@ -29,11 +30,11 @@ class OneStep(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         reward, kind = ring.outcome(rows)
         observation, following = ring.pair(rows)
         return Batch(
@@ -64,11 +65,11 @@ class NStep(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch:
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         path, taken = ring.episodes.path(rows, self.n)  # [n, *rows.shape]
         rewards, kind = ring.outcome(path)
         # The end of the episode is in `taken`; under other goals it may end earlier.
@@ -103,14 +104,14 @@ class Advantages(Stateless):
     what follows the last row of an episode or of the ring, with what was remembered after that.
     """
 
-    def __init__(self, gamma: float, lambda_: float, value: Callable[..., Any], reward_scale: float = 1.0):
-        self.gamma, self.lambda_, self.value, self.reward_scale = gamma, lambda_, value, reward_scale
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
+        self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
         self._basis: tuple = ()
         self._estimates: dict[str, np.ndarray] = {}
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma and lambda."""
-        self.gamma, self.lambda_ = hyper["gamma"], hyper["gae_lambda"]
+        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         if ring.reward.ndim > 1:
@@ -119,7 +120,7 @@ class Advantages(Stateless):
                 "advantages are those of one reward and one value. Give the environment one reward (`reward_done`), or "
                 "learn from transitions (OneStep, NStep)."
             )
-        basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)
+        basis = (ring, ring.version, self.gamma, self.gae_lambda, self.reward_scale)
         if basis != self._basis:
             self._estimates, self._basis = self._estimate(ring), basis
         return Batch(
@@ -145,12 +146,14 @@ class Advantages(Stateless):
         values = self._values(ring, rows[stored], rows[bootstrapped])
         value = np.zeros(rows.shape)
         value[stored] = values[: stored.sum()]
-        following = np.zeros(rows.shape)
-        following[:-1] = value[1:]
-        following[kind != 0] = 0.0
-        following[bootstrapped] = values[stored.sum() :][: bootstrapped.sum()]
-        error = self.reward_scale * ring.reward.take(rows) + self.gamma * following - value
-        advantage = reverse_sums(error, self.gamma * self.lambda_ * (kind == 0))
+        next_value = np.zeros(rows.shape)
+        next_value[:-1] = value[1:]
+        next_value[kind != 0] = 0.0
+        next_value[bootstrapped] = values[stored.sum() :][: bootstrapped.sum()]
+        discount = np.where((kind & TERMINATED) == 0, self.gamma, 0.0)
+        advantage = returns.advantages(
+            self.reward_scale * ring.reward.take(rows), discount, value, next_value, self.gae_lambda * (kind == 0)
+        )
         return {
             name: _scatter(ring.rows, rows, estimate)
             for name, estimate in (("advantage", advantage), ("value", value), ("return", advantage + value))
@@ -179,20 +182,6 @@ class Advantages(Stateless):
         _, after = self.value(ring.observation(last), memory.take(last, 0))
         following, _ = self.value(ring.following(last), after)
         return value, following
-
-
-def reverse_sums(terms: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    """y[t] = terms[t] + factors[t] * y[t + 1] along the first axis, and 0 beyond the end.
-
-    By doubling (Hillis & Steele 1986, doi:10.1145/7902.7903): log2(T) passes over whole arrays, not T small steps.
-    """
-    sums, factors = terms.copy(), factors.copy()
-    reach = 1
-    while reach < len(sums):
-        sums[:-reach] += factors[:-reach] * sums[reach:]
-        factors[:-reach] *= factors[reach:]
-        reach *= 2
-    return sums
 
 
 def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from etude.base.data import Batch
-from etude.replay.reading import Reading, Stateless
+from etude.losses import returns
 from etude.replay.ring import TERMINATED, Ring
-from etude.replay.views import reverse_sums, scaled
+from etude.replay.ring_view import RingView, Stateless
+from etude.replay.views import scaled
 
 
 class WholeReturns(Stateless):
@@ -29,7 +30,7 @@ class WholeReturns(Stateless):
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """Every row can be asked for."""
         return rows
 
@@ -57,7 +58,6 @@ class WholeReturns(Stateless):
             count = int(ring.filled[column])
             slots = (int(ring.head[column]) - count + np.arange(count)) % ring.slots
             rows = slots * ring.environments + column
-            sums[rows] = reverse_sums(
-                ring.reward.take(rows).astype(np.float64), self.gamma * (ring.kind.take(rows) == 0)
-            )
+            reward, discount = ring.reward.take(rows).astype(np.float64), self.gamma * (ring.kind.take(rows) == 0)
+            sums[rows] = returns.discounted_returns(reward, discount, np.float64(0.0))
         return sums

@@ -15,7 +15,7 @@ from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
 from etude.base.trees import Tree
 from etude.envs import action_space_of, make_environments
 from etude.explore import Greedy, Sample
-from etude.explore.memoryless import Memoryless
+from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
 from etude.offline import Dataset, Recorder
@@ -93,7 +93,7 @@ class RandomActor:
 
 
 @dataclass(frozen=True)
-class Uniform(Memoryless):
+class Uniform(StatelessExplorer):
     """Actions from [-1, 1], each alike, in the shape of the output; `log_prob` [N] float32."""
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:

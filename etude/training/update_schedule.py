@@ -11,10 +11,10 @@ from etude.config import (
     GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
-    OnPolicyConfig,
+    RolloutConfig,
 )
 from etude.protocols import Replay
-from etude.replay.rounds import power_of_two
+from etude.replay.episode_batch import power_of_two
 from etude.training.progress import Progress
 
 SMALLEST_ROUND = 256  # rows that a batch of whole episodes is filled up to, at least
@@ -67,7 +67,7 @@ class OnPolicyCycle:
     """A phase after `rollout` time steps of every environment, all of which it forgets. Examples are steps, or the
     whole rollouts of environments, or sequences that these are cut into."""
 
-    def __init__(self, config: OnPolicyConfig, count: int):
+    def __init__(self, config: RolloutConfig, count: int):
         self.config, self.count = config, count
         self._length = config.example_length
 
@@ -136,7 +136,7 @@ def cycle_for(config: Config, count: int) -> Cycle:
         return OffPolicyCycle(config, count)
     if isinstance(config, GradientsConfig):
         return GradientsCycle(config)
-    if isinstance(config, OnPolicyConfig):
+    if isinstance(config, RolloutConfig):
         return OnPolicyCycle(config, count)
     if isinstance(config, EpisodesConfig):
         return EpisodesCycle()

@@ -1,4 +1,4 @@
-"""What PPO changes between two learning phases: the penalty's coefficient, and the moments of returns."""
+"""What PPO changes between two learning phases: the coefficient of the penalty and the moments of returns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from etude import Mlp
 from etude.algorithms import PPO, PPOConfig
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
+from etude.checkpoint.old_names import present_config, present_state
 from etude.engines.numpy import NumpyEngine
 
 SPACES = Spaces(Box(-1, 1, (3,), np.float32), Discrete(2))
@@ -27,9 +28,9 @@ def after(engine, **metrics):
 
 def test_the_coefficient_doubles_above_its_target_and_halves_below():
     engine = engine_of(objective="penalty", kl_target=0.01, kl_coefficient=3.0)
-    assert after(engine, approx_kl=0.0151)["penalty.value"] == 6.0
-    assert after(engine, approx_kl=0.0149)["penalty.value"] == 6.0
-    assert after(engine, approx_kl=0.0066)["penalty.value"] == 3.0
+    assert after(engine, approx_kl=0.0151)["objective.kl_coefficient"] == 6.0
+    assert after(engine, approx_kl=0.0149)["objective.kl_coefficient"] == 6.0
+    assert after(engine, approx_kl=0.0066)["objective.kl_coefficient"] == 3.0
 
 
 def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_units():
@@ -40,7 +41,7 @@ def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_uni
     phases = [rng.normal(50.0, 20.0, 1_000) for _ in range(3)]
     for returns in phases:
         weights = after(engine, return_mean=returns.mean(), return_deviation=returns.std())
-    mean, deviation, count = weights["returns.value"]
+    mean, deviation, count = weights["value_normaliser.moments"]
     everything = np.concatenate(phases)
     assert (mean, deviation, count) == pytest.approx((everything.mean(), everything.std(), 3), rel=1e-5)
     assert engine.value(observation)[0] == pytest.approx(mean + deviation * raw, rel=1e-5)
@@ -54,3 +55,27 @@ def test_nothing_changes_where_nothing_adapts():
 def test_an_unknown_objective_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="objective = 'klip'; expected 'clip' or 'penalty'"):
         PPOConfig(objective="klip")
+
+
+def test_the_penalty_and_the_moments_of_earlier_versions_are_read_under_their_names_of_today():
+    state = {
+        "description": {"algorithm": "ppo", "config": {}},
+        "engine": {"values": {"penalty.value": 1, "ann.returns.value": 2, "model.critic.dense0.bias": 3}},
+    }
+    expected = {"objective.kl_coefficient": 1, "ann.value_normaliser.moments": 2, "model.critic.dense0.bias": 3}
+    assert present_state(state)["engine"]["values"] == expected
+    own = present_state({**state, "description": {"algorithm": "myagent", "config": {}}})
+    assert own["engine"] == state["engine"]
+
+
+def test_the_lambda_of_unrolls_of_earlier_versions_is_that_of_v_trace():
+    described = {"algorithm": "impala", "config": {"class": "IMPALAConfig", "lambda_": 0.9}}
+    assert present_config(described)["config"] == {"class": "IMPALAConfig", "trace_lambda": 0.9}
+    assert present_config({**described, "algorithm": "ppo"})["config"]["gae_lambda"] == 0.9
+
+
+def test_explorers_of_earlier_versions_are_read_under_their_names_of_today():
+    old = {"class": "Each", "explorers": [{"class": "SpreadEpsilonGreedy", "epsilon": 0.4}]}
+    found = present_config({"algorithm": "dqn", "config": {}, "explorer": old})["explorer"]
+    assert found == {"class": "Each", "explorers": [{"class": "PerActorEpsilonGreedy", "epsilon": 0.4}]}
+    assert present_config({"algorithm": "dqn", "config": {}, "explorer": None})["explorer"] is None

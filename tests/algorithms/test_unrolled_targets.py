@@ -26,7 +26,7 @@ def unrolls():
 def by_loop(batch, value, following, ratio, config):
     """Espeholt et al. 2018, equation 1, written as the sum that it is."""
     target, advantage = np.zeros((B, T)), np.zeros((B, T))
-    rho, c = np.minimum(ratio, config.rho_bar), config.gae_lambda * np.minimum(ratio, config.c_bar)
+    rho, c = np.minimum(ratio, config.rho_bar), config.trace_lambda * np.minimum(ratio, config.c_bar)
     error = batch.reward + batch.discount * following - value
     for b in range(B):
         for s in range(T):
@@ -39,11 +39,11 @@ def by_loop(batch, value, following, ratio, config):
             target[b, s] = value[b, s] + total
         for s in range(T):
             after = target[b, s + 1] - value[b, s + 1] if s + 1 < T and not ENDED[b, s] else 0.0
-            advantage[b, s] = rho[b, s] * (error[b, s] + config.gae_lambda * batch.discount[b, s] * after)
+            advantage[b, s] = rho[b, s] * (error[b, s] + config.trace_lambda * batch.discount[b, s] * after)
     return target, advantage
 
 
-@pytest.mark.parametrize("config", [IMPALAConfig(), IMPALAConfig(gae_lambda=0.8, rho_bar=1.2, c_bar=0.7)])
+@pytest.mark.parametrize("config", [IMPALAConfig(), IMPALAConfig(trace_lambda=0.8, rho_bar=1.2, c_bar=0.7)])
 def test_targets_and_advantages_are_those_of_each_unroll_alone(config):
     batch, value, following = unrolls()
     ratio = np.exp(RNG.normal(0, 0.5, (B, T))).astype(np.float32)

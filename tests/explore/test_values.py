@@ -6,7 +6,7 @@ import pytest
 from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.base.schedules import Linear
 from etude.base.spaces import Discrete
-from etude.explore import Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, SpreadEpsilonGreedy
+from etude.explore import Boltzmann, BoltzmannGumbel, EpsilonGreedy, Greedy, PerActorEpsilonGreedy
 from etude.losses.distributions import Categorical
 from etude.losses.masks import MaskedValues
 
@@ -75,7 +75,7 @@ def test_values_of_minus_a_thousand_million_are_explored_like_any_others(scale, 
         found = counts(kind(scale), scale * values, rng, mask=mask)
         assert chi_square(found[:3], chances) < 18.4  # 2 degrees of freedom
         assert found[3] == 0
-    for explorer in (EpsilonGreedy(0.3), SpreadEpsilonGreedy(0.3, 0.0, N)):
+    for explorer in (EpsilonGreedy(0.3), PerActorEpsilonGreedy(0.3, 0.0, N)):
         assert chi_square(counts(explorer, scale * values, rng), [0.775, 0.075, 0.075, 0.075]) < 21.1
         assert chi_square(counts(explorer, scale * values, rng, mask=mask)[:3], [0.8, 0.1, 0.1]) < 18.4
     assert counts(Greedy(), scale * values, rng).tolist() == [N, 0, 0, 0]

@@ -23,7 +23,7 @@ def test_a_projection_keeps_the_weight_and_inside_the_support_the_mean():
 
 def test_atoms_of_the_support_stay_where_they_are():
     weight = np.random.default_rng(1).dirichlet(np.ones(9), 20).astype(np.float32)
-    np.testing.assert_allclose(project(SUPPORT, weight, SUPPORT), weight, atol=1e-6)
+    np.testing.assert_allclose(project(np.tile(SUPPORT, (20, 1)), weight, SUPPORT), weight, atol=1e-6)
 
 
 def test_the_loss_is_least_where_the_distribution_is_the_target():
@@ -34,7 +34,7 @@ def test_the_loss_is_least_where_the_distribution_is_the_target():
     assert (same < other).all()
 
 
-def test_the_chooser_chooses_and_the_next_logits_are_what_is_learned():
+def test_the_selector_chooses_and_the_next_logits_are_what_is_learned():
     rng = np.random.default_rng(3)
     logits, following = rng.normal(size=(2, 4, 3, 9)).astype(np.float32)
     reward, discount, action = (
@@ -43,8 +43,8 @@ def test_the_chooser_chooses_and_the_next_logits_are_what_is_learned():
         np.array([2, 0, 1, 1]),
     )
     rows, chosen = np.arange(4), np.array([1, 0, 2, 1])
-    chooser = ops.one_hot(chosen, 3)
-    found = distributional.categorical_q_learning(logits, action, reward, discount, following, chooser, SUPPORT)
+    selector = ops.one_hot(chosen, 3)
+    found = distributional.categorical_q_learning(logits, action, reward, discount, following, selector, SUPPORT)
     expected = distributional.categorical_td(logits[rows, action], reward, discount, following[rows, chosen], SUPPORT)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

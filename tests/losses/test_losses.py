@@ -28,9 +28,9 @@ def test_q_learning_takes_the_value_of_the_action_and_the_best_that_follows():
     np.testing.assert_allclose(error, [1 + 3.5 - 1, 1 - 5])
 
 
-def test_double_q_values_the_choosers_action_and_not_the_best_one():
-    q, next_q, chooser = f(0, 0)[None], f(100, 2)[None], f(1, 3)[None]
-    np.testing.assert_allclose(value.double_q(q, np.array([0]), f(1), f(0.5), next_q, chooser), [2])
+def test_double_q_values_the_selectors_action_and_not_the_best_one():
+    q, next_q, selector = f(0, 0)[None], f(100, 2)[None], f(1, 3)[None]
+    np.testing.assert_allclose(value.double_q(q, np.array([0]), f(1), f(0.5), next_q, selector), [2])
 
 
 def test_huber_is_a_parabola_inside_and_a_tangent_outside():
@@ -56,7 +56,7 @@ def test_standardised_numbers_have_mean_zero_and_deviation_one_and_equal_ones_be
 
 
 def test_soft_losses_hand_worked():
-    np.testing.assert_allclose(soft.lowest(np.array([[1, 5], [2, 4]], np.float32)), [1, 4])
+    np.testing.assert_allclose(soft.minimum(np.array([[1, 5], [2, 4]], np.float32)), [1, 4])
     np.testing.assert_allclose(soft.soft_target(f(1), f(0.9), f(2), f(-1), 0.5), [1 + 0.9 * 2.5])
     np.testing.assert_allclose(soft.soft_actor(f(2), f(-1), 0.5), [-2.5])
     np.testing.assert_allclose(soft.soft_temperature(-1.0, f(-3, 1), -2.0), [-5, -1])

@@ -9,7 +9,7 @@ import pytest
 from recorded_world import VECTOR, World, code_of
 
 from etude.base.errors import ConfigError
-from etude.replay import Advantages, AdvantageSequences, Buffer, Columns, Ring
+from etude.replay import Advantages, AdvantageSequences, Buffer, ColumnEpochs, Ring
 
 TIMES, ENVIRONMENTS, LENGTH = 12, 5, 4
 GAMMA, LAMBDA, SCALE = 0.9, 0.8, 0.5
@@ -39,7 +39,7 @@ def filled():
     ring = Ring(VECTOR, TIMES * ENVIRONMENTS, ENVIRONMENTS, kept)
     view = AdvantageSequences(LENGTH, Advantages(GAMMA, LAMBDA, value))
     view.reward_scale = SCALE
-    buffer = Buffer(ring, Columns(LENGTH), view, np.random.default_rng(1))
+    buffer = Buffer(ring, ColumnEpochs(LENGTH), view, np.random.default_rng(1))
     for part in (7, 5):
         steps = world.step(part)
         codes = np.reshape(code_of(steps.observation.reshape(-1, 3)), (part, ENVIRONMENTS, 3))
@@ -90,7 +90,7 @@ def test_a_pass_takes_each_part_of_each_column_once_with_what_was_remembered_and
 
 def test_rows_that_would_make_a_shorter_part_are_the_oldest_and_left_out(filled):
     world, buffer = filled
-    buffer.selector, buffer.view.length = Columns(5), 5
+    buffer.selector, buffer.view.length = ColumnEpochs(5), 5
     batch = buffer.sample(1, 10)
     assert sorted(set(batch.index[0, :, 0] // ENVIRONMENTS)) == [2, 7]
 

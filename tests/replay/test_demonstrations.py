@@ -49,7 +49,7 @@ def test_rewards_are_told_of_true_next_observations_and_discounts_that_are_0_onl
     assert action.shape == (8,)
 
 
-def test_advantages_are_those_of_the_told_rewards_and_the_environments_stay_where_they_are():
+def test_advantages_are_those_of_the_learned_rewards_and_the_environments_stay_where_they_are():
     view, ring, _ = shown()
     batch = view(ring, ROWS, WEIGHT)
     rewards = np.float32([100 * t + [1, 2, 99, 4, 5, 99, 7, 8][t] for t in range(8)])

@@ -7,7 +7,7 @@ import pytest
 from recorded_world import VECTOR, World, code_of
 
 from etude.base.errors import ConfigError
-from etude.replay import Buffer, Columns, Ring, Unrolls
+from etude.replay import Buffer, ColumnEpochs, Ring, Unrolls
 
 TIMES, ENVIRONMENTS = 12, 5
 
@@ -15,7 +15,9 @@ TIMES, ENVIRONMENTS = 12, 5
 @pytest.fixture
 def filled():
     world = World(VECTOR, ENVIRONMENTS, np.random.default_rng(0))
-    buffer = Buffer(Ring(VECTOR, TIMES * ENVIRONMENTS, ENVIRONMENTS), Columns(), Unrolls(0.9), np.random.default_rng(1))
+    buffer = Buffer(
+        Ring(VECTOR, TIMES * ENVIRONMENTS, ENVIRONMENTS), ColumnEpochs(), Unrolls(0.9), np.random.default_rng(1)
+    )
     for part in (7, 5):
         buffer.add(world.step(part))
     return world, buffer

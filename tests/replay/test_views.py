@@ -10,8 +10,8 @@ from test_ring import LOG_PROB, assert_same, random_steps, ring_and_world
 from etude.base.data import Steps
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
+from etude.losses.returns import discounted_returns
 from etude.replay import Advantages, Buffer, Epochs, NStep, OneStep, Ring, Uniform
-from etude.replay.views import reverse_sums
 
 SCALAR = Spaces(Box(-np.inf, np.inf, (1,), np.float32), Discrete(2))
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])
@@ -101,7 +101,7 @@ def test_advantages_have_the_golden_values_of_rlax(lambda_):
         np.testing.assert_allclose(extras["return"], extras["advantage"] + extras["value"], rtol=1e-5)
 
 
-def test_reverse_sums_give_the_golden_returns_of_rlax():
+def test_discounted_returns_in_numpy_give_the_golden_returns_of_rlax():
     rewards = np.array([[1, 0, -1, 0, 1], [0.5, 0.8, -0.7, 0, 2.1]]).T
     discounts = np.array([[0.5, 0.9, 1, 0.5, 0.8], [0.9, 0.5, 0.3, 0.8, 0.7]]).T
     values = np.array([[3, 1, 5, -5, 3], [-1.7, 1.2, 2.3, 2.2, 2.7]]).T
@@ -111,16 +111,16 @@ def test_reverse_sums_give_the_golden_returns_of_rlax():
     ):
         terms = rewards + discounts * (1 - lambda_) * values
         terms[-1] = rewards[-1] + discounts[-1] * values[-1]
-        np.testing.assert_allclose(reverse_sums(terms, lambda_ * discounts).T, golden, rtol=1e-6)
+        np.testing.assert_allclose(discounted_returns(terms, lambda_ * discounts, np.zeros(2)).T, golden, rtol=1e-6)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 100])
-def test_reverse_sums_equal_the_plain_recursion(length):
+def test_discounted_returns_in_numpy_equal_the_plain_recursion(length):
     terms, factors = np.random.default_rng(length).random((2, length, 3))
     expected = np.zeros((length + 1, 3))
     for t in reversed(range(length)):
         expected[t] = terms[t] + factors[t] * expected[t + 1]
-    np.testing.assert_allclose(reverse_sums(terms, factors), expected[:-1], rtol=1e-12)
+    np.testing.assert_allclose(discounted_returns(terms, factors, np.zeros(3)), expected[:-1], rtol=1e-12)
 
 
 @KINDS
@@ -236,7 +236,7 @@ def test_gamma_lambda_and_reward_scale_take_effect_at_the_next_sampling():
         assert (batch.discount == 0.25).all() and (batch.reward == 3.0).all()
     view = Advantages(0.5, 0.5, lambda observations: np.zeros(len(observations)))
     view(ring, rows, weight)
-    view.gamma, view.lambda_, view.reward_scale = 1.0, 1.0, 2.0
+    view.gamma, view.gae_lambda, view.reward_scale = 1.0, 1.0, 2.0
     np.testing.assert_allclose(view(ring, rows, weight).extras["return"][:10], 2.0 * np.arange(10, 0, -1))
 
 

@@ -30,9 +30,9 @@ from etude.explore import (
     EpsilonGreedy,
     GaussianNoise,
     Greedy,
+    PerActorEpsilonGreedy,
+    PerActorGaussianNoise,
     Sample,
-    SpreadEpsilonGreedy,
-    SpreadGaussianNoise,
 )
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
@@ -214,10 +214,10 @@ def test_where_the_engine_acts_rollouts_have_noise_and_evaluation_has_none(tmp_p
 def test_each_environment_of_ape_x_has_an_epsilon_or_noise_of_its_own():
     with Run("apex_dqn", "CartPole-v1", config=APEX, engine="torch", environments=4) as run:
         run.train(32)
-        assert using(run) == SpreadEpsilonGreedy(0.4, 7.0, 4, total=32)
+        assert using(run) == PerActorEpsilonGreedy(0.4, 7.0, 4, total=32)
     with Run("apex_ddpg", "Pendulum-v1", config=APEX_DDPG, engine="torch", environments=4) as run:
         run.train(32)
-        assert using(run) == SpreadGaussianNoise(0.4, 7.0, 4, total=32, random_steps=20)
+        assert using(run) == PerActorGaussianNoise(0.4, 7.0, 4, total=32, random_steps=20)
     with Run("dqn", "CartPole-v1", config=DQNConfig(epsilon=0.3), engine="torch", environments=4) as run:
         run.train(32)
         assert using(run) == EpsilonGreedy(0.3, total=32)

@@ -37,7 +37,7 @@ CONFIGS: dict[str, type[Config]] = {  # what an agent's config derives from, by 
     "gradients": GradientsConfig,
     "unrolls": UnrollsConfig,
     "episodes": EpisodesConfig,
-    "scores": EpisodesConfig,
+    "fitness": EpisodesConfig,
 }
 
 

@@ -19,24 +19,24 @@ from etude.explore import (
     Boltzmann,
     BoltzmannGumbel,
     ByAgent,
-    ByColumn,
+    ByEnvironment,
     CorrelatedSample,
     Each,
     EpsilonGreedy,
     EpsilonZGreedy,
     GaussianNoise,
     Greedy,
+    PerActorEpsilonGreedy,
+    PerActorGaussianNoise,
     Sample,
-    SpreadEpsilonGreedy,
-    SpreadGaussianNoise,
 )
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
 FITTING: dict[str, tuple[type, ...]] = {
-    "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, SpreadEpsilonGreedy),
-    "actions": (GaussianNoise, Greedy, SpreadGaussianNoise),
+    "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, PerActorEpsilonGreedy),
+    "actions": (GaussianNoise, Greedy, PerActorGaussianNoise),
     "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
@@ -60,7 +60,7 @@ def explorer_for_one(agent: Agent, spaces: Spaces, given: Explorer | None, total
     if given is None and isinstance(agent.config, OfflineConfig):
         raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
     explorer = explorer_for(agent, spaces, given, total, 1).of(np.arange(1))
-    return explorer.inner if isinstance(explorer, ByColumn) else explorer  # its actor knows no environments
+    return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
 
 
 def _described(agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
@@ -69,15 +69,15 @@ def _described(agent: Agent, acts_by: ActsBy, action: Space, total: int, count: 
     alpha = config.exploration_exponent if isinstance(config, OffPolicyConfig) else 0.0
     if acts_by == "values":
         if alpha:
-            return SpreadEpsilonGreedy(config.epsilon, alpha, count, total)
+            return PerActorEpsilonGreedy(config.epsilon, alpha, count, total)
         return EpsilonGreedy(config.epsilon, total=total)
     if acts_by == "actions":
         noise, first = config.exploration_noise, config.random_steps
         if alpha:
-            return SpreadGaussianNoise(noise, alpha, count, total, first)
+            return PerActorGaussianNoise(noise, alpha, count, total, first)
         return GaussianNoise(noise, total=total, random_steps=first)
-    if agent.learns_from == "scores":
-        return ByColumn(Greedy())  # what is explored are the weights
+    if agent.learns_from == "fitness":
+        return ByEnvironment(Greedy())  # what is explored are the weights
     if isinstance(config, SampledConfig) and config.exploration_correlation:
         return CorrelatedSample(config.exploration_correlation, math.prod(action.shape or ()))
     return Sample(log_prob=agent.learns_from in BY_PROBABILITY)

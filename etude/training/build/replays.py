@@ -13,24 +13,24 @@ from etude.base.spaces import Spaces, zeros
 from etude.config import (
     EpisodesConfig,
     OffPolicyConfig,
-    OnPolicyConfig,
+    RolloutConfig,
 )
 from etude.protocols import Engine, Replay
 from etude.replay import (
     Advantages,
     AdvantageSequences,
     Buffer,
-    Columns,
+    ColumnEpochs,
     Contributions,
+    EpisodeBatch,
+    EpisodeReturns,
     Epochs,
+    Fitness,
     MultiAgentAdvantages,
     MultiAgentTransitions,
     OneStep,
     Prioritised,
-    Returns,
     Ring,
-    Rounds,
-    Scores,
     Selector,
     Sequences,
     Uniform,
@@ -51,9 +51,9 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
             "it out."
         )
     if agent.learns_from == "episodes":
-        return Rounds(Returns(agent.config.gamma, engine.value))
-    if agent.learns_from == "scores":
-        return Scores(count)
+        return EpisodeBatch(EpisodeReturns(agent.config.gamma, engine.value))
+    if agent.learns_from == "fitness":
+        return Fitness(count)
     if agent.learns_from == "gradients":
         return Contributions()
     make = {
@@ -97,15 +97,15 @@ def _advantage_sequences(agent: Agent, engine: Engine, count: int, folder: str |
     """Parts of each environment's rollout."""
     length = agent.config.sequence_length
     view = AdvantageSequences(length, Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value))
-    return _one_rollout(agent.config, engine, count, folder), Columns(length), view
+    return _one_rollout(agent.config, engine, count, folder), ColumnEpochs(length), view
 
 
 def _unrolls(agent: Agent, engine: Engine, count: int, folder: str | None) -> Parts:
     """The whole rollout of each environment."""
-    return _one_rollout(agent.config, engine, count, folder), Columns(), Unrolls(agent.config.gamma)
+    return _one_rollout(agent.config, engine, count, folder), ColumnEpochs(), Unrolls(agent.config.gamma)
 
 
-def _one_rollout(config: OnPolicyConfig, engine: Engine, count: int, folder: str | None) -> Ring:
+def _one_rollout(config: RolloutConfig, engine: Engine, count: int, folder: str | None) -> Ring:
     each = () if engine.spaces.agents is None else (len(engine.spaces.agents),)
     extras = {"log_prob": (each, np.dtype(np.float32))}
     if engine.memory:

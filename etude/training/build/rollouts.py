@@ -33,7 +33,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     count = setup.environments
     assert count is not None
     # Decided here, for all of them: a worker would decide for its own part.
-    waits = agent.learns_from in ("gradients", "scores") and setup.vectorization == "auto"
+    waits = agent.learns_from in ("gradients", "fitness") and setup.vectorization == "auto"
     vectorization = choose_vectorization(environment, count, "loop" if waits else setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
     if agent.learns_from == "gradients":
@@ -41,7 +41,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     judged = judges(agent, engine)
     make_actor: Callable[[], Any] = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
     acting_here = Perturbed(engine) if engine.structure.noisy else engine
-    if agent.learns_from == "scores":
+    if agent.learns_from == "fitness":
         _check_perturbed(agent, engine, vectorization)
         make_actor = functools.partial(PerturbedActor, agent, engine.spaces, setup.seed)
     if setup.workers == 0:
@@ -109,4 +109,4 @@ def gradients_for(agent: Agent, engine: Engine, seed: int, count: int) -> FromLo
     """Where the gradients of a learning phase come from."""
     if agent.learns_from == "gradients":
         return FromRollouts(engine)
-    return FromReturns(engine, seed, count) if agent.learns_from == "scores" else FromLosses(engine)
+    return FromReturns(engine, seed, count) if agent.learns_from == "fitness" else FromLosses(engine)

@@ -59,7 +59,7 @@ class _TensorFlow:
         return x.numpy()
 
     def gradients(self, function: Callable[..., Any], *inputs: np.ndarray) -> list[np.ndarray]:
-        @self._tf.function(jit_compile=True)
+        @self._tf.function(jit_compile=True, autograph=False)
         def run(arrays: list) -> list:
             with self._tf.GradientTape() as tape:
                 tape.watch(arrays)

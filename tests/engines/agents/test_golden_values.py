@@ -47,7 +47,7 @@ DIFFERENTIABLE = {
     "squashed log_prob": lambda x: TanhGaussian(x, 0.3 * x).log_prob(ops.tanh(1.5 * x)),
     "ppo_clip": lambda x: policy.ppo_clip(x[:, 0], ops.ones_like(x[:, 0]), 0.2),
     "value_clip": lambda x: policy.value_clip(x[:, 0], ops.zeros_like(x[:, 0]), ops.ones_like(x[:, 0]), 0.2),
-    "soft_actor": lambda x: soft.soft_actor(soft.lowest(x), x[0], 0.3),
+    "soft_actor": lambda x: soft.soft_actor(soft.minimum(x), x[0], 0.3),
     "soft_value": lambda x: soft.soft_value(x, Categorical(-x), 0.3),
     "soft_discrete_actor": lambda x: soft.soft_discrete_actor(fixed(x), Categorical(x), 0.3),
     "ppo_penalty": lambda x: policy.ppo_penalty(x[:, 0], ops.ones_like(x[:, 0]), Categorical(x).kl(Categorical(-x)), 2),
@@ -75,7 +75,7 @@ STOPPED = {
     "soft_actor": (soft.soft_actor, [True, True, False]),
     "soft_temperature": (lambda log_temperature, p: soft.soft_temperature(log_temperature, p, -2.0), [True, False]),
     "soft_discrete_actor": (
-        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[:1]),
+        lambda q, x, t: soft.soft_discrete_actor(q[None], Categorical(x[None]), t[0]),
         [False, True, False],
     ),
     "ppo_penalty": (lambda ratio, gain, kl: policy.ppo_penalty(ratio, gain, kl, 0.5), [True, False, True]),
@@ -96,7 +96,7 @@ STOPPED = {
     "running_square": (lambda square, gain: offline.running_square(square, gain, 0.1), [False, False]),
     "td3_bc": (lambda q, x, y: offline.td3_bc(q, x[:, None], y[:, None], 2.0), [True, True, False]),
     "cql_sampled_gap": (
-        lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None]),
+        lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None, :1]),
         [True, False, True],
     ),
     "sequence_priority": (lambda x: recurrent.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
@@ -149,27 +149,27 @@ def test_no_gradient_flows_into_targets(name, framework):
 
 
 def test_double_q_moves_the_value_of_the_action_alone(framework):
-    def loss(q, next_q, chooser):
+    def loss(q, next_q, selector):
         ones = ops.ones_like(q[:, 0])
-        return value.double_q(q, ops.argmax(0.5 * chooser), ones, ones, next_q, chooser)
+        return value.double_q(q, ops.argmax(0.5 * selector), ones, ones, next_q, selector)
 
-    q, following, chooser = framework.gradients(loss, numbers(4, 3), numbers(4, 3, seed=1), numbers(4, 3, seed=2))
+    q, following, selector = framework.gradients(loss, numbers(4, 3), numbers(4, 3, seed=1), numbers(4, 3, seed=2))
     expected = np.zeros((4, 3))
     expected[np.arange(4), numbers(4, 3, seed=2).argmax(1)] = -1
     np.testing.assert_array_equal(q, expected)
     assert not following.any()
-    assert not chooser.any()
+    assert not selector.any()
 
 
 def test_categorical_q_learning_moves_the_distribution_of_the_action_alone(framework):
-    def loss(logits, next_logits, chooser):
-        ones, support = ops.ones_like(chooser[:, 0]), ops.linspace(-1.0, 1.0, 4, logits)
-        action = ops.argmax(0.5 * chooser)
-        return distributional.categorical_q_learning(logits, action, ones, 0.5 * ones, next_logits, chooser, support)
+    def loss(logits, next_logits, selector):
+        ones, support = ops.ones_like(selector[:, 0]), ops.linspace(-1.0, 1.0, 4, logits)
+        action = ops.argmax(0.5 * selector)
+        return distributional.categorical_q_learning(logits, action, ones, 0.5 * ones, next_logits, selector, support)
 
-    chooser = numbers(5, 3, seed=2)
-    logits, following, choosing = framework.gradients(loss, numbers(5, 3, 4), numbers(5, 3, 4, seed=1), chooser)
-    np.testing.assert_array_equal(logits.any(-1), np.eye(3, dtype=bool)[chooser.argmax(1)])
+    selector = numbers(5, 3, seed=2)
+    logits, following, choosing = framework.gradients(loss, numbers(5, 3, 4), numbers(5, 3, 4, seed=1), selector)
+    np.testing.assert_array_equal(logits.any(-1), np.eye(3, dtype=bool)[selector.argmax(1)])
     np.testing.assert_allclose(logits.sum(-1), 0, atol=1e-6)
     assert not following.any()
     assert not choosing.any()

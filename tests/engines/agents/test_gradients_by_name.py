@@ -14,7 +14,7 @@ from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
 from etude.engines.gradients import FromRollouts, split_marks
 from etude.engines.numpy import NumpyEngine
 from etude.engines.summary import READ_BY_LOSSES
-from etude.replay import Scores
+from etude.replay import Fitness
 
 SPACES = Spaces(VECTOR, Discrete(3))
 HYPER = {"learning_rate": 0.1, "gamma": 0.9, "gae_lambda": 1.0, "entropy_coefficient": 0.0, "value_coefficient": 0.5}
@@ -135,7 +135,7 @@ def es(**more):
 def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):
     engine = engines.create(engine_name, es(), SPACES, seed=1)
     before = engine.structure.as_vector(engine.weights())
-    scores = Scores(4)
+    scores = Fitness(4)
     scores._returns[:] = [3.0, 1.0, -1.0, 7.0]
     update = FromReturns(engine, 5, 4).learn(scores.sample(1, 4), HYPER, 2)
     # Ranks from -1/2 to 1/2 of 3, 1, -1 and 7 are 1/6, -1/6, -1/2 and 1/2; 2 pairs, sigma = 1/2.

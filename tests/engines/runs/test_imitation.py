@@ -194,7 +194,7 @@ def test_a_run_steps_its_environment_and_tells_how_well_the_discriminator_tells(
     assert learned[0].losses["discriminator"] == pytest.approx(np.log(2), abs=0.1)
     for name in ("expert_accuracy", "policy_accuracy"):
         assert 0 <= learned[-1].metrics[name] <= 1
-    assert learned[-1].metrics["told_reward"] > 0
+    assert learned[-1].metrics["discriminator_reward"] > 0
 
 
 @pytest.mark.parametrize("name", variants_but(("airl",), ("gail", "airl")))

@@ -1,4 +1,4 @@
-"""Observations that do not fit into the ring's row order: ends of episodes, older frames of first stacks."""
+"""A store beside the ring for observations outside its rows: final ones, and the older frames of first stacks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.trees import Tree
-from etude.replay.storage import Folder, Memory
+from etude.replay.storage import FileStorage, RamStorage
 
 
-class Aside:
-    """A compact store of rows that are given numbers on arrival and freed one by one. It doubles, up to `limit`.
+class ObservationStore:
+    """Rows that are stored under numbers and freed one by one. The capacity doubles when needed, up to `limit`.
 
-    template: a tree of arrays, one row. limit: the most rows that can be held at a time. storage: where they live.
+    template: a tree of arrays, one row. limit: the largest capacity in rows. storage: allocates the arrays.
     """
 
-    def __init__(self, template: Tree, limit: int, storage: Memory | Folder):
+    def __init__(self, template: Tree, limit: int, storage: RamStorage | FileStorage):
         self.limit, self.storage = limit, storage
         self.used = 0  # numbers below this have been given out since the last `clear`
         self.free: list[int] = []
@@ -30,7 +30,7 @@ class Aside:
 
     @property
     def size(self) -> int:
-        """How many rows there is room for."""
+        """The capacity in rows."""
         return len(trees.leaves(self.rows)[0])
 
     def put(self, values: Tree, count: int) -> np.ndarray:
@@ -44,14 +44,14 @@ class Aside:
         trees.put(self.rows, numbers, values)
         return numbers
 
-    def part(self, key: str) -> Aside:
+    def part(self, key: str) -> ObservationStore:
         """The part of this key of rows that are dicts, to be read until the next `put`."""
         part = copy(self)
         part.rows = self.rows[key]
         return part
 
     def release(self, numbers: np.ndarray) -> None:
-        """Free rows for others."""
+        """Free rows."""
         self.free.extend(numbers.tolist())
 
     def clear(self) -> None:
@@ -61,9 +61,7 @@ class Aside:
     def _grow(self, needed: int) -> None:
         size = min(self.limit, max(16, 2 * self.size, needed))
         row_bytes = sum(leaf.itemsize * int(np.prod(leaf.shape[1:])) for leaf in trees.leaves(self.rows))
-        self.storage.require(
-            row_bytes * size, "Room for the ends of episodes in the replay", "Lower the replay's capacity."
-        )
+        self.storage.require(row_bytes * size, "The final observations in the replay", "Lower the replay's capacity.")
         self.rows = trees.map(lambda leaf: self.storage.grown(leaf, size), self.rows)
 
     def state(self) -> dict:

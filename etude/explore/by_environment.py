@@ -1,4 +1,4 @@
-"""An explorer for actors that act differently in each environment."""
+"""An explorer for actors with different weights in each environment, as those of evolution strategies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from etude.protocols import Explorer
 
 
 @dataclass(frozen=True)
-class ByColumn:
-    """Tells the actor which environments its observations are of: what `act` returned is called with their numbers in
-    the run, [N] as a tuple, and gives what the explorer `inner` makes actions of."""
+class ByEnvironment:
+    """Passes the environments' numbers in the run, a tuple [N], to the actor: `act` returns a function of them, whose
+    result the explorer `inner` turns into actions."""
 
     inner: Explorer
     columns: tuple[int, ...] = ()
@@ -24,9 +24,9 @@ class ByColumn:
     def memory(self) -> int:
         return self.inner.memory
 
-    def of(self, columns: np.ndarray) -> ByColumn:
+    def of(self, columns: np.ndarray) -> ByEnvironment:
         """For the environments with these numbers."""
-        return ByColumn(self.inner.of(columns), tuple(columns.tolist()))
+        return ByEnvironment(self.inner.of(columns), tuple(columns.tolist()))
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return self.inner.draw(rng, steps, action_space)

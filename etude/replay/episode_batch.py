@@ -1,4 +1,4 @@
-"""Rounds of whole episodes: what was collected since the last learning phase, and one batch of all of it."""
+"""Batches of whole episodes: everything that was collected since the last learning phase."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from etude.base import trees
 from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
-from etude.replay.reading import Stateless
-from etude.replay.views import reverse_sums, scaled
+from etude.losses import returns
+from etude.replay.ring_view import Stateless
+from etude.replay.views import scaled
 
 
-class Returns:
-    """All steps of some episodes as rows with the extra `return`: the discounted sum of rewards to the end of the
-    episode, and where that was truncated the value of the true last observation. Sutton & Barto 2018, equation 3.9.
+class EpisodeReturns:
+    """All steps of some episodes, with the extra `return`: the discounted sum of rewards to the end of the episode,
+    plus the discounted value of the final observation of a truncated episode. Sutton & Barto 2018, equation 3.9.
 
-    Of an environment that could not wait for others, the steps after its last end, whose return is not known, are left
-    out. There is no next observation.
+    Steps of an episode that has not ended have no return and are left out. There is no next observation.
 
-    value: `value(observations [M, ...]) -> [M]`, called once for all truncated episodes (filled up to a power of two).
+    value: `value(observations [M, ...]) -> [M]`, called once for all truncated episodes (padded to a power of two).
     """
 
     def __init__(self, gamma: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
@@ -36,7 +36,7 @@ class Returns:
         """One batch [1, n]: the rows, and then copies of the first one with weight 0. The weights of the others are
         such that the mean of `weight * x` over the batch is the mean of x over the rows."""
         last = self._last_values(parts)
-        returns = [self._returns(part, value) for part, value in zip(parts, last, strict=True)]
+        totals = [self._returns(part, value) for part, value in zip(parts, last, strict=True)]
         known = [known_returns(part) for part in parts]
         count = sum(int(rows.sum()) for rows in known)
         order = np.append(np.arange(count), np.zeros(n - count, np.int64))
@@ -54,7 +54,7 @@ class Returns:
             next_observation=None,
             weight=weight[None],
             index=order[None],
-            extras={"return": joined(returns)},
+            extras={"return": joined(totals)},
         )
 
     def _returns(self, part: Steps, last: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ class Returns:
         cut = part.truncated & ~part.terminated
         terms[cut] += self.gamma * last
         goes_on = ~(part.terminated | part.truncated)
-        return reverse_sums(terms, self.gamma * goes_on).astype(np.float32)
+        return returns.discounted_returns(terms, self.gamma * goes_on, np.zeros(terms.shape[1])).astype(np.float32)
 
     def _last_values(self, parts: Sequence[Steps]) -> list[np.ndarray]:
         """For each part, the values of the last observations of its truncated episodes, sorted by (t, n)."""
@@ -77,11 +77,11 @@ class Returns:
         return np.split(np.asarray(values, np.float64), np.cumsum(counts)[:-1])
 
 
-class Rounds(Stateless):
-    """A `protocols.Replay` that holds what was collected since it was last cleared, as it came, and samples all of it
-    at once. Memory grows with the length of the episodes."""
+class EpisodeBatch(Stateless):
+    """A `protocols.Replay` that stores everything collected since it was last cleared, and samples it as one batch. Its
+    size in memory grows with the length of the episodes."""
 
-    def __init__(self, view: Returns):
+    def __init__(self, view: EpisodeReturns):
         self.view = view
         self._parts: list[Steps] = []
 
@@ -97,7 +97,7 @@ class Rounds(Stateless):
         self._parts.append(steps)
 
     def sample(self, k: int, n: int) -> Batch:
-        """All rows, filled up to n, as one batch [1, n]: a round is learned from once, so that k is 1."""
+        """All rows, padded to n, as one batch [1, n]; k is 1."""
         return self.view(self._parts, n)
 
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
@@ -107,18 +107,18 @@ class Rounds(Stateless):
         self.view.adjust(hyper)
 
     def trim(self, keep: int) -> None:
-        """A round is learned from as a whole."""
+        """Episodes are learned from as a whole."""
 
     def clear(self) -> None:
         self._parts = []
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Start empty: between two rounds there is nothing in it."""
+        """Start empty: between two learning phases nothing is stored."""
         self.clear()
 
 
 def known_returns(part: Steps) -> np.ndarray:
-    """Which steps [T, N] are of an episode that ended."""
+    """Whether each step [T, N] belongs to an episode that ended."""
     ended = part.terminated | part.truncated
     return np.logical_or.accumulate(ended[::-1], 0)[::-1]
 

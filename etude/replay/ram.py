@@ -1,4 +1,4 @@
-"""How much memory there is, so that a replay that cannot fit is refused before a run starts and not hours into it."""
+"""How much RAM is available, so that a replay buffer that does not fit is refused before a run starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNLIMITED = 1 << 60  # control groups without a limit report 'max' or a number n
 
 
 def available(root: Path = Path("/")) -> tuple[int, str] | None:
-    """Bytes that this process may still take, and what sets the limit; None where the system does not tell.
+    """Bytes that this process may still take, and what sets the limit; None where the system does not report it.
 
     The smaller of MemAvailable and of what is left in the control groups (version 2, then 1) of the process.
     """
@@ -19,14 +19,14 @@ def available(root: Path = Path("/")) -> tuple[int, str] | None:
 
 
 def require(needed: int, what: str, advice: str) -> None:
-    """Raise ConfigError where `needed` bytes are more than there are."""
+    """Raise ConfigError if `needed` bytes exceed the available RAM."""
     limit = available()
     if limit is not None:
         refuse(needed, limit, what, advice)
 
 
 def refuse(needed: int, limit: tuple[int, str], what: str, advice: str) -> None:
-    """Raise ConfigError where `needed` bytes are more than a limit, which is given with what sets it."""
+    """Raise ConfigError if `needed` bytes exceed a limit (bytes, what sets it)."""
     if needed > limit[0]:
         raise ConfigError(f"{what} takes {_size(needed)}, but only {_size(limit[0])} is free ({limit[1]}). {advice}")
 

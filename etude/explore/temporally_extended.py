@@ -1,4 +1,4 @@
-"""Random actions that last."""
+"""Temporally extended exploration: random actions are repeated."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.memoryless import Alike
 from etude.explore.outputs import check_values
+from etude.explore.stateless import Alike
 from etude.explore.values import random_actions
 
 LONGEST = 10_000  # steps
@@ -31,7 +31,7 @@ class EpsilonZGreedy(Alike):
     epsilon: float | Linear
     mu: float = 2.0
     total: int = 0
-    memory = 2  # the action that lasts, and for how many more steps
+    memory = 2  # the repeated action, and for how many more steps
 
     def __post_init__(self) -> None:
         checks.fractions(self, "epsilon")
@@ -46,12 +46,12 @@ class EpsilonZGreedy(Alike):
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         values, free = check_values(output, "EpsilonZGreedy")
         action, left = np.nan_to_num(memory).astype(np.int64).T
-        lasting = left > 0
+        repeating = left > 0
         if free is not None:
-            lasting &= np.take_along_axis(free, action[:, None], 1)[:, 0]
-        begins = ~lasting & (noise[:, 0] < at(self.epsilon, step, self.total))
+            repeating &= np.take_along_axis(free, action[:, None], 1)[:, 0]
+        begins = ~repeating & (noise[:, 0] < at(self.epsilon, step, self.total))
         fresh = np.where(begins, random_actions(noise[:, 1], values.shape[1], free), values.argmax(1))
         length = 1 + np.searchsorted(self._at_most, noise[:, 2], side="right")  # type: ignore[attr-defined, call-overload]
-        action = np.where(lasting, action, fresh)
-        memory[:] = np.stack([action, np.where(lasting, left - 1, np.where(begins, length - 1, 0))], 1)
+        action = np.where(repeating, action, fresh)
+        memory[:] = np.stack([action, np.where(repeating, left - 1, np.where(begins, length - 1, 0))], 1)
         return Choice(action, {})

@@ -6,7 +6,7 @@ import pytest
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete
-from etude.explore import EpsilonGreedy, GaussianNoise, SpreadEpsilonGreedy, SpreadGaussianNoise
+from etude.explore import EpsilonGreedy, GaussianNoise, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.losses.distributions import Deterministic
 
 NONE = np.empty((0, 0))
@@ -15,7 +15,7 @@ VALUES = np.array([[0.0, 1.0, 0.0]], np.float32)
 
 
 def test_environment_i_of_n_explores_with_the_power_of_ape_x():
-    explorer = SpreadEpsilonGreedy(0.4, 7.0, 4)
+    explorer = PerActorEpsilonGreedy(0.4, 7.0, 4)
     epsilon = np.array([0.4, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8], np.float32)
     for factor, expected in ((0.99, 0), (1.01, 1)):  # what is drawn is the first action; the second is the best
         noise = np.stack([factor * epsilon, np.zeros(4, np.float32)], 1)
@@ -23,7 +23,7 @@ def test_environment_i_of_n_explores_with_the_power_of_ape_x():
 
 
 def test_the_part_for_some_environments_does_what_the_whole_does_for_them():
-    whole = SpreadEpsilonGreedy(Linear(1.0, 0.1), 3.0, 6, total=10)
+    whole = PerActorEpsilonGreedy(Linear(1.0, 0.1), 3.0, 6, total=10)
     noise = np.stack([whole.draw(np.random.default_rng(i), 500, Discrete(3)) for i in range(6)], 1)
     for columns in ([0, 1, 2], [3, 4, 5], [4], [1, 5]):
         part = whole.of(np.array(columns))
@@ -39,8 +39,8 @@ def test_one_environment_or_an_exponent_of_0_is_plain_epsilon_greedy():
     noise = EpsilonGreedy(0.3).draw(np.random.default_rng(0), 200, Discrete(3))
     values = np.repeat(VALUES, 200, 0)
     expected = EpsilonGreedy(0.3)(values, noise, 0, NONE).action
-    np.testing.assert_array_equal(SpreadEpsilonGreedy(0.3, 0.0, 200)(values, noise, 0, NONE).action, expected)
-    one = SpreadEpsilonGreedy(0.3, 7.0, 1)
+    np.testing.assert_array_equal(PerActorEpsilonGreedy(0.3, 0.0, 200)(values, noise, 0, NONE).action, expected)
+    one = PerActorEpsilonGreedy(0.3, 7.0, 1)
     found = [one(VALUES, noise[i : i + 1], 0, NONE).action[0] for i in range(200)]
     np.testing.assert_array_equal(found, expected)
 
@@ -50,7 +50,7 @@ def deterministic(rows):
 
 
 def test_noise_of_environment_i_of_n_has_the_power_of_its_deviation():
-    explorer, output = SpreadGaussianNoise(0.4, 7.0, 4), deterministic(4)
+    explorer, output = PerActorGaussianNoise(0.4, 7.0, 4), deterministic(4)
     noise = np.array([[0.5, -1.0], [1.0, 2.0], [-1.0, 1.0], [3.0, 0.0]], np.float32)
     deviation = np.array([0.4, 0.4 ** (1 + 7 / 3), 0.4 ** (1 + 14 / 3), 0.4**8])[:, None]
     found = explorer(output, noise, 0, NONE).action
@@ -60,7 +60,7 @@ def test_noise_of_environment_i_of_n_has_the_power_of_its_deviation():
 
 
 def test_the_part_for_some_environments_adds_the_noise_of_the_whole_and_acts_at_random_as_long():
-    whole, output = SpreadGaussianNoise(Linear(0.9, 0.1), 3.0, 6, total=10, random_steps=4), deterministic(6)
+    whole, output = PerActorGaussianNoise(Linear(0.9, 0.1), 3.0, 6, total=10, random_steps=4), deterministic(6)
     noise = np.stack([whole.draw(np.random.default_rng(i), 10, BOX) for i in range(6)], 1)
     for columns in ([0, 1, 2], [3, 4, 5], [4], [1, 5]):
         part, own = whole.of(np.array(columns)), Deterministic(output.mode()[columns])
@@ -70,16 +70,16 @@ def test_the_part_for_some_environments_adds_the_noise_of_the_whole_and_acts_at_
     alike = GaussianNoise(0.5, random_steps=4)
     for step in (3, 4):
         expected = alike(output, noise[step], step, NONE).action
-        found = SpreadGaussianNoise(0.5, 0.0, 6, random_steps=4)(output, noise[step], step, NONE).action
+        found = PerActorGaussianNoise(0.5, 0.0, 6, random_steps=4)(output, noise[step], step, NONE).action
         np.testing.assert_array_equal(found, expected)
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="epsilon = 2.0"):
-        SpreadEpsilonGreedy(2.0, 7.0, 4)
+        PerActorEpsilonGreedy(2.0, 7.0, 4)
     with pytest.raises(ConfigError, match="alpha = -1.0"):
-        SpreadEpsilonGreedy(0.4, -1.0, 4)
+        PerActorEpsilonGreedy(0.4, -1.0, 4)
     with pytest.raises(ConfigError, match="std = 1.5; expected a number from 0 to 1"):
-        SpreadGaussianNoise(1.5, 7.0, 4)
+        PerActorGaussianNoise(1.5, 7.0, 4)
     with pytest.raises(ConfigError, match="random_steps = -1"):
-        SpreadGaussianNoise(0.4, 7.0, 4, random_steps=-1)
+        PerActorGaussianNoise(0.4, 7.0, 4, random_steps=-1)

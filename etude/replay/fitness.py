@@ -1,4 +1,4 @@
-"""What each environment earned in a round, and nothing of how."""
+"""The fitness of evolution strategies: one undiscounted episode return for each environment."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from etude.base.data import Batch, Steps
-from etude.replay.reading import Stateless
+from etude.replay.ring_view import Stateless
 
 
-class Scores(Stateless):
-    """A `protocols.Replay` that holds the return of one episode of each of N environments, in the environments' own
-    rewards, undiscounted."""
+class Fitness(Stateless):
+    """A `protocols.Replay` that stores the return of one episode of each of N environments, undiscounted and in the
+    environments' own rewards."""
 
     def __init__(self, environments: int):
         self.view = self
-        self.reward_scale = 1.0  # returns are told as they are: what is learned from them is their order
+        self.reward_scale = 1.0  # fitness is ranked, so its scale has no effect
         self._returns = np.full(environments, np.nan, np.float32)
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Scores(Stateless):
             self._returns[end.environment] = end.total
 
     def sample(self, k: int, n: int) -> Batch:
-        """The returns as rewards [1, N]; k and n say nothing new."""
+        """The returns as rewards [1, N]; k and n are ignored."""
         shape = (1, len(self._returns))
         ones = np.ones(shape, np.float32)
         index = np.arange(shape[1])[None]
@@ -42,11 +42,11 @@ class Scores(Stateless):
         """Nothing depends on hyperparameters."""
 
     def trim(self, keep: int) -> None:
-        """A round is learned from as a whole."""
+        """A generation is learned from as a whole."""
 
     def clear(self) -> None:
         self._returns[:] = np.nan
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Start empty: between two rounds there is nothing in it."""
+        """Start empty: between two learning phases nothing is stored."""
         self.clear()

@@ -1,4 +1,4 @@
-"""What views read: a ring, or a ring seen otherwise, as `Hindsight` sees one whose goals were others."""
+"""The ring as views of the replay read it: itself, or relabelled with other goals (`Hindsight`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from etude.base.checks import Stored
 from etude.base.data import Batch
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.replay.episodes import Episodes
+from etude.replay.episodes import EpisodeIndex
 
 
-class Reading(Protocol):
+class RingView(Protocol):
     """The methods of `Ring` that views of transitions use. The last axes of `rows` are those of the rows that the view
     was called with; axes of its own (the steps of a path) come before them."""
 
     spaces: Spaces
-    episodes: Episodes
+    episodes: EpisodeIndex
 
     def __len__(self) -> int: ...
 
@@ -43,16 +43,16 @@ class Reading(Protocol):
 
 
 class TransitionView(Protocol):
-    """A view that needs no more than a `Reading`: its batches are made of rows of episodes."""
+    """A view that needs no more than a `RingView`: its batches are made of rows of episodes."""
 
     reward_scale: float
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
-    def place(self, ring: Reading, rows: np.ndarray) -> np.ndarray:
-        """The rows that a batch really starts from when these are asked for; placed once more, they stay."""
+    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
+        """The rows that a batch starts from when these are sampled; placing them again changes nothing."""
 
-    def __call__(self, ring: Reading, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch: ...
 
     def state(self) -> dict[str, Any]: ...
 
@@ -62,7 +62,7 @@ class TransitionView(Protocol):
 
 
 class Stateless:
-    """What the parts of a replay have in common that have nothing to save."""
+    """A part of a replay with nothing to save."""
 
     def state(self) -> dict[str, Any]:
         return {}

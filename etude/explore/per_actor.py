@@ -1,4 +1,4 @@
-"""Explorers that differ from environment to environment."""
+"""Per-actor exploration: each environment has its own epsilon or noise."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from etude.explore.outputs import check_distribution, check_values
 from etude.explore.values import epsilon_greedy
 
 
-class Spread:
-    """What they have in common: a number x from 0 to 1 is x ** (1 + alpha * i / (N - 1)) for environment i of N.
+class PerActor:
+    """A parameter x from 0 to 1 is x ** (1 + alpha * i / (N - 1)) in environment i of N.
 
-    Horgan et al. 2018, arXiv:1803.00933, section 4.1. N: `environments`, all those of the run.
-    columns: the numbers of those that it is asked for; None: all.
+    Horgan et al. 2018, arXiv:1803.00933, section 4.1. environments: N, all environments of the run.
+    columns: the environments that it acts for; None: all.
     """
 
     alpha: float
@@ -38,15 +38,15 @@ class Spread:
         """For these environments."""
         return replace(self, columns=tuple(np.asarray(columns).tolist()))  # type: ignore[type-var]
 
-    def spread(self, number: float, count: int) -> np.ndarray:
-        """[count] for the first ones of the environments that it is for."""
+    def per_actor(self, number: float, count: int) -> np.ndarray:
+        """The parameter [count] of the first of the environments that it acts for."""
         return number ** self._powers[:count]  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class SpreadEpsilonGreedy(Spread):
+class PerActorEpsilonGreedy(PerActor):
     """Environment i of N takes a random action with probability epsilon ** (1 + alpha * i / (N - 1)), else the best:
-    see `Spread`. total: environment steps of the run, for a schedule."""
+    see `PerActor`. total: environment steps of the run, for a schedule."""
 
     epsilon: float | Linear
     alpha: float
@@ -63,16 +63,16 @@ class SpreadEpsilonGreedy(Spread):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
-        values, free = check_values(output, "SpreadEpsilonGreedy")
-        epsilon = self.spread(at(self.epsilon, step, self.total), len(noise))
+        values, free = check_values(output, "PerActorEpsilonGreedy")
+        epsilon = self.per_actor(at(self.epsilon, step, self.total), len(noise))
         return Choice(epsilon_greedy(values, free, noise, epsilon), {})
 
 
 @dataclass(frozen=True)
-class SpreadGaussianNoise(Spread):
-    """`GaussianNoise` whose deviation is std ** (1 + alpha * i / (N - 1)) in environment i of N: see `Spread`.
+class PerActorGaussianNoise(PerActor):
+    """`GaussianNoise` whose deviation is std ** (1 + alpha * i / (N - 1)) in environment i of N: see `PerActor`.
 
-    std: from 0 to 1, in canonical actions, whose whole range is 2. total, random_steps: as in `GaussianNoise`.
+    std: from 0 to 1, for actions in [-1, 1]. total, random_steps: as in `GaussianNoise`.
     """
 
     std: float | Linear
@@ -92,6 +92,6 @@ class SpreadGaussianNoise(Spread):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
-        action = check_distribution(output, "SpreadGaussianNoise").mode()
-        std = self.spread(at(self.std, step, self.total), len(noise)).astype(np.float32)
+        action = check_distribution(output, "PerActorGaussianNoise").mode()
+        std = self.per_actor(at(self.std, step, self.total), len(noise)).astype(np.float32)
         return noisy(action, std[:, None], noise, step < self.random_steps)

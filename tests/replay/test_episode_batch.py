@@ -7,7 +7,7 @@ import pytest
 
 from etude.base.data import EpisodeEnd, Steps
 from etude.base.errors import ConfigError
-from etude.replay import Returns, Rounds, Scores
+from etude.replay import EpisodeBatch, EpisodeReturns, Fitness
 
 GAMMA = 0.5
 
@@ -40,7 +40,7 @@ def worth(observation):
 
 
 def batch_of(*parts, n=8, scale=1.0):
-    rounds = Rounds(Returns(0.9, worth))
+    rounds = EpisodeBatch(EpisodeReturns(0.9, worth))
     for part in parts:
         rounds.add(part)
     rounds.adjust({"gamma": GAMMA})
@@ -104,13 +104,13 @@ def test_a_round_is_forgotten_once_it_is_cleared():
 def test_rewards_of_several_agents_are_refused():
     part = steps([1.0])
     with pytest.raises(ConfigError, match="one for each of several agents"):
-        Rounds(Returns(GAMMA, worth)).add(
+        EpisodeBatch(EpisodeReturns(GAMMA, worth)).add(
             Steps(**{n: getattr(part, n) for n in Steps.__slots__} | {"reward": np.zeros((1, 1, 2), np.float32)})
         )
 
 
 def test_scores_are_what_each_environment_earned():
-    scores = Scores(2)
+    scores = Fitness(2)
     scores.add(steps([1.0, 2.0], column=1))
     assert len(scores) == 1
     scores.add(steps([5.0], column=0))

@@ -1,0 +1,98 @@
+"""Twin critics: two action-value networks whose minimum is bootstrapped from.
+
+Fujimoto, van Hoof & Meger 2018, Addressing function approximation error in actor-critic methods, arXiv:1802.09477,
+section 4.2.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+from etude import ops
+from etude.agent import Loss
+from etude.base.spaces import Discrete, Spaces
+from etude.base.trees import Tree
+from etude.losses.soft import minimum
+from etude.losses.value import squared
+from etude.networks import Maker, Part, Spec
+
+
+class _Twins(Part):
+    """Two networks of one kind as one part, with the names of their variables."""
+
+    def __init__(self, networks: Part):
+        self._networks = networks
+        self.variables, self.frozen, self.noise = networks.variables, networks.frozen, networks.noise
+        self.portable = networks.portable
+
+    def bound(self, variables: Mapping[str, Any]) -> Self:
+        part = copy.copy(self)
+        part._networks, part.variables = self._networks.bound(variables), variables
+        return part
+
+    def _outputs(self, inputs: Tree) -> Any:
+        outputs = self._networks(inputs)
+        self.variables, self.moved = self._networks.variables, self._networks.moved
+        return outputs
+
+
+class TwinCritic(_Twins):
+    """Two critics of observations [B, ...] and Box actions [B, A]."""
+
+    @classmethod
+    def make(cls, make: Maker, spec: Spec, spaces: Spaces) -> TwinCritic:
+        return cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=2))
+
+    def __call__(self, observation: Tree = None, action: Any = None) -> Any:
+        """The values of actions by both critics: [2, B]."""
+        return self._outputs((observation, action))[:, :, 0]
+
+    def minimum(self, observation: Tree, action: Any) -> Any:
+        """The smaller value of each action: [B]."""
+        return minimum(self(observation, action))
+
+    def first(self, observation: Tree, action: Any) -> Any:
+        """The values of actions by the first critic alone: [B]."""
+        return self._networks.member(0)((observation, action))[:, 0]
+
+
+class DiscreteTwinCritic(_Twins):
+    """Two critics of observations [B, ...] with a value for each of n Discrete actions."""
+
+    @classmethod
+    def make(cls, make: Maker, spec: Spec, spaces: Spaces) -> DiscreteTwinCritic:
+        return cls(make(spec, spaces.observation, outputs=int(spaces.action.n), members=2))
+
+    def __call__(self, observation: Tree = None, action: Any = None) -> Any:
+        """The values of actions [B] by both critics: [2, B]."""
+        return self.of(self.all(observation), action)
+
+    def all(self, observation: Tree) -> Any:
+        """The values of every action by both critics: [2, B, n]."""
+        return self._outputs(observation)
+
+    @staticmethod
+    def of(values: Any, action: Any) -> Any:
+        """The values [2, B] of actions [B] among those of every action [2, B, n]."""
+        return ops.stack([ops.take_last(values[i], action) for i in (0, 1)])
+
+    def minimum(self, observation: Tree, action: Any) -> Any:
+        """The smaller value of each action: [B]."""
+        return minimum(self(observation, action))
+
+
+def twin_critic(make: Maker, spec: Spec, spaces: Spaces) -> TwinCritic | DiscreteTwinCritic:
+    """The twin critic for the action space, Discrete or Box."""
+    kind = DiscreteTwinCritic if isinstance(spaces.action, Discrete) else TwinCritic
+    return kind.make(make, spec, spaces)
+
+
+def twin_critic_loss(td_error: Any, weight: Any, q: Any) -> Loss:
+    """Half the squared errors of both critics, summed. Fujimoto et al. 2018, algorithm 1.
+
+    td_error: [2, B]. weight: [B], of the transitions. q: the values to report.
+    """
+    loss = ops.mean(weight * ops.sum(squared(td_error), 0))
+    return Loss(loss, td_error=ops.mean(td_error, 0), q_value=ops.mean(q))
