@@ -49,6 +49,11 @@ class Config:
         return 1
 
     @property
+    def sample_correlation(self) -> float:
+        """The correlation of the normal numbers behind successive samples of the policy."""
+        return 0.0
+
+    @property
     def actor_network(self) -> Spec:
         """The network of actors."""
         return actor_of(self.network)
@@ -99,6 +104,10 @@ class SampledConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "exploration_correlation")
+
+    @property
+    def sample_correlation(self) -> float:
+        return self.exploration_correlation
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ class OnPolicySequenceConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.counts(self, "sequence_length")
-        if self.rollout % self.sequence_length:
+        if self.rollout_length % self.sequence_length:
             raise ConfigError(
                 f"{type(self).__name__}: rollout_length = {self.rollout_length}, sequence_length = "
                 f"{self.sequence_length}; expected a rollout of whole sequences, as 128 is of 32. Change one of them."
@@ -207,7 +216,7 @@ class UnrollsConfig(OnPolicyConfig):
 
     @property
     def example_length(self) -> int:
-        return self.rollout
+        return self.rollout_length
 
 
 @dataclass(frozen=True)

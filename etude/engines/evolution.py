@@ -1,7 +1,7 @@
 """Both sides of learning from returns alone: each environment acts with weights of its own, drawn around those that
 are learned, and a gradient is estimated from what they earned.
 
-Environments 2i and 2i + 1 are pair i: they act with `weights + deviation * noise` and `weights - deviation * noise`.
+Environments 2i and 2i + 1 are pair i: they act with `weights + sigma * noise` and `weights - sigma * noise`.
 The noise comes from (run seed, generation, pair) on either side: no vector of it is ever sent.
 """
 
@@ -93,7 +93,7 @@ class PerturbedActor:
 
 
 class FromReturns:
-    """Gradient steps by what an agent estimates from the returns of perturbed weights. See `gradients.FromLosses`."""
+    """Gradient steps with what an agent estimates from returns of perturbed weights. A `gradients.GradientSource`."""
 
     def __init__(self, engine: Engine, run_seed: int, environments: int):
         if environments % 2:
@@ -111,9 +111,9 @@ class FromReturns:
             gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
             norms = np.linalg.norm(gradient), np.linalg.norm(weights)
         update = self._engine.apply(structure.from_vector(gradient), hyper)
-        told = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
-        told["gradient_norm"], told["weight_norm"] = norms
-        return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
+        metrics = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
+        metrics["gradient_norm"], metrics["weight_norm"] = norms
+        return Update({}, {**update.metrics, **{name: float(value) for name, value in metrics.items()}}, None, 1)
 
     def marks(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
         """The generation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from etude.agent import Agent
@@ -12,41 +12,52 @@ from etude.base.data import CollectRequest, Steps
 from etude.base.events import Learned
 from etude.base.schedules import at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
-from etude.protocols import Engine, Weights
-from etude.replay import Buffer
-from etude.training import build
+from etude.protocols import Engine, Replay, Weights
 from etude.training.progress import Progress, check_progress
-from etude.training.update_schedule import UpdatesDue, cycle_for
+from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
 
-class Learner:
-    """Replay, engine and normalisers of one agent, and when how much learning is due.
+@dataclass(frozen=True)
+class LearnerParts:
+    """What a kind of learning gives the learner.
 
-    count: environments that are collected from in one call. seed: of the noise in layers.
+    acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
+    environments that are collected from in one call.
     """
 
-    def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int, seed: int):
-        self.agent, self.engine, self.replay, self.count = agent, engine, replay, count
+    replay: Replay
+    update_schedule: UpdateSchedule
+    gradients: GradientSource
+    acting_weights: tuple[str, ...]
+    example_bytes: int
+    count: int
+
+
+class Learner:
+    """Replay, engine and normalisers of one agent, and its schedule of updates. seed: of the noise in layers."""
+
+    def __init__(self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int):
+        self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
+        self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
         self.progress = Progress()
-        self.cycle = cycle_for(agent.config, count)
         self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
-        self.scale = RunningScale(count) if agent.config.normalize_reward else None
-        self.gradients = build.gradients_for(agent, engine, seed, count)
-        self._acting = build.acting_weights(agent, engine)
+        self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
+        self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
 
-    def chunk(self, left: int, after: int = 0) -> CollectRequest:
+    def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
         whole episodes.
 
         after: time steps that are collected before.
         """
         ahead = after * self.count
-        wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, len(self.replay) + ahead)
         if wanted is None:
             return CollectRequest(None)
         if left < self.count:
@@ -60,7 +71,7 @@ class Learner:
         self.store(steps)
 
     def store(self, steps: Steps) -> None:
-        """Put steps into the replay."""
+        """Add steps to the replay."""
         if self.scale is not None:
             ended = steps.terminated | steps.truncated
             each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
@@ -68,17 +79,17 @@ class Learner:
         self.replay.add(steps)
 
     def learn_if_due(self) -> Learned | None:
-        """A learning phase, where one is due."""
-        due = self.cycle.due(self.progress, self.replay)
+        """A learning phase, if one is due."""
+        due = self.update_schedule.updates_due(self.progress, self.replay)
         if not due.gradient_steps:
             return None
         learned = self.learn(due)
-        self.cycle.learned(self.replay)
+        self.update_schedule.after_updates(self.replay)
         self._perturbation = self.engine.structure.draw_perturbation(self._generator)
         return learned
 
     def learn(self, due: UpdatesDue) -> Learned:
-        """So many gradient steps on batches of so many examples."""
+        """The gradient steps that are due."""
         began = time.perf_counter()
         losses, metrics = self._learn(due)
         if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
@@ -92,7 +103,7 @@ class Learner:
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        most = max(1, BATCH_BYTES // (due.size * build.example_bytes(self.agent, self.engine.spaces)))
+        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
         for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
             update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)

@@ -7,7 +7,7 @@ import pytest
 from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
 from etude import Conv, Linear, Mlp, engines
-from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig, check_spaces
+from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError, NetworkError, NumericalError, SpaceError
@@ -16,6 +16,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
+from etude.training.build import check_spaces
 
 
 def exploring(output):
