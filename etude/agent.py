@@ -96,7 +96,7 @@ class Agent:
                 f"{type(self).__name__} takes one config, the hyperparameters, and was given ({given}). An agent is "
                 'trained in a run: etude.Run("ppo", "CartPole-v1").train(100_000), or Run(agent, env).'
             )
-        self.config = config
+        self.config: Any = config
         self.noise, self.batch_noise, self.trained_every, self.memory = {}, {}, {}, 0
 
     def build(self, make: Maker, spaces: Spaces) -> None:

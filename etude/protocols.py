@@ -67,7 +67,9 @@ class Engine(Protocol):
 class Explorer(Protocol):
     """Turns what an agent's `act` returns into actions. Randomness comes in as an argument."""
 
-    memory: int  # how many numbers it keeps for each environment from step to step of an episode; 0 for most
+    @property
+    def memory(self) -> int:
+        """How many numbers it keeps for each environment from step to step of an episode; 0 for most."""
 
     def of(self, columns: np.ndarray) -> Explorer:
         """The explorer for the environments with these numbers in the run; itself where all are treated alike."""
@@ -164,16 +166,20 @@ class Rollout(Protocol):
 
 
 class Replay(Protocol):
-    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.Rounds`."""
+    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.Rounds`.
+
+    It is given `Steps` and samples a `Batch`; or what the rollout and the gradients of the same kind of learning
+    exchange instead, such as `WorkerGradients`.
+    """
 
     view: Any  # makes batches: its `reward_scale` multiplies rewards
 
-    def add(self, steps: Steps | WorkerGradients) -> None: ...
+    def add(self, steps: Any, /) -> None: ...
 
-    def sample(self, k: int, n: int) -> Batch | WorkerGradients:
-        """k batches of n, stacked: every array is [k, n, ...]. Of gradients that come from elsewhere, one."""
+    def sample(self, k: int, n: int, /) -> Any:
+        """k batches of n, stacked: every array is [k, n, ...]. Of gradients from workers, one."""
 
-    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+    def update(self, batches: Any, td_error: np.ndarray, ratio: np.ndarray | None = None, /) -> None:
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
 
     def adjust(self, hyper: dict[str, float]) -> None:

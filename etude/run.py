@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ class Run:
         config: Any = None,
         policies: Any = None,
         data: Any = None,
-        run_dir: RunDirectory | str | Path | None = None,
+        run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
@@ -94,7 +95,7 @@ class Run:
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
         self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
-        self.directory = RunDirectory.create(run_dir, "") if is_path(run_dir) else run_dir
+        self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by)
         self._acts_only = False  # loaded without its replay
 

@@ -110,7 +110,8 @@ class TorchEngine:
         """(losses, what they told, gradients of these groups by name)."""
         losses = agent.loss(batch, noise)
         self.structure.check_losses(losses)
-        told, gradients = read_losses(losses), {}
+        told = read_losses(losses)
+        gradients: dict[str, torch.Tensor] = {}
         for i, (group, names) in enumerate(groups.items()):
             own, more = [self._values[name] for name in names], i + 1 < len(groups)
             found = torch.autograd.grad(
@@ -213,7 +214,7 @@ class TorchEngine:
 
 def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:
     """The mean of each number over the gradient steps that tell it; scalars of torch, fetched in one go."""
-    names = list(max(numbers, key=len))
+    names = max((list(step) for step in numbers), key=len)
     zero = torch.zeros_like(next(iter(numbers[0].values())))
     sums = torch.stack([torch.stack([step.get(name, zero) for name in names]) for step in numbers]).sum(0).tolist()
     return {name: total / sum(name in step for step in numbers) for name, total in zip(names, sums, strict=True)}

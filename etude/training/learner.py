@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest, Steps
 from etude.base.events import Learned
 from etude.base.schedules import at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
@@ -64,15 +64,16 @@ class Learner:
             return CollectRequest(1, left)
         return CollectRequest(min(wanted, left // self.count))
 
-    def take(self, steps: Steps) -> None:
+    def take(self, steps: CollectedSteps) -> None:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
         self.store(steps)
 
-    def store(self, steps: Steps) -> None:
+    def store(self, steps: CollectedSteps) -> None:
         """Add steps to the replay."""
         if self.scale is not None:
+            assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
             ended = steps.terminated | steps.truncated
             each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
             self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
@@ -119,13 +120,14 @@ class Learner:
         config, progress = self.agent.config, self.progress
         return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.structure.hyper}
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser; whether there is one.
 
         To be called after learning, so that steps are learned from with the moments that they were acted on with.
         """
         if self.moments is None:
             return False
+        assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
         self.moments.update(steps.observation)
         name = self.engine.structure.normaliser
         self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from etude.base.data import CollectRequest, Steps
+from etude.base.checks import Stored
+from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import EnvironmentFault, NumericalError
 from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.engines.divergence import Divergence
@@ -18,19 +19,22 @@ from etude.training.schedule import Schedule
 class Learning(Protocol):
     """The learning half of a loop, such as `Learner`."""
 
-    progress: Progress
-    count: int  # environments that are stepped in parallel
+    count: int  # environments that are collected from in one call
+
+    @property
+    def progress(self) -> Progress:
+        """What the run counts."""
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next, at most `left` environment steps. after: time steps that are collected before."""
 
-    def take(self, steps: Steps) -> None:
+    def take(self, steps: CollectedSteps) -> None:
         """Store collected steps and count them."""
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser, after learning; whether there is one."""
 
     def exploring_weights(self) -> Weights:
@@ -46,7 +50,7 @@ class Collecting(Protocol):
     def open(self, total: int, weights: Weights) -> None:
         """Be ready to collect in a run of `total` steps."""
 
-    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         """The requested steps, in parts that name their environments; none where nothing is collected."""
 
     def load(self, weights: Weights) -> None:
@@ -54,6 +58,19 @@ class Collecting(Protocol):
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What `restore` continues from; None where there is nothing to save."""
+
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: arrays of
+        the names and shapes of the trained weights."""
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+
+    def close(self) -> None:
+        """End workers and close environments; `open` starts them again. May be called twice."""
 
 
 class Loop:

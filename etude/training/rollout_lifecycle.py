@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
@@ -50,7 +50,7 @@ class RolloutLifecycle:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
 
-    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         """The requested steps, in parts that name their environments. Where that fails, what was being collected is
         lost and where the environments are is unknown: the next call begins new episodes.
 
@@ -59,6 +59,7 @@ class RolloutLifecycle:
         assert self._rollout is not None
         self._step = step
         try:
+            parts: tuple[CollectedSteps, ...]
             if request.steps is None:
                 parts = self._rollout.collect_episodes(step, bool(upcoming))
             else:

@@ -43,13 +43,14 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
 
     One that a user gave is another object, also where it is equal: it stays.
     """
-    images = [Image.of(part) for _, part in split(spaces.observation)[1]]
+    parts: list[tuple[Any, Any]] = split(spaces.observation)[1]
+    images = [Image.of(part) for _, part in parts]
     default = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
-    if not images or default is None or agent.config.network is not default:
+    network: Any = agent.config.network if default is not None else None
+    if not images or network is None or network is not default:
         return agent
-    network = agent.config.network
     filters = filters_for(min(min(image.height, image.width) for image in images))
-    layers = layers_of(network)
+    layers: Any = layers_of(network)
     agent = copy.copy(agent)
     conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)
     agent.config = dataclasses.replace(agent.config, network=with_layers(network, conv))

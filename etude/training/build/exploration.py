@@ -38,7 +38,7 @@ FITTING: dict[str, tuple[type, ...]] = {
     "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
-OWN = tuple({each for fitting in FITTING.values() for each in fitting})
+OWN: tuple[Any, ...] = tuple({each for fitting in FITTING.values() for each in fitting})
 
 
 def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
@@ -82,7 +82,8 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
         return
     if spaces.agents is not None:
         raise ConfigError("explorer= is for environments of one agent; several are explored as the config says.")
-    for explorer in given.explorers if isinstance(given, Each) else (given,):
+    explorers: tuple[Any, ...] = given.explorers if isinstance(given, Each) else (given,)
+    for explorer in explorers:
         if isinstance(explorer, type):
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
         if isinstance(explorer, OWN):

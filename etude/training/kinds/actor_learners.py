@@ -18,8 +18,9 @@ from etude.engines.gradients import split_marks
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Engine, Weights
 from etude.replay import Advantages, Ring
+from etude.replay.sizes import Extras
 
-LOG_PROB = {"log_prob": ((), np.dtype(np.float32))}
+LOG_PROB: Extras = {"log_prob": ((), np.dtype(np.float32))}
 
 
 class EngineActorLearner:
@@ -55,7 +56,7 @@ class EngineActorLearner:
 
 @dataclasses.dataclass(frozen=True)
 class MakeActorLearner:
-    """Makes an actor-learner with an engine of its own, of the kind that the run learns with."""
+    """Makes an actor-learner with an engine of its own, with the framework that the run learns with."""
 
     agent: Agent
     spaces: Spaces
@@ -65,8 +66,8 @@ class MakeActorLearner:
     def __call__(self) -> EngineActorLearner:
         """On the CPU and with one thread, so that rollouts give the same gradients wherever they are differentiated."""
         alone = Busy(usable_cores(), usable_cores())
-        more = {"device": "cpu", "compiled": self.compiled, "busy": alone}
-        return EngineActorLearner(engines.create(self.engine, self.agent, self.spaces, **more), self.agent)
+        engine = engines.create(self.engine, self.agent, self.spaces, device="cpu", compiled=self.compiled, busy=alone)
+        return EngineActorLearner(engine, self.agent)
 
     def in_worker(self) -> EngineActorLearner:
         """In a process of its own, which leaves the GPUs and their memory to the learner."""

@@ -57,7 +57,7 @@ class AsyncGradientLearning(LearningKind):
             like = engine.weights() | FromRollouts(engine).marks(0, hyper)
             parts = split_columns(count, setup.workers)
             hands = Elsewhere(make, make_actor.in_worker, explorer, setup.seed, like, parts)
-        return Turns(hands, count, agent.config.rollout_length)
+        return Turns(hands, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
 
     def vectorization(self, context: TrainingContext) -> Vectorization:
         found = super().vectorization(context)

@@ -7,7 +7,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.base.seeding import generator
@@ -114,7 +114,7 @@ class OfflineLearner:
         self._requested = request.steps or 0
         return request
 
-    def take(self, steps: Steps) -> None:
+    def take(self, steps: CollectedSteps) -> None:
         raise ConfigError("A run on recorded data takes no further steps.")
 
     def learn_if_due(self) -> Learned:
@@ -122,7 +122,7 @@ class OfflineLearner:
         self.progress.step += self._requested
         return self._learner.learn(UpdatesDue(self._requested, self._learner.agent.config.batch_size))
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: CollectedSteps) -> bool:
         """The normaliser stays at the moments of the data."""
         return False
 
@@ -140,7 +140,7 @@ class NoCollection:
 
     def open(self, total: int, weights: Weights) -> None: ...
 
-    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         return ()
 
     def load(self, weights: Weights) -> None: ...
@@ -148,12 +148,13 @@ class NoCollection:
     def notes(self) -> list[str]:
         return []
 
-    def state(self) -> None: ...
+    def state(self) -> dict[str, Any] | None:
+        return None
 
     def check_state(self, saved: Stored, gradients: Weights) -> None:
         """Nothing is collected, so that nothing is saved."""
         saved.like(None)
 
-    def restore(self, state: None) -> None: ...
+    def restore(self, state: dict[str, Any] | None) -> None: ...
 
     def close(self) -> None: ...
