@@ -45,10 +45,10 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
     """
     parts: list[tuple[Any, Any]] = split(spaces.observation)[1]
     images = [Image.of(part) for _, part in parts]
-    default = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
-    network: Any = agent.config.network if default is not None else None
-    if not images or network is None or network is not default:
+    default: Any = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
+    if not images or default is None or agent.config.network is not default:
         return agent
+    network = agent.config.network
     filters = filters_for(min(min(image.height, image.width) for image in images))
     layers: Any = layers_of(network)
     agent = copy.copy(agent)

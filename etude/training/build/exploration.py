@@ -32,7 +32,7 @@ from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
 from etude.training.kinds import kind_of
 
-FITTING: dict[str, tuple[type, ...]] = {
+FITTING: dict[str, tuple[Any, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, SpreadEpsilonGreedy),
     "actions": (GaussianNoise, Greedy, SpreadGaussianNoise),
     "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
