@@ -72,7 +72,7 @@ class Recorder:
 
     def update(self, number: int) -> None:
         """One rollout and one learning phase, in the order in which the loop of a run has them."""
-        learner, collection = self.run.learner, self.run._collection
+        learner, collection = self.run.learner, self.run._lifecycle
         collection.open(learner.progress.total, learner.exploring_weights())
         self.taken.clear()
         (steps,) = collection.collect(
