@@ -171,7 +171,7 @@ def _rollouts() -> str:
     for network, name in ((Mlp((8,)), "`Mlp`"), (cases.SMALL_CONV, "`Conv`")):
         space = IMAGE if isinstance(network, Conv) else VECTOR
         kind, config = ALGORITHMS["dqn"]
-        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).structure.portable
+        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).layout.portable
         rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, _OVERLAP[portable]])
     rows.append(["a module of your own", "yes", _LOCKSTEP, _OVERLAP[False]])
     return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)

@@ -77,7 +77,7 @@ class OffPolicyConfig(Config):
     priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
     exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
-    actor_priorities: bool = False  # actors judge what they collect; False: new rows have the largest error so far
+    actor_priorities: bool = False  # actors compute initial priorities; False: new rows have the largest error so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -130,8 +130,8 @@ class SequenceConfig(OffPolicyConfig):
             )
         if self.actor_priorities:
             raise ConfigError(
-                f"{type(self).__name__}: actor_priorities = True, but actors judge transitions, not sequences. Leave "
-                "it off."
+                f"{type(self).__name__}: actor_priorities = True, but actors compute priorities of transitions, not of "
+                "sequences. Leave it off."
             )
 
     @property
@@ -231,9 +231,7 @@ class OfflineConfig(Config):
 
     network: Spec = Mlp((256, 256))
     batch_size: int = 256  # transitions in a gradient step
-    gradient_steps: int = (
-        100  # gradient steps in a learning phase: losses are told, and a run can stop, between two phases
-    )
+    gradient_steps: int = 100  # gradient steps in a learning phase, after which losses are reported
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -19,13 +19,31 @@ from etude.base.trees import Tree
 Weights = dict[str, np.ndarray]
 
 
+class Layout(Protocol):
+    """The weights of a built agent by name: `attribute.variable`, or `attribute.key.variable` for a dict of parts."""
+
+    agent: Any  # the agent, with its networks
+    initial: Weights  # all weights, with their first values
+    trainable: tuple[str, ...]  # the weights that losses train
+    hyper: tuple[str, ...]  # the config fields that `Engine.learn` takes as scalars
+    normaliser: str | None  # the part that normalises observations
+    noisy: tuple[str, ...]  # the weights that hold the noise of layers
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The weights of online networks that no loss trains, such as running statistics."""
+
+    def draw_layer_noise(self, rng: np.random.Generator) -> Weights:
+        """Standard normal numbers for the weights in `noisy`, by name."""
+
+
 class Engine(Protocol):
     """Evaluates and trains one agent in one framework."""
 
     name: str  # jax, torch, tensorflow
     device: str
     spaces: Spaces
-    structure: Any  # the agent's parts by name: `engines.structure.Structure`
+    layout: Layout
     exportable: bool  # whether the NumPy engine can act with these weights
     memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
 
@@ -42,8 +60,8 @@ class Engine(Protocol):
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
-        """Gradients of all trained weights at one batch [B], by name and unbounded, and what the losses told; nothing
-        is changed."""
+        """Gradients of all trained weights at one batch [B], by name and unclipped, and what the losses reported;
+        nothing is changed."""
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name, wherever they come from."""

@@ -129,7 +129,7 @@ class Run:
         schedule, reporters, event = Schedule.of(given, unknown), Reporters(report), None
         with obeying_signals(self.stop, self._loop.request_save):
             for event in self._steps(steps, schedule):
-                reporters.tell(event)
+                reporters.report(event)
         assert isinstance(event, Finished)
         return event
 
@@ -218,7 +218,7 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise"))
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:
@@ -227,7 +227,7 @@ class Run:
                 "make the run with the same algorithm."
             )
         self.learner.check_state(held)
-        layout = self.engine.structure
+        layout = self.engine.layout
         trained = {name: layout.initial[name] for name in layout.trainable}
         self._lifecycle.check_state(held["rollout"], trained)
         self.learner.restore(state)

@@ -29,6 +29,7 @@ HYPERPARAMETERS = {
     "wanted_gap": "target_gap",
     "warmup": "learning_starts",
 }
+COMPONENTS = {"perturbation": "layer_noise"}  # of the state of a run
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
@@ -39,7 +40,7 @@ def present_state(state: Any) -> Any:
     where it is restored."""
     if not isinstance(state, Mapping):
         return state
-    renamed = dict(state)
+    renamed = {COMPONENTS.get(name, name): value for name, value in state.items()}
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)
     for component in ("progress", "rollout"):

@@ -44,11 +44,11 @@ class Learner:
         self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
         self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
         self.progress = Progress()
-        self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
+        self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
-        self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
+        self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
@@ -86,14 +86,14 @@ class Learner:
             return None
         learned = self.learn(due)
         self.update_schedule.after_updates(self.replay)
-        self._perturbation = self.engine.structure.draw_perturbation(self._generator)
+        self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
         return learned
 
     def learn(self, due: UpdatesDue) -> Learned:
         """The gradient steps that are due."""
         began = time.perf_counter()
         losses, metrics = self._learn(due)
-        if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
+        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
             self.engine.load(moved)
         self.progress.gradient_steps += due.gradient_steps
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
@@ -118,7 +118,7 @@ class Learner:
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
         config, progress = self.agent.config, self.progress
-        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.structure.hyper}
+        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.layout.hyper}
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser; whether there is one.
@@ -129,7 +129,7 @@ class Learner:
             return False
         assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
         self.moments.update(steps.observation)
-        name = self.engine.structure.normaliser
+        name = self.engine.layout.normaliser
         self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
         return True
 
@@ -138,17 +138,14 @@ class Learner:
         return self.engine.weights(self._acting)
 
     def exploring_weights(self) -> Weights:
-        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and marks of the
-        learner's progress."""
-        return (
-            self.acting_weights()
-            | self._perturbation
-            | self.gradients.marks(self.progress.gradient_steps, self.hyper())
-        )
+        """What rollouts act with: weights, layer noise (the same until the next learning phase) and the policy
+        version."""
+        version = self.gradients.version_arrays(self.progress.gradient_steps, self.hyper())
+        return self.acting_weights() | self._layer_noise | version
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
-        return self.engine.weights(self.engine.structure.trainable)
+        return self.engine.weights(self.engine.layout.trainable)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
@@ -156,7 +153,7 @@ class Learner:
             "engine": self.engine.state(),
             "replay": self.replay.state(),
             "progress": asdict(self.progress),
-            "perturbation": {"noise": self._perturbation, "generator": generator_state(self._generator)},
+            "layer_noise": {"noise": self._layer_noise, "generator": generator_state(self._generator)},
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
         }
@@ -167,10 +164,10 @@ class Learner:
         if "replay" in held:
             self.replay.check_state(held["replay"])
         check_progress(held["progress"])
-        if "perturbation" in held:
-            perturbation = held["perturbation"].fields(("noise", "generator"))
-            perturbation["noise"].like(self._perturbation)
-            check_generator(perturbation["generator"])
+        if "layer_noise" in held:
+            layer_noise = held["layer_noise"].fields(("noise", "generator"))
+            layer_noise["noise"].like(self._layer_noise)
+            check_generator(layer_noise["generator"])
         if self.moments is None:
             held["moments"].like(None)
         else:
@@ -184,9 +181,9 @@ class Learner:
         if "replay" in state:
             self.replay.restore(state["replay"])
         self.progress = Progress(**state["progress"])
-        if "perturbation" in state:
-            self._perturbation = state["perturbation"]["noise"]
-            restore_generator(self._generator, state["perturbation"]["generator"])
+        if "layer_noise" in state:
+            self._layer_noise = state["layer_noise"]["noise"]
+            restore_generator(self._generator, state["layer_noise"]["generator"])
         if self.moments is not None:
             self.moments.restore(state["moments"])
         if self.scale is not None:

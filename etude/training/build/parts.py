@@ -36,7 +36,7 @@ def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     learner = Learner(agent, engine, kind.learner_parts(context), context.setup.seed)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
-    return RunParts(learner, *kind.halves(learner, context, make_explorer))
+    return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
 
 
 def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:

@@ -14,7 +14,7 @@ from etude.agent import Agent
 from etude.base.cores import Busy, usable_cores
 from etude.base.data import Steps, WorkerGradients
 from etude.base.spaces import Spaces
-from etude.engines.gradients import split_marks
+from etude.engines.gradients import split_version
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Engine, Weights
 from etude.replay import Advantages, Ring
@@ -34,12 +34,12 @@ class EngineActorLearner:
         self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, LOG_PROB)
         self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
         self._hyper: dict[str, float] = {}
-        self._updates = 0
+        self._gradient_steps = 0
         self.act = self._actor.act
 
     def load(self, weights: Weights) -> None:
-        """Take over weights, and the hyperparameters and the number of updates that belong to them."""
-        weights, self._hyper, self._updates = split_marks(weights)
+        """Take over weights, and the hyperparameters and the number of gradient steps that belong to them."""
+        weights, self._hyper, self._gradient_steps = split_version(weights)
         self._engine.load(weights)
         if self._actor is not self._engine:
             self._actor.load(weights)
@@ -51,7 +51,9 @@ class EngineActorLearner:
         batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
         gradients, update = self._engine.gradients(batch, self._hyper)
         self._ring.clear()
-        return WorkerGradients(len(steps), steps.episodes, gradients, update.losses, update.metrics, self._updates)
+        return WorkerGradients(
+            len(steps), steps.episodes, gradients, update.losses, update.metrics, self._gradient_steps
+        )
 
 
 @dataclasses.dataclass(frozen=True)

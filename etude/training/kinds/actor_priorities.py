@@ -26,7 +26,7 @@ class PrioritisingActor:
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config
-        self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.structure.hyper}
+        self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.layout.hyper}
         self._view = transitions(agent.config)
         self.load, self.weights, self.act = self._engine.load, self._engine.weights, self._engine.act
 

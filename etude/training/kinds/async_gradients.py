@@ -44,7 +44,7 @@ class AsyncGradientLearning(LearningKind):
         return 1
 
     def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        return tuple(context.engine.structure.initial)
+        return tuple(context.engine.layout.initial)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         make, agent, engine, setup = self.make_environments(context), context.agent, context.engine, context.setup
@@ -53,8 +53,8 @@ class AsyncGradientLearning(LearningKind):
         if setup.workers == 0:
             hands: Any = Here(make(np.arange(count)), make_actor(), explorer, setup.seed)
         else:
-            hyper = dict.fromkeys(engine.structure.hyper, 0.0)
-            like = engine.weights() | FromRollouts(engine).marks(0, hyper)
+            hyper = dict.fromkeys(engine.layout.hyper, 0.0)
+            like = engine.weights() | FromRollouts(engine).version_arrays(0, hyper)
             parts = split_columns(count, setup.workers)
             hands = Elsewhere(make, make_actor.in_worker, explorer, setup.seed, like, parts)
         return Turns(hands, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
@@ -88,13 +88,12 @@ class AsyncGradientsSchedule:
 
 def _check(agent: Agent, engine: Engine, setup: Setup) -> None:
     """Raise ConfigError where gradients cannot be computed in the rollouts of single environments."""
-    name, built = type(agent).__name__, engine.structure.agent
+    name, built = type(agent).__name__, engine.layout.agent
     if setup.overlap:
         raise ConfigError(
             f"{name}'s environments are always at their next rollouts while gradients are applied. Leave overlap off."
         )
-    parts = engine.structure.parts.items()
-    if frozen := [f"{part}.{v}" for part, own in parts if own.target_of is None for v in own.frozen]:
+    if frozen := engine.layout.untrained:
         raise ConfigError(
             f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network "
             "without running statistics, such as an Mlp or a Conv."

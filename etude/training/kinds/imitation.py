@@ -7,7 +7,7 @@ from collections.abc import Callable
 from etude.protocols import Explorer
 from etude.replay import Advantages, Demonstrations, View
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import Halves
+from etude.training.kinds.kind import LoopParts
 from etude.training.kinds.offline import recorded_buffer
 from etude.training.kinds.on_policy import OnPolicyLearning
 from etude.training.learner import Learner
@@ -31,7 +31,9 @@ class ImitationLearning(OnPolicyLearning):
     def example_bytes(self, context: TrainingContext) -> int:
         return 2 * super().example_bytes(context)  # the expert's step comes with the policy's
 
-    def halves(self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> Halves:
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
         if (steps := context.recorded().steps()) is not None:
             learner.follow_moments(steps)
-        return super().halves(learner, context, make_explorer)
+        return super().loop_parts(learner, context, make_explorer)

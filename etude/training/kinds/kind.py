@@ -33,7 +33,7 @@ EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_s
 """The config fields that describe exploration, by what an agent acts by."""
 
 
-class Halves(NamedTuple):
+class LoopParts(NamedTuple):
     """The two halves of a training loop."""
 
     learning: Learning
@@ -102,12 +102,14 @@ class LearningKind:
             count=count,
         )
 
-    def halves(self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> Halves:
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
         """The halves of the training loop. make_explorer: from the environment steps that its schedules are stretched
         over."""
         make_rollout = functools.partial(self.rollout, context)
         spaces, seed = context.engine.spaces, context.setup.seed
-        return Halves(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
+        return LoopParts(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
 
     # -- exploration ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +165,7 @@ class LearningKind:
         """Collects, in this process or in workers. Where NumPy cannot act, the engine does, in this process."""
         engine, setup, count = context.engine, context.setup, context.count
         make, priorities = self.make_environments(context), self.actor_priorities(context)
-        acting_here = Perturbed(engine) if engine.structure.noisy else engine
+        acting_here = Perturbed(engine) if engine.layout.noisy else engine
         if setup.workers == 0:
             actor = self.make_actor(context)() if engine.exportable else acting_here
             return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)

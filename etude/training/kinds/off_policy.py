@@ -84,7 +84,7 @@ class OffPolicyLearning(LearningKind):
 
     def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
         if self.actor_priorities(context):
-            return tuple(context.engine.structure.initial)
+            return tuple(context.engine.layout.initial)
         return super().acting_weights(context)
 
     def make_actor(self, context: TrainingContext) -> Callable[[], Any]:

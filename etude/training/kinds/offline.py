@@ -15,7 +15,7 @@ from etude.config import OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import Halves, LearningKind
+from etude.training.kinds.kind import LearningKind, LoopParts
 from etude.training.learner import Learner
 from etude.training.progress import Progress
 from etude.training.setup import Setup
@@ -40,11 +40,13 @@ class OfflineLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(config)
 
-    def halves(self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> Halves:
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
         if (steps := context.recorded().steps()) is not None:
             learner.store(steps)
             learner.follow_moments(steps)
-        return Halves(OfflineLearner(learner), NoCollection())
+        return LoopParts(OfflineLearner(learner), NoCollection())
 
     def check_exploration(self, agent: Agent) -> None:
         """Nothing is explored."""

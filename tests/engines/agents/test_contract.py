@@ -181,11 +181,11 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = made(case, engine_name)
     before = engine.weights()
-    delay = dict.fromkeys(engine.structure.agent.trained_every.values(), 2)
+    delay = dict.fromkeys(engine.layout.agent.trained_every.values(), 2)
     engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=1_000_000, tau=0.0, **delay))
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
-    assert moved <= set(engine.structure.trainable)
-    assert {engine.structure.agent.trained_by(name) for name in moved} == set(engine.structure.groups)
+    assert moved <= set(engine.layout.trainable)
+    assert {engine.layout.agent.trained_by(name) for name in moved} == set(engine.layout.groups)
 
 
 @every_case()

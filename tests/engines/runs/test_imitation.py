@@ -97,7 +97,7 @@ def imitated(run):
 def of_agent(run):
     """The agent with the run's weights, in NumPy."""
     engine = NumpyEngine(run.agent, run.engine.spaces)
-    return engine.structure.bind(run.engine.weights())
+    return engine.layout.bind(run.engine.weights())
 
 
 @functools.cache
