@@ -26,7 +26,7 @@ TUNED_DEFAULTS = {
     "ppo": {
         "network",
         "learning_rate",
-        "rollout",
+        "rollout_length",
         "minibatch_size",
         "epochs",
         "normalize_observation",
@@ -60,7 +60,7 @@ def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_on
 
 def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
     ppo, dqn = PPOConfig(), DQNConfig()
-    rows = ppo.rollout * with_environments(Setup(), "ppo", PPO(ppo), None).environments
+    rows = ppo.rollout_length * with_environments(Setup(), "ppo", PPO(ppo), None).environments
     assert rows % ppo.minibatch_size == 0
     assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch_size) > 15_000
     assert 100_000 // dqn.train_every * dqn.gradient_steps == 100_000
