@@ -96,7 +96,7 @@ def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedu
         ("policy_kwargs", "network"),
         ("num_workers", "workers"),
         ("n_steps", "rollout"),
-        ("clip_range", "clip"),
+        ("clip_param", "clip_range"),
         ("env_kwargs", "env_args"),
         ("learning_rat", "learning_rate"),
     ],
