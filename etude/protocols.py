@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,12 @@ class Layout(Protocol):
     def draw_layer_noise(self, rng: np.random.Generator) -> Weights:
         """Standard normal numbers for the weights in `noisy`, by name."""
 
+    def as_vector(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The trained ones of these weights, one after the other: [P]."""
+
+    def from_vector(self, vectors: np.ndarray) -> Weights:
+        """Trained weights by name, [..., *shape], from vectors [..., P]."""
+
 
 class Engine(Protocol):
     """Evaluates and trains one agent in one framework."""
@@ -43,9 +49,12 @@ class Engine(Protocol):
     name: str  # jax, torch, tensorflow
     device: str
     spaces: Spaces
-    layout: Layout
     exportable: bool  # whether the NumPy engine can act with these weights
     memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
+
+    @property
+    def layout(self) -> Layout:
+        """The agent's weights by name."""
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""

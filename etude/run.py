@@ -194,7 +194,7 @@ class Run:
         a batch axis. Of several agents: dicts by agent, of those that act now.
 
         info: what came with the observation; needed where it holds an action mask.
-        first: whether an episode begins with it. Required of recurrent agents; others ignore it.
+        first: whether an episode begins with it. Required of recurrent agents, optional for others.
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
@@ -302,7 +302,7 @@ def load(
     overlap: bool = AS_SAVED,
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
-    **unknown: Any,
+    **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
@@ -316,7 +316,7 @@ def load(
     changed = {
         "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "seed": seed, "engine": engine,
         "device": device, "compiled": compiled, "environments": environments, "workers": workers, "overlap": overlap,
-        "vectorization": vectorization, "replay_folder": replay_folder, **unknown,
+        "vectorization": vectorization, "replay_folder": replay_folder, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:

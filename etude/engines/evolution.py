@@ -19,15 +19,14 @@ from etude.base.seeding import generator
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.numpy import NumpyEngine
-from etude.engines.parameter_layout import ParameterLayout
 from etude.networks.network import Network, NetworkForEach, parts_of, put_part
 from etude.ops.blas import one_thread
-from etude.protocols import Engine, Weights
+from etude.protocols import Engine, Layout, Weights
 
 GENERATION = "generation"  # loaded by rollouts with the weights: gradient steps so far
 
 
-def noise_of(layout: ParameterLayout, run_seed: int, generation: int, pair: int) -> np.ndarray:
+def noise_of(layout: Layout, run_seed: int, generation: int, pair: int) -> np.ndarray:
     """Standard normal numbers for all trained weights [P], float32."""
     size = sum(layout.initial[name].size for name in layout.trainable)
     return generator(run_seed, "evolution", generation, pair).standard_normal(size, np.float32)

@@ -34,4 +34,6 @@ class Reporters:
                 if i not in self._failed:
                     self._failed.add(i)
                     name = getattr(reporter, "__name__", type(reporter).__name__)
-                    self.report(Warned(event.step, f"{name} cannot write: {error}. The run goes on without its records."))
+                    self.report(
+                        Warned(event.step, f"{name} cannot write: {error}. The run goes on without its records.")
+                    )

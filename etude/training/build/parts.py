@@ -53,14 +53,16 @@ def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
 
 
 def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> Setup:
-    """The setup with the number of environments that are stepped in parallel."""
+    """The setup with the number of environments that are stepped in parallel. ConfigError where an agent of this kind
+    cannot be trained with it."""
+    kind_of(agent).check_setup(agent, setup)
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
     count = kind_of(agent).environment_count(setup, None if preset is None else preset.environments)
     return dataclasses.replace(setup, environments=count)
 
 
 def data_for(data: Any, agent: Agent, setup: Setup, env: Any, spaces: Spaces) -> RecordedData | None:
-    """The recorded data of a run; None for an agent that learns from its environment. ConfigError where data, setup and
+    """The recorded data of a run; None for an agent that learns from its environment. ConfigError where data and
     agent do not go together."""
     kind, name = kind_of(agent), type(agent).__name__
     if not kind.uses_data:
@@ -72,5 +74,4 @@ def data_for(data: Any, agent: Agent, setup: Setup, env: Any, spaces: Spaces) ->
         raise ConfigError(
             f"{name} learns from recorded data: give data= (--data), such as the path of a file of episodes."
         )
-    kind.check_setup(agent, setup)
     return load_data(data, spaces, action_space_of(env))
