@@ -6,13 +6,15 @@ TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folde
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-.PHONY: help train test engines check bench slow reliability
+.PHONY: help train test engines check docs build bench slow reliability
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers"
+	@echo "make docs    write the documentation site into build/site"
+	@echo "make build   make a wheel in dist/, install it into an empty environment, and test its command line there"
 	@echo "make bench   measure speed and memory"
 	@echo "make slow    every variant of every test of engines, reliability, and the learning table of every algorithm (hours)"
 	@echo "make reliability   kills, damaged and hostile files, faulty environments, a soak of five minutes (an hour)"
@@ -43,6 +45,21 @@ check: $(VENV)/.ready-test
 	$(PY) -m mypy etude
 	$(PY) -m pytest tests/layers
 
+# Sources are read, not imported: no engine is needed.
+docs: $(VENV)/.ready-docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+
+# setuptools packs whatever an earlier build left in build/lib. The tests are copied, so that they import the installed
+# package and not the sources beside them.
+build: | $(PY)
+	rm -rf build/lib build/bdist.* build/installed build/tests dist
+	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/installed
+	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(echo dist/*.whl)[jax,torch,multiagent]" pytest
+	mkdir build/tests && cp -r tests/cli tests/conftest.py build/tests
+	cd build/tests && ../installed/bin/python -m pytest -q cli
+
 # PEERS=path/to/python compares with the libraries of benchmarks/requirements-peers.txt.
 bench: $(VENV)/.ready-test
 	$(PY) -m benchmarks $(if $(PEERS),--peers $(PEERS))
@@ -69,6 +86,11 @@ $(PY):
 $(VENV)/.ready-train: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing etude with the jax engine into $(VENV) (once)"
 	@$(PIP) -e ".[jax]"
+	@touch $@
+
+$(VENV)/.ready-docs: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing what the documentation site is made with into $(VENV) (once)"
+	@$(PIP) -e ".[docs]"
 	@touch $@
 
 # torch comes first and alone: the versions of what torch and TensorFlow share follow it.

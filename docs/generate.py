@@ -1,11 +1,15 @@
-"""Writes what in these pages follows from the code and from measurements: `python docs/generate.py`.
+"""Writes the parts of these pages that follow from the code and from measurements: `python docs/generate.py`.
 
-can_i_use.md      from the algorithms and the list that the engines' contract tests run through
+README.md         the table of algorithms, from the code, and that of speed, from benchmarks/whole_run.json
+can_i_use.md      from the algorithms and the list of cases of the engines' contract tests
 benchmarks.md     from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
                   offline.json and multi_agent.json
+coming-from-*.md  the tables of names, from the hints of etude's errors
+gallery.md        every picture of curves/
 curves/*.png      from benchmarks/curves/*/*.csv
+figures/*.png     from the same, and from benchmarks/whole_run.json
 """
 
 from __future__ import annotations
@@ -15,9 +19,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from markdown_table import table
-from measured import benchmarks, curves, learning, offline, pictures, several
+import figures
+from benchmarks_page import benchmarks
+from compared import summary
+from families import algorithms
+from markdown_table import NOTE, table, title
+from measured import curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
+from other_names import CLEANRL, SB3, names
 from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
@@ -78,23 +87,44 @@ def filled(text: str, name: str, content: str) -> str:
     return mark.sub(lambda match: f"{match[1]}\n{content.rstrip()}\n\n{match[2]}", text)
 
 
+def gallery() -> str:
+    """A page with the learning curves of every algorithm."""
+    text = f"""# Gallery
+
+{NOTE}
+Learning curves of the presets: the mean and the range over seeds, from the files in `benchmarks/curves`. The page of an
+algorithm lists its hyperparameters and the return of every seed.
+"""
+    for name in ALGORITHMS:
+        if curves(name):
+            text += f"\n## {title(name)}\n\n[Configuration and results](algorithms/{name}.md)\n{pictures(name, '')}"
+    return text
+
+
 def pages(measured: bool = True) -> dict[Path, str]:
-    """Every page that is written, or partly written, here. measured: with what follows from measurements."""
-    found = {HERE / "can_i_use.md": can_i_use()}
+    """Every page that is written, or partly written, here. measured: with the parts that depend on measurements."""
+    readme = HERE.parent / "README.md"
+    found = {HERE / "can_i_use.md": can_i_use(), HERE / "gallery.md": gallery()}
+    found[readme] = filled(readme.read_text(encoding="utf-8"), "algorithms", algorithms())
+    for page, those in (("coming-from-sb3", SB3), ("coming-from-cleanrl", CLEANRL)):
+        path = HERE / f"{page}.md"
+        found[path] = filled(path.read_text(encoding="utf-8"), "names", names(those))
     if measured:
+        found[readme] = filled(found[readme], "speed", summary())
         found[HERE / "benchmarks.md"] = benchmarks()
         path = HERE / "reliability.md"
         found[path] = path.read_text(encoding="utf-8")
-        for mark, told in MARKS.items():
-            found[path] = filled(found[path], mark, told())
+        for mark, content in MARKS.items():
+            found[path] = filled(found[path], mark, content())
     for name in ALGORITHMS:
         path = HERE / "algorithms" / f"{name}.md"
         text = filled(path.read_text(encoding="utf-8"), "config", config(name))
         text = filled(text, "presets", presets(name))
         if measured:
             shown = pictures(name)
-            for mark, told in (("results", learning(name)), ("several", several()), ("offline", offline(name))):
-                text = filled(text, mark, told + shown)
+            results = {"results": learning(name), "several": multi_agent(), "offline": offline(name)}
+            for mark, content in results.items():
+                text = filled(text, mark, content + shown)
             text = filled(text, "curves", shown)
         found[path] = text
     return found
@@ -107,3 +137,4 @@ if __name__ == "__main__":
     for name in ALGORITHMS:
         for path, runs in curves(name).items():
             draw_runs(runs, path, "range")
+    figures.draw()

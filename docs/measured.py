@@ -1,4 +1,4 @@
-"""What the pages tell of measurements: from benchmarks/*.json, where there are some, and benchmarks/curves/*/*.csv."""
+"""The measurements that the pages report: benchmarks/*.json, where there are some, and benchmarks/curves/*/*.csv."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markdown_table import NOTE, table
+from markdown_table import table
 
 from etude.report.series import Series
 
@@ -64,7 +64,7 @@ def defaults() -> str:
 
 
 def offline(algorithm: str | None = None) -> str:
-    """What was learned from recorded data, by one algorithm or by all, beside the returns in the data."""
+    """Returns after learning from recorded data, of one algorithm or of all, beside the returns in the data."""
     held = read("offline")
     rows = [
         [kind, environment, data, f"{held['behaviour'][f'{environment}/{data}']:g}", f"{steps:,}",
@@ -72,9 +72,7 @@ def offline(algorithm: str | None = None) -> str:
         for (kind, environment, data), found, steps, returns in _summaries(held, algorithm)
     ]  # fmt: skip
     head = ["", "environment", "data", "its mean return", "gradient steps", "mean return", "each seed", "goal"]
-    about = (
-        "The mean return of 20 episodes after the last step. With mediocre data, CQL and IQL are to beat it and BC.\n"
-    )
+    about = "The mean return of 20 episodes after the last step. CQL and IQL are to exceed mediocre data and BC.\n"
     return _of_one_or_all(head, rows, algorithm, about)
 
 
@@ -123,15 +121,15 @@ def _trained(algorithm: str, title: str, seed: str, steps: Any, returns: Any, ep
 
 
 def _evaluated(algorithm: str, title: str, seed: str, steps: Any, returns: Any, episodes: Any) -> Series:
-    """From recorded data nothing is collected: evaluations are all that there is to see."""
+    """Learning from recorded data collects no episodes: the curve is that of the evaluations."""
     none = np.zeros(0)
     return Series(algorithm, title, seed, none, none, none, steps, tuple(returns[:, None]), unit="gradient steps")
 
 
-def pictures(algorithm: str) -> str:
-    """The curves of an algorithm, for its page."""
+def pictures(algorithm: str, root: str = "../") -> str:
+    """The curves of an algorithm, for a page from which `root` leads to the folder of pages."""
     found = curves(algorithm).items()
-    shown = [f"![Returns on {runs[0].environment}](../curves/{path.name})\n" for path, runs in found]
+    shown = [f"![Returns on {runs[0].environment}]({root}curves/{path.name})\n" for path, runs in found]
     return "\n" + "\n".join(shown) if shown else ""
 
 
@@ -142,22 +140,22 @@ def learning_of_own_agents() -> str:
     for name, found in held.get("summary", {}).items():
         agent, variant, engine = name.split("/")
         cells = {int(key.split("/")[3]): cell for key, cell in held["cells"].items() if key.startswith(f"{name}/")}
-        told = [f"{cells[seed]['score']:g} ({cells[seed]['steps']:,})" for seed in sorted(cells)]
-        rows.append(
-            [agent, variant, engine, ", ".join(told), f"{found['bar']:g}", f"{found['reached']} of {len(cells)}"]
-        )
+        scores = ", ".join(f"{cells[seed]['score']:g} ({cells[seed]['steps']:,})" for seed in sorted(cells))
+        rows.append([agent, variant, engine, scores, f"{found['bar']:g}", f"{found['reached']} of {len(cells)}"])
     if not rows:
         return NOT_MEASURED
-    return table(["", "", "engine", "score of each seed (after so many steps)", "goal", "reached"], rows)
+    return table(["", "", "engine", "score of each seed (environment steps)", "goal", "reached"], rows)
 
 
-def _at_random() -> str:
-    """What actions at random earn where MADDPG was judged, and what AgileRL's MADDPG does, where that was measured."""
+def at_random() -> str:
+    """The returns of random actions on the task of MADDPG, and of AgileRL's MADDPG, where they were measured."""
     own = [cell["at_random"] for cell in read("solo_learning").get("cells", {}).values() if "at_random" in cell]
     peers = read("peers_maddpg").items()
     other = [cell["score"] for name, cell in peers if name.startswith("simple_speaker_listener")]
-    text = f"; actions at random earn {min(own):g} to {max(own):g}" if own else ""
-    return text + (f", AgileRL's MADDPG {', '.join(f'{score:g}' for score in other)} on as many steps" if other else "")
+    text = f"; random actions: {min(own):g} to {max(own):g}" if own else ""
+    return text + (
+        f"; AgileRL's MADDPG after as many steps: {', '.join(f'{score:g}' for score in other)}" if other else ""
+    )
 
 
 def speed(name: str) -> str:
@@ -166,10 +164,10 @@ def speed(name: str) -> str:
     return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
 
 
-def several() -> str:
-    """The table of the tasks with several agents, and what another library reaches on them."""
+def multi_agent() -> str:
+    """The table of the multi-agent tasks, and the returns of another library on them."""
     found: dict[tuple[str, str], dict[int, float]] = {}
-    for key, cell in read("several").get("cells", {}).items():
+    for key, cell in read("multi_agent").get("cells", {}).items():
         algorithm, task, engine, steps, seed = key.split("/")
         found.setdefault((task, f"{algorithm} ({engine}, {int(steps):,} steps)"), {})[int(seed)] = cell["return"]
     for key, cell in results("peers_maddpg").items():
@@ -189,8 +187,8 @@ def bsuite() -> str:
     rows = []
     for task, found in results("bsuite_tasks").items():
         cells = [found[seed] for seed in sorted(found) if seed.isdigit()]
-        told = [", ".join(f"{cell[name]:g}" for cell in cells) for name in ("return", "while_training")]
-        rows.append([task, found["algorithm"], f"{cells[0]['steps']:,}", *told, f"{found['best']:g}"])
+        returns = [", ".join(f"{cell[name]:g}" for cell in cells) for name in ("return", "while_training")]
+        rows.append([task, found["algorithm"], f"{cells[0]['steps']:,}", *returns, f"{found['best']:g}"])
     head = ["task", "algorithm", "steps", "each seed: after training", "while training", "best"]
     return table(head, rows) if rows else NOT_MEASURED
 
@@ -201,8 +199,8 @@ def apex() -> str:
     for task, found in results("apex").items():
         for algorithm in ("dqn", "apex_dqn"):
             cells = [found[algorithm][seed] for seed in sorted(found[algorithm])]
-            told = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
-            rows.append([task, algorithm, *told, f"{found['bar']:g}"])
+            taken = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
+            rows.append([task, algorithm, *taken, f"{found['bar']:g}"])
     head = ["environment", "", "seconds of each seed", "steps of each seed", "mean return reached"]
     return table(head, rows) if rows else NOT_MEASURED
 
@@ -224,79 +222,3 @@ def _figures(value: Any, path: tuple[str, ...], goal: Any) -> Iterator[tuple]:
 
 def _number(value: Any) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
-
-
-SPEED = {
-    "start_up": "Starting (seconds)",
-    "acting": "One observation to an action (microseconds)",
-    "learn_step": "A gradient step (microseconds), against a bare loop in the same framework",
-    "replay": "Replay: adding 8 rows, sampling 256, memory",
-    "rollouts": "Collecting (steps a second), and the memory of workers",
-    "whole_run": "Whole runs, compilation included (steps a second)",
-    "simultaneous": "One, two and four runs at once on two cores: all together (steps a second), and each step's cost",
-    "solo_speed": "Agents of one's own: collecting (steps a second), and collecting while learning (rounds a second)",
-}
-
-
-def about() -> str:
-    """Where the figures were measured, one line for each machine and set of versions."""
-    found = {}
-    for name in ("learning", "defaults", "offline", "solo_learning", *SPEED):
-        held = read(name).get("about", {})
-        if held:
-            libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
-            peers = "".join(f", {library} {number}" for library, number in held.get("peers", {}).items())
-            line = f"{held['machine']['processor']}, {held['machine']['cores']} cores, {held['machine']['system']}: "
-            found.setdefault(f"{line}{libraries}" + (f"; peers: {peers[2:]}" if peers else ""), []).append(name)
-    return "".join(f"- {', '.join(names)}: {line}.\n" for line, names in found.items()) or NOT_MEASURED
-
-
-def benchmarks() -> str:
-    """The page."""
-    sections = "\n".join(f"## {title}\n\n{speed(name)}" for name, title in SPEED.items())
-    return f"""# Benchmarks
-
-{NOTE}
-`python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory,
-`python -m benchmarks.simultaneous` several runs at once (an hour, on an otherwise idle machine); all write JSON into
-`benchmarks/`, from which this page is made. The machines are noisy: what is compared was measured in turns, and a ratio
-is the median of the ratios of each turn. A goal is a bound that the project set itself, at most or at least as the
-quantity has it.
-
-{about()}
-## Learning
-
-Preset hyperparameters, 20 episodes of evaluation after the last step. Every seed that was run is shown.
-
-{learning()}
-## Defaults beside those of Stable-Baselines3
-
-`python benchmarks/defaults.py --peers PYTHON`: no preset on either side, as many environment steps, the mean return of
-20 episodes from the same starts after the last step. In parentheses the 95% interval of the mean over seeds, by
-resampling them. `python benchmarks/compare_ppo_update.py --peers PYTHON` compares single updates of PPO.
-
-{defaults()}
-## Learning from recorded data
-
-{offline()}
-## Several agents
-
-{several()}
-## bsuite
-
-`benchmarks/bsuite_tasks.py` names the hyperparameters. `deep_sea` is explored by counts: a
-bonus of 0.1 over the root of how often an observation was seen (Strehl & Littman 2008); `cartpole_swingup` by random
-actions that last (`EpsilonZGreedy`).
-
-{bsuite()}
-## Ape-X against DQN
-
-{apex()}
-## Agents of one's own: learning
-
-The example agents, `etude/examples`. CartPole-v1 is solved when training itself, exploration included, had a mean
-return of 475 over ten rounds, each an episode of every environment; training stops there. ddpg_her: the share of 100
-episodes that reach the goal. maddpg: the mean return of 100 episodes, summed over the agents{_at_random()}.
-
-{learning_of_own_agents()}
-{sections}"""

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engines"))
 
 import cases  # noqa: E402
 import numpy as np  # noqa: E402
-from markdown_table import NOTE, table  # noqa: E402
+from markdown_table import NOTE, table, title  # noqa: E402
 
 from etude import Conv, Mlp, Recurrent  # noqa: E402
 from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
@@ -49,45 +49,37 @@ def can_i_use() -> str:
     return f"""# Can I use?
 
 {NOTE}
-**tested**: on every engine the contract tests act and learn with this pair. **yes**: it is made of the same parts.
+**tested**: the contract tests act and learn with this pair on every engine. **yes**: it is composed of the same parts.
 
 ## Actions
 
 {table(["", *ACTIONS, "action mask"], actions)}
-Actions of a Box are a flat vector.
+Box actions are flattened into one vector.
 
 ## Observations
 
 {table(["", *OBSERVATIONS], seen)}
-Images are uint8; see [environments](environments.md). They are for `Conv` networks, an `Mlp`
-reads them flattened. Dict and Tuple may be nested.
+Images are uint8 (see [environments](environments.md)) and are read by `Conv` networks; an `Mlp` flattens them. Dict and
+Tuple may be nested.
 
 ## Several agents
 
-Every algorithm above also learns for [several agents](multi-agent.md), each for itself or with shared policies, with
-the observations and actions that it takes for one. These are for several agents only:
+Every algorithm above also trains [several agents](multi-agent.md), with independent or shared policies, over the
+observations and actions in the tables. These algorithms are for several agents only:
 
 {table(["", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
 ## Rollouts
 
 {_rollouts()}
-## Networks of your own
+[Networks](own-networks.md) lists what a `torch.nn.Module` or a `keras.Model` has to return for each algorithm.
 
-| | `torch.nn.Module` | `keras.Model` |
-|---|---|---|
-| engine | torch | jax, tensorflow |
-| DQN, REINFORCE without a baseline | yes | yes |
-| those with a policy and a critic of states | where both have as many outputs: one function makes them | the same |
-| ES | no | no |
-| SAC | the parts that are one network; its critics are computed together and need a spec | the same |
-
-## What the contract tests run through
+## Cases of the contract tests
 
 {table(["case", "algorithm", "actions", "network", *ENGINES], tested)}"""
 
 
 def _link(name: str) -> str:
-    return f"[{ALGORITHMS[name][1].__name__.removesuffix('Config')}](algorithms/{name}.md)"
+    return f"[{title(name)}](algorithms/{name}.md)"
 
 
 def _kind(space: Space) -> str:
@@ -145,7 +137,7 @@ def _alike(space: Space, other: Space) -> bool:
 
 
 def _several() -> list[list[str]]:
-    """What the algorithms for several agents take, each told by trying."""
+    """What the algorithms for several agents take, found by trying each."""
     rows = []
     for name, (kind, config) in ALGORITHMS.items():
         if for_several(kind):
@@ -154,7 +146,7 @@ def _several() -> list[list[str]]:
             tries = [joined_spaces({"a": own, "b": own}) for own in (*spaces, masked)]
             tries.append(joined_spaces({"a": masked, "b": masked}, turns=True))
             verdicts = [_acts(kind(config()), each) for each in tries]
-            rows.append([f"[{name}](algorithms/{name}.md)", *verdicts, _acts(kind(config()), tries[1], "shared")])
+            rows.append([_link(name), *verdicts, _acts(kind(config()), tries[1], "shared")])
     return rows
 
 
@@ -172,10 +164,10 @@ def _rollouts() -> str:
         space = IMAGE if isinstance(network, Conv) else VECTOR
         kind, config = ALGORITHMS["dqn"]
         portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).layout.portable
-        rows.append([name, "yes", "workers act by themselves" if portable else _LOCKSTEP, _OVERLAP[portable]])
+        rows.append([name, "yes", "workers act in NumPy" if portable else _LOCKSTEP, _OVERLAP[portable]])
     rows.append(["a module of your own", "yes", _LOCKSTEP, _OVERLAP[False]])
     return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)
 
 
 _OVERLAP = {True: "yes", False: "refused"}
-_LOCKSTEP = "workers step, the engine acts for all of them at once"
+_LOCKSTEP = "workers step, the engine acts for all of them in one batch"

@@ -231,7 +231,7 @@ class OfflineConfig(Config):
 
     network: Spec = Mlp((256, 256))
     batch_size: int = 256  # transitions in a gradient step
-    gradient_steps: int = 100  # gradient steps in a learning phase, after which losses are reported
+    gradient_steps: int = 100  # gradient steps in a learning phase; losses are logged, and a run can stop, after each
 
     def __post_init__(self) -> None:
         super().__post_init__()

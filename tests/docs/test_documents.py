@@ -10,6 +10,7 @@ import re
 import shlex
 import tomllib
 
+import benchmarks_page
 import generate
 import measured
 import pytest
@@ -65,6 +66,8 @@ def test_every_command_is_one_that_can_be_given(line, monkeypatch):
     program, *arguments = shlex.split(line)
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "python" and arguments[:2] == ["-m", "pytest"]:
+        assert (ROOT / arguments[2]).exists() and arguments[3:] in ([], ["--engine", "torch"])
     elif program == "python":
         source = (ROOT / arguments[0]).read_text()
         assert all(f'"{option}"' in source for option in arguments if option.startswith("--"))
@@ -128,9 +131,10 @@ def test_can_i_use_tells_what_is_refused():
     assert rows["[SAC](algorithms/sac.md)"] == ["tested", "no", "no", "no", "no"]
 
 
-def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
+def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
-    assert measured.benchmarks().count(measured.NOT_MEASURED) == 8 + len(measured.SPEED)
+    page = benchmarks_page.benchmarks()
+    assert page.count(measured.NOT_MEASURED) == 11 + len(benchmarks_page.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -148,7 +152,19 @@ def test_benchmarks_are_told_from_what_has_been_measured(tmp_path, monkeypatch):
     reached, missed = {"1": {"seconds": 9.5, "steps": 800}}, {"1": {"seconds": None, "steps": None, "best": 3}}
     apex = {"CartPole-v1": {"dqn": reached, "apex_dqn": missed, "bar": 475}}
     (tmp_path / "apex.json").write_text(json.dumps(apex))
-    page = measured.benchmarks()
+    speed = {"jax": figure, "sb3": figure}
+    ratio = {"jax": {"sb3": {"median": 5.25, "lowest": 5, "highest": 6, "repeats": 2, "wanted": 4}}}
+    whole = {"environment": "CartPole-v1", "steps": 100_000, "steps_per_second": speed, "times_as_fast": ratio}
+    whole["return"] = {"jax": [500.0, 400.0], "sb3": [500.0, 500.0]}
+    as_cleanrl = {**whole, "times_as_fast": {"jax": {"cleanrl": {"median": 8.9, "repeats": 1}}}}
+    tasks = {"ppo, threads: one": whole, "ppo as CleanRL, threads: one": as_cleanrl}
+    (tmp_path / "whole_run.json").write_text(json.dumps({"about": {}, **tasks}))
+    page = benchmarks_page.benchmarks()
+    assert "| PPO, CartPole-v1 | 6 | 5.25 x |  | 8.9 x |" in page
+    assert (
+        "| PPO | CartPole-v1 | zoo | one | 100,000 | 6 | Stable-Baselines3 5.25 (5 to 6) | etude 450; "
+        "Stable-Baselines3 500 |" in page
+    )
     assert "| mpe2:spread | maddpg (jax, 10,000 steps) | -51.5 | -51, -52 |" in page
     assert "| catch/0 | dqn | 2,000 | 0.5 | 0.25 | 1 |" in page
     assert (

@@ -8,7 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 MOST = 600  # environment steps that an example trains for here
 
 
@@ -45,6 +50,15 @@ def run(block: Block, namespace: dict) -> None:
 def prose(page: Path) -> str:
     """A page without its code blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def code_spans(page: Path) -> list[str]:
+    """What a page writes as code: spans in prose, on one line again, and the lines of blocks of commands."""
+    spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose(page))]
+    lines = [
+        line for block in blocks(page) if block.language in ("bash", "console") for line in block.text.splitlines()
+    ]
+    return [span for span in (*spans, *(line.split("  #")[0].strip() for line in lines)) if span]
 
 
 def links(page: Path) -> list[str]:

@@ -1,0 +1,107 @@
+"""benchmarks.md: a summary first, then learning, speed and memory, from benchmarks/*.json."""
+
+from __future__ import annotations
+
+import compared
+import measured
+from markdown_table import NOTE
+
+SPEED = {
+    "start_up": "Start-up (seconds)",
+    "acting": "From an observation to an action (microseconds)",
+    "learn_step": "A gradient step (microseconds), beside a bare loop in the same framework",
+    "replay": "Replay: adding 8 rows, sampling 256, memory",
+    "rollouts": "Collecting (environment steps per second), and the memory of workers",
+    "simultaneous": "One, two and four runs at once on two cores: total environment steps per second, cost per step",
+    "solo_speed": "Agents in Keras or PyTorch: collecting (environment steps per second), with and without learning",
+}
+MACHINES = ("learning", "defaults", "offline", "solo_learning", "whole_run", *SPEED)
+
+
+def about() -> str:
+    """Where the figures were measured, one line for each machine and set of versions."""
+    found: dict[str, list[str]] = {}
+    for name in MACHINES:
+        held = measured.read(name).get("about", {})
+        if held:
+            libraries = ", ".join(f"{library} {number}" for library, number in held["versions"].items())
+            peers = "".join(f", {library} {number}" for library, number in held.get("peers", {}).items())
+            line = f"{held['machine']['processor']}, {held['machine']['cores']} cores, {held['machine']['system']}: "
+            found.setdefault(f"{line}{libraries}" + (f"; peers: {peers[2:]}" if peers else ""), []).append(name)
+    return "".join(f"- {', '.join(names)}: {line}.\n" for line, names in found.items()) or measured.NOT_MEASURED
+
+
+def _picture(name: str, text: str) -> str:
+    drawn = (measured.BENCHMARKS / name).exists()
+    return f"![{text}](figures/{name})\n" if drawn else measured.NOT_MEASURED
+
+
+def benchmarks() -> str:
+    """The page."""
+    sections = "\n".join(f"### {title}\n\n{measured.speed(name)}" for name, title in SPEED.items())
+    return f"""# Benchmarks
+
+{NOTE}
+How many times as many environment steps per second etude takes as other libraries, in whole runs with the same
+hyperparameters and one thread. Compilation is included, imports are not.
+
+{compared.summary()}
+![Speed beside other libraries](figures/speed.png)
+
+Against Stable-Baselines3 (with its contrib package) and SBX both sides use the hyperparameters of RL Baselines3 Zoo;
+against CleanRL, those of CleanRL's scripts. {compared.agilerl()}
+## Method
+
+`python benchmarks/learning.py` and `solo_learning.py` measure learning (hours), `make bench` speed and memory,
+`python -m benchmarks.simultaneous` several runs at once (an hour, on an otherwise idle machine). They write JSON into
+`benchmarks/`, and `python docs/generate.py` writes this page from it. The machines are noisy: compared programs ran in
+turns, and a ratio is the median of the ratios of the turns. A goal is a bound that the project set itself.
+
+{about()}
+## Learning
+
+Preset hyperparameters, 20 episodes of evaluation after the last step. All seeds that were run are listed.
+
+{measured.learning()}
+## Defaults beside those of Stable-Baselines3
+
+`python benchmarks/defaults.py --peers PYTHON`: no preset on either side, equal numbers of environment steps, the mean
+return of 20 episodes from the same initial states after the last step. In parentheses the 95% bootstrap interval of the
+mean over seeds. `python benchmarks/compare_ppo_update.py --peers PYTHON` compares single updates of PPO.
+
+{measured.defaults()}
+## Learning from recorded data
+
+{measured.offline()}
+## Several agents
+
+{measured.multi_agent()}
+## bsuite
+
+`benchmarks/bsuite_tasks.py` lists the hyperparameters. `deep_sea` uses a count-based exploration bonus, 0.1 divided by
+the square root of the visit count of an observation (Strehl & Littman 2008); `cartpole_swingup`, temporally extended
+exploration (`EpsilonZGreedy`).
+
+{measured.bsuite()}
+## Ape-X beside DQN
+
+{measured.apex()}
+## Agents in Keras or PyTorch: learning
+
+The example agents of `etude/examples`. CartPole-v1 counts as solved, and training stops, when the training return,
+exploration included, has a mean of 475 over ten phases of one episode per environment. ddpg_her: the success rate over
+100 episodes. maddpg: the mean return of 100 episodes, summed over the agents{measured.at_random()}.
+
+{measured.learning_of_own_agents()}
+## Whole runs
+
+The runs behind the summary. "zoo": the hyperparameters of RL Baselines3 Zoo. In parentheses the lowest and the highest
+ratio of the turns.
+
+{compared.in_full()}
+## Several runs at once
+
+{_picture("simultaneous.svg", "Total environment steps per second of one, two and four runs at once")}
+## All other figures
+
+{sections}"""

@@ -1,0 +1,44 @@
+"""The table of algorithms in README.md: which there are, and what kind each is of, from their classes."""
+
+from __future__ import annotations
+
+from markdown_table import table, title
+
+from etude.agent import Agent
+from etude.algorithms import ALGORITHMS, for_several
+from etude.base.spaces import Box, Discrete
+from etude.config import OfflineConfig, OffPolicyConfig
+
+
+def algorithms() -> str:
+    """The table, with a link to the page of each algorithm."""
+    rows: dict[str, list[str]] = {}
+    for name, (kind, config) in ALGORITHMS.items():
+        rows.setdefault(_family(kind, config), []).append(f"[{title(name)}](docs/algorithms/{name}.md)")
+    return table(["", "algorithms"], ([family, ", ".join(rows[family])] for family in FAMILIES if family in rows))
+
+
+FAMILIES = (
+    "off-policy, discrete actions",
+    "off-policy, continuous actions",
+    "on-policy",
+    "evolution",
+    "recorded data",
+    "imitation",
+    "several agents",
+)
+
+
+def _family(kind: type[Agent], config: type) -> str:
+    if for_several(kind):
+        return "several agents"
+    if issubclass(config, OfflineConfig):
+        return "recorded data"
+    if kind.learns_from == "demonstrations":
+        return "imitation"
+    if kind.estimate is not Agent.estimate:
+        return "evolution"
+    if issubclass(config, OffPolicyConfig):
+        discrete = Discrete in kind.actions and Box not in kind.actions
+        return f"off-policy, {'discrete' if discrete else 'continuous'} actions"
+    return "on-policy"

@@ -1,0 +1,87 @@
+"""The pictures of README.md and benchmarks.md: learning curves, and speed beside other libraries."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import compared
+import numpy as np
+from markdown_table import title
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+from measured import BENCHMARKS, HERE, curves
+
+from etude.report.plots import COLOURS, aggregate
+
+FIGURES = HERE / "figures"
+SIMULTANEOUS = BENCHMARKS / "simultaneous.svg"  # drawn where it is measured
+PANELS = {
+    "CartPole-v1": ("dqn", "ppo", "rainbow"),
+    "LunarLander-v3": ("ppo", "rainbow"),
+    "HalfCheetah-v5": ("sac", "td3"),
+}
+ALGORITHMS = tuple(dict.fromkeys(algorithm for algorithms in PANELS.values() for algorithm in algorithms))  # by colour
+SHOWN_STEPS = {"CartPole-v1": 50_000}  # where the fastest algorithms have long finished before the slowest
+
+
+def learning(path: Path) -> None:
+    """Mean and range over seeds of the training return, a panel for each environment."""
+    figure = Figure(figsize=(9.6, 3.0), dpi=150, layout="constrained")
+    for axes, (environment, algorithms) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+        for algorithm in algorithms:
+            colour = COLOURS[ALGORITHMS.index(algorithm)]
+            (runs,) = [runs for name, runs in curves(algorithm).items() if name.stem == f"{algorithm}_{environment}"]
+            steps, mean, low, high = aggregate([run.curve() for run in runs], "range")
+            axes.plot(steps, mean, color=colour, linewidth=1.8, label=f"{title(algorithm)}, {len(runs)} seeds")
+            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.set_xlim(0, SHOWN_STEPS.get(environment))
+        _finish(axes, environment)
+    figure.axes[0].set_ylabel("return of training episodes")
+    figure.savefig(path)
+
+
+def speed(path: Path) -> None:
+    """How many times as many environment steps per second etude takes, a group of bars for each algorithm."""
+    rows: dict[str, dict[str, float]] = {}
+    for row in compared.rows():
+        shown = rows.setdefault(f"{row.algorithm}\n{row.environment}", {})
+        shown |= {library: ratio["median"] for library, ratio in row.ratios.items()}
+    figure = Figure(figsize=(9.6, 3.0), dpi=150, layout="constrained")
+    axes = figure.subplots()
+    for i, library in enumerate(compared.COLUMNS):
+        places = [place for place, found in enumerate(rows.values()) if library in found]
+        heights = [found[library] for found in rows.values() if library in found]
+        # A group is as wide as the libraries that it has bars of, and centred on its name.
+        beside = [_offset(found, library) for found in rows.values() if library in found]
+        bars = axes.bar(np.add(places, beside), heights, 0.26, color=COLOURS[i], label=f"against {library}")
+        axes.bar_label(bars, fmt="%.3g", fontsize="x-small", padding=1)
+    axes.axhline(1.0, color="black", linewidth=0.8)
+    axes.set(ylabel="times as fast", xticks=range(len(rows)))
+    axes.set_xticklabels(list(rows), fontsize="x-small")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small")
+    figure.savefig(path)
+
+
+def _offset(found: dict[str, float], library: str) -> float:
+    present = [each for each in compared.COLUMNS if each in found]
+    return (present.index(library) - (len(present) - 1) / 2) * 0.28
+
+
+def _finish(axes: Any, environment: str) -> None:
+    axes.set(title=environment, xlabel="environment steps")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(True, alpha=0.3, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="lower right")
+
+
+def draw() -> None:
+    """Write the pictures."""
+    FIGURES.mkdir(exist_ok=True)
+    learning(FIGURES / "learning.png")
+    speed(FIGURES / "speed.png")
+    if SIMULTANEOUS.exists():
+        shutil.copy(SIMULTANEOUS, FIGURES)
