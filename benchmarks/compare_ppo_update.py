@@ -72,16 +72,18 @@ class Recorder:
 
     def update(self, number: int) -> None:
         """One rollout and one learning phase, in the order in which the loop of a run has them."""
-        learner, collection = self.run.learner, self.run._collection
+        learner, collection = self.run.learner, self.run._lifecycle
         collection.open(learner.progress.total, learner.exploring_weights())
         self.taken.clear()
-        (steps,) = collection.collect(learner.chunk(self.run.agent.config.rollout_length), learner.progress.step, 0)
+        (steps,) = collection.collect(
+            learner.collect_request(self.run.agent.config.rollout_length), learner.progress.step, 0
+        )
         learner.take(steps)
-        due, hyper = learner.cycle.due(learner.progress, learner.replay), learner.hyper()
+        due, hyper = learner.update_schedule.updates_due(learner.progress, learner.replay), learner.hyper()
         learner.replay.adjust(hyper)
         batches = learner.replay.sample(due.gradient_steps, due.size)
         told = [self._gradient_step(batches, i, hyper) for i in range(due.gradient_steps)]
-        learner.cycle.learned(learner.replay)
+        learner.update_schedule.after_updates(learner.replay)
         collection.load(learner.exploring_weights())
         order = np.argsort(batches.index[: len(steps) // due.size].reshape(-1))  # of the first pass, by time
         estimates = {name: batches.extras[name].reshape(-1)[order] for name in ESTIMATES}

@@ -22,7 +22,8 @@ import numpy as np
 from etude.algorithms import find
 from etude.base.seeding import episode_seed
 from etude.checkpoint.config_json import to_json
-from etude.training.build.setup import Setup, parallel
+from etude.training.build import with_environments
+from etude.training.setup import Setup
 
 DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "FrozenLake-v1")
 CONTINUOUS = (
@@ -145,7 +146,7 @@ def config_of(algorithm: str) -> dict[str, Any]:
     """The default hyperparameters and number of environments, as plain data."""
     kind, config = find(algorithm)
     agent = kind(config())
-    return {"environments": parallel(Setup(), algorithm, agent, None), **to_json(agent.config)}
+    return {"environments": with_environments(Setup(), algorithm, agent, None).environments, **to_json(agent.config)}
 
 
 def seconds_of(key: str) -> int:

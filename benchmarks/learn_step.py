@@ -116,8 +116,8 @@ def learn_call(case: Case, framework: str) -> Callable[[], Any]:
         index=np.zeros(given["weight"].shape[:2], np.int64),
         extras=extras,
     )
-    config = engine.structure.agent.config
-    hyper = {name: at(getattr(config, name), 0, 1) for name in engine.structure.hyper}
+    config = engine.layout.agent.config
+    hyper = {name: at(getattr(config, name), 0, 1) for name in engine.layout.hyper}
     return lambda: engine.learn(batch, hyper)
 
 

@@ -13,13 +13,14 @@ import numpy as np  # noqa: E402
 from markdown_table import NOTE, table, title  # noqa: E402
 
 from etude import Conv, Mlp, Recurrent  # noqa: E402
-from etude.algorithms import ALGORITHMS, check_spaces, check_team, for_several  # noqa: E402
+from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
 from etude.base.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
 from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
 from etude.multi_agent.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
+from etude.training.build import check_spaces, check_team  # noqa: E402
 
 VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (12, 12, 2), np.uint8)
 ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),
@@ -162,7 +163,7 @@ def _rollouts() -> str:
     for network, name in ((Mlp((8,)), "`Mlp`"), (cases.SMALL_CONV, "`Conv`")):
         space = IMAGE if isinstance(network, Conv) else VECTOR
         kind, config = ALGORITHMS["dqn"]
-        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).structure.portable
+        portable = NumpyEngine(kind(config(network=network)), Spaces(space, Discrete(2))).layout.portable
         rows.append([name, "yes", "workers act in NumPy" if portable else _LOCKSTEP, _OVERLAP[portable]])
     rows.append(["a module of your own", "yes", _LOCKSTEP, _OVERLAP[False]])
     return table(["network", "in process", "`workers=2`", "`overlap=True`"], rows)

@@ -18,9 +18,9 @@ from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
-from etude.training.build import Setup
 from etude.training.build import config_for as config
 from etude.training.recording import record, replayed
+from etude.training.setup import Setup
 
 __version__ = "0.1.0"
 

@@ -22,26 +22,15 @@ ActsBy = Literal["values", "actions", "distribution"]
 """Values of every action (explored by the config's `epsilon`; `losses.masks.MaskedValues` where there is a mask),
 actions to which noise is added (`exploration_noise`), or a distribution that is sampled."""
 
-LearnsFrom = Literal[
-    "transitions",
-    "returns",
-    "sequences",
-    "advantages",
-    "advantage_sequences",
-    "demonstrations",
-    "gradients",
-    "unrolls",
-    "episodes",
-    "fitness",
-]
-"""What a batch holds:
+LearnsFrom = str | Any
+"""What a batch holds: an object of a class derived from `training.kinds.LearningKind`, or the name of one of etude's.
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `memory` [B, M] before the first of them, and
     `first` (1 where an episode begins within them).
-demonstrations: the same, of the rewards that the agent tells (`reward`), with next observations, and as the extra
+demonstrations: the same, of the rewards that the agent computes (`reward`), with next observations, and as the extra
     `expert` as many steps of recorded data: a dict of `observation`, `action`, `next_observation` and `discount`.
 gradients: the same, of one environment alone; losses are differentiated where the steps were collected, with the
     weights that they were collected with, and the gradients applied as they come.
@@ -52,7 +41,7 @@ fitness: only the returns of episodes that were each played with weights of its 
 
 
 class Loss:
-    """One scalar to minimise, and what is worth telling about it.
+    """One scalar to minimise, and metrics of it.
 
     value: scalar. td_error: [B], for priorities. metrics: scalars by name.
     """
@@ -97,7 +86,7 @@ class Agent:
                 f"{type(self).__name__} takes one config, the hyperparameters, and was given ({given}). An agent is "
                 'trained in a run: etude.Run("ppo", "CartPole-v1").train(100_000), or Run(agent, env).'
             )
-        self.config = config
+        self.config: Any = config
         self.noise, self.batch_noise, self.trained_every, self.memory = {}, {}, {}, 0
 
     def build(self, make: Maker, spaces: Spaces) -> None:
@@ -125,17 +114,17 @@ class Agent:
 
         discount: [N] gamma, or 0 where the episode terminated.
         """
-        raise NotImplementedError(f"{type(self).__name__} tells no rewards; it cannot learn from demonstrations.")
+        raise NotImplementedError(f"{type(self).__name__} computes no rewards; it cannot learn from demonstrations.")
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """A gradient to descend [P] for the trained weights [P], from the returns [2, n] of episodes that were played
-        with the weights plus, and minus, the config's `deviation` times noise [n, P]."""
+        with the weights plus, and minus, the config's `sigma` times noise [n, P]."""
         raise NotImplementedError
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         """Weights to put in the place of others once a learning phase is over, for numbers that no loss trains.
 
-        read: gives weights by name (`attribute.variable`). metrics: what the losses told, means over the phase.
+        read: gives weights by name (`attribute.variable`). metrics: those of the losses, means over the phase.
         """
         return {}
 

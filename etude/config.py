@@ -49,6 +49,11 @@ class Config:
         return 1
 
     @property
+    def sample_correlation(self) -> float:
+        """The correlation of the normal numbers behind successive samples of the policy."""
+        return 0.0
+
+    @property
     def actor_network(self) -> Spec:
         """The network of actors."""
         return actor_of(self.network)
@@ -72,7 +77,7 @@ class OffPolicyConfig(Config):
     priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
     exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
-    actor_priorities: bool = False  # actors judge what they collect; False: new rows have the largest error so far
+    actor_priorities: bool = False  # actors compute initial priorities; False: new rows have the largest error so far
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +105,10 @@ class SampledConfig(OffPolicyConfig):
         super().__post_init__()
         checks.fractions(self, "exploration_correlation")
 
+    @property
+    def sample_correlation(self) -> float:
+        return self.exploration_correlation
+
 
 @dataclass(frozen=True)
 class SequenceConfig(OffPolicyConfig):
@@ -121,8 +130,8 @@ class SequenceConfig(OffPolicyConfig):
             )
         if self.actor_priorities:
             raise ConfigError(
-                f"{type(self).__name__}: actor_priorities = True, but actors judge transitions, not sequences. Leave "
-                "it off."
+                f"{type(self).__name__}: actor_priorities = True, but actors compute priorities of transitions, not of "
+                "sequences. Leave it off."
             )
 
     @property

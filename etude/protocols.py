@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,15 +19,42 @@ from etude.base.trees import Tree
 Weights = dict[str, np.ndarray]
 
 
+class Layout(Protocol):
+    """The weights of a built agent by name: `attribute.variable`, or `attribute.key.variable` for a dict of parts."""
+
+    agent: Any  # the agent, with its networks
+    initial: Weights  # all weights, with their first values
+    trainable: tuple[str, ...]  # the weights that losses train
+    hyper: tuple[str, ...]  # the config fields that `Engine.learn` takes as scalars
+    normaliser: str | None  # the part that normalises observations
+    noisy: tuple[str, ...]  # the weights that hold the noise of layers
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The weights of online networks that no loss trains, such as running statistics."""
+
+    def draw_layer_noise(self, rng: np.random.Generator) -> Weights:
+        """Standard normal numbers for the weights in `noisy`, by name."""
+
+    def as_vector(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The trained ones of these weights, one after the other: [P]."""
+
+    def from_vector(self, vectors: np.ndarray) -> Weights:
+        """Trained weights by name, [..., *shape], from vectors [..., P]."""
+
+
 class Engine(Protocol):
     """Evaluates and trains one agent in one framework."""
 
     name: str  # jax, torch, tensorflow
     device: str
     spaces: Spaces
-    structure: Any  # the agent's parts by name: `engines.structure.Structure`
     exportable: bool  # whether the NumPy engine can act with these weights
     memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
+
+    @property
+    def layout(self) -> Layout:
+        """The agent's weights by name."""
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
@@ -42,8 +69,8 @@ class Engine(Protocol):
         """k gradient steps in one call; `batches` has leading axes [k, B]."""
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
-        """Gradients of all trained weights at one batch [B], by name and unbounded, and what the losses told; nothing
-        is changed."""
+        """Gradients of all trained weights at one batch [B], by name and unclipped, and what the losses reported;
+        nothing is changed."""
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name, wherever they come from."""
@@ -166,16 +193,20 @@ class Rollout(Protocol):
 
 
 class Replay(Protocol):
-    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.EpisodeBatch`."""
+    """Ring x selector x view: see `replay.Buffer`; or whole episodes: see `replay.EpisodeBatch`.
+
+    It is given `Steps` and samples a `Batch`; or what the rollout and the gradients of the same kind of learning
+    exchange instead, such as `WorkerGradients`.
+    """
 
     view: Any  # makes batches: its `reward_scale` multiplies rewards
 
-    def add(self, steps: Steps | WorkerGradients) -> None: ...
+    def add(self, steps: Any, /) -> None: ...
 
-    def sample(self, k: int, n: int) -> Batch | WorkerGradients:
-        """k batches of n, stacked: every array is [k, n, ...]. Of gradients that come from elsewhere, one."""
+    def sample(self, k: int, n: int, /) -> Any:
+        """k batches of n, stacked: every array is [k, n, ...]. Of gradients from workers, one."""
 
-    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+    def update(self, batches: Any, td_error: np.ndarray, ratio: np.ndarray | None = None, /) -> None:
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
 
     def adjust(self, hyper: dict[str, float]) -> None:

@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from etude import checkpoint, engines, presets
+from etude import checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.cores import Busy
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.events import Evaluated, Event, Finished, Saved, Saving, Started, Warned
+from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
-from etude.base.seeding import generator
-from etude.base.spaces import describe
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
-from etude.engines.numpy import NumpyEngine
-from etude.envs import examine, make_for_evaluation
-from etude.protocols import Engine, Explorer, Reporter
-from etude.rollout import SingleActor
+from etude.envs import configured, examine
+from etude.envs.make import Vectorization
+from etude.offline.loading import CheckpointedData
+from etude.protocols import Explorer, Reporter
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.evaluate import Evaluation, evaluate
-from etude.training.learner import Learner
-from etude.training.loop import Learning, Loop
-from etude.training.recorded import (
-    Held,
-    NothingCollected,
-    OfflineLearner,
-    data_for,
-    describe_data,
-    fill,
-    only_data,
-    show,
-)
+from etude.training.evaluate import Evaluation
+from etude.training.kinds import TrainingContext
+from etude.training.loop import Loop
 from etude.training.reporters import Reporters
-from etude.training.rollout_lifecycle import RolloutLifecycle
 from etude.training.schedule import Schedule
+from etude.training.setup import Setup
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
@@ -65,10 +50,11 @@ class Run:
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
-    more: `env_args`, a dict of keyword arguments for what makes the environment, plain data; `wrappers`, callables or
-        "module:Name", each called with what the one before it returned, the first with the environment; the fields of
-        `Setup`: seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder; and
-        fields of the algorithm's config, which change the preset, or the defaults.
+    env_args: keyword arguments for what makes the environment, plain data.
+    wrappers: callables or "module:Name", each called with what the one before it returned, the first with the
+        environment.
+    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder: see `Setup`.
+    hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
 
     def __init__(
@@ -79,55 +65,39 @@ class Run:
         config: Any = None,
         policies: Any = None,
         data: Any = None,
-        run_dir: RunDirectory | str | Path | None = None,
+        run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
-        **more: Any,
+        env_args: dict[str, Any] | None = None,
+        wrappers: Iterable[Any] | None = None,
+        seed: int = 0,
+        engine: str = "auto",
+        device: str = "auto",
+        compiled: bool = False,
+        environments: int | None = None,
+        workers: int = 0,
+        overlap: bool = False,
+        vectorization: Vectorization = "auto",
+        replay_folder: str | None = None,
+        **hyperparameters: Any,
     ):
-        self.environment, self.setup, config = build.settle(algorithm, env, config, more)
+        setup = Setup(seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder)
+        config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
+        self.environment, self.explorer = configured(env, env_args, wrappers), explorer
         self._owns_directory = is_path(run_dir)
-        self._claims = trust_.claims(self.environment, self.setup.replay_folder)
-        spaces, self._translation = examine(self.environment)
+        self._claims = trust_.claims(self.environment, replay_folder)
+        spaces, translation = examine(self.environment)
         self.algorithm, self.agent = build.agent_for(algorithm, env, config, spaces, policies)
         exploration.check(self.agent, explorer, spaces)
-        self.explorer = explorer
-        self._data = data_for(data, self.agent, self.setup, self.environment, spaces)
-        count = 1 if only_data(self.agent) else build.parallel(self.setup, self.algorithm, self.agent, env)
-        self.setup = dataclasses.replace(self.setup, environments=count)
-        self.engine: Engine = engines.create(
-            self.setup.engine,
-            self.agent,
-            spaces,
-            seed=self.setup.seed,
-            device=self.setup.device,
-            compiled=self.setup.compiled,
-            busy=Busy(self.setup.workers, self.setup.workers if self.setup.overlap else 0),
-        )
-        halves = self._from_data if only_data(self.agent) else self._from_environment
-        self.learner, learning, self._lifecycle = halves(count)
+        data = build.data_for(data, self.agent, setup, self.environment, spaces)
+        self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
+        self.engine = build.engine_for(self.agent, spaces, self.setup)
+        self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
+        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
+        self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
-        self.directory = RunDirectory.create(run_dir, "") if self._owns_directory else run_dir
-        self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._evaluated)
+        self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
+        self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by)
         self._acts_only = False  # loaded without its replay
-        self._single: SingleActor | None = None
-        self._acted_after: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
-
-    def _from_environment(self, count: int) -> tuple[Learner, Learning, RolloutLifecycle]:
-        agent, engine, setup = self.agent, self.engine, self.setup
-        replay = build.replay_for(agent, engine, setup.seed, count, setup.replay_folder)
-        make_explorer = functools.partial(exploration.explorer_for, agent, engine.spaces, self.explorer, count=count)
-        make_rollout = functools.partial(build.rollout_for, self.environment, agent, engine, setup)
-        learner = Learner(agent, engine, replay, build.together(agent, count), setup.seed)
-        if self._data is not None:
-            show(learner, self._data, setup.seed)
-        return learner, learner, RolloutLifecycle(make_explorer, make_rollout, engine.spaces, count, setup.seed)
-
-    def _from_data(self, count: int) -> tuple[Learner, Learning, NothingCollected]:
-        assert self._data is not None
-        rows, setup = describe_data(self._data)["transitions"], self.setup
-        replay = build.recorded_replay_for(self.agent, self.engine, setup.seed, rows, setup.replay_folder)
-        learner = Learner(self.agent, self.engine, replay, count, setup.seed)
-        fill(learner, self._data)
-        return learner, OfflineLearner(learner), NothingCollected()
 
     @property
     def step(self) -> int:
@@ -136,17 +106,30 @@ class Run:
 
     # -- training ------------------------------------------------------------------------------------------------------
 
-    def train(self, steps: int | None = None, report: Reporter | Iterable[Reporter] = (), **schedule: Any) -> Finished:
-        """Take exactly `steps` environment steps (gradient steps, on recorded data), telling each event to every
-        reporter. (Algorithms that learn from whole episodes end with the round in which they have taken so many.)
+    def train(
+        self,
+        steps: int | None = None,
+        report: Reporter | Iterable[Reporter] = (),
+        *,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 10,
+        target: float | None = None,
+        save_every: int | None = None,
+        evaluate_max_steps: int | None = None,
+        evaluate_share: float | None = None,
+        **unknown: Any,
+    ) -> Finished:
+        """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every reporter with each
+        event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
-        schedule: the fields of `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second
-        Ctrl-C or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
+        Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
+        or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        reporters, event = Reporters(report), None
+        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        schedule, reporters, event = Schedule.of(given, unknown), Reporters(report), None
         with obeying_signals(self.stop, self._loop.request_save):
-            for event in self.steps(steps, **schedule):
-                reporters.tell(event)
+            for event in self._steps(steps, schedule):
+                reporters.report(event)
         assert isinstance(event, Finished)
         return event
 
@@ -154,26 +137,40 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(self, steps: int | None = None, **schedule: Any) -> Iterator[Event]:
-        """Take exactly `steps` steps, as `train` does; yields what happens. schedule: the fields of `Schedule`.
+    def steps(
+        self,
+        steps: int | None = None,
+        *,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 10,
+        target: float | None = None,
+        save_every: int | None = None,
+        evaluate_max_steps: int | None = None,
+        evaluate_share: float | None = None,
+        **unknown: Any,
+    ) -> Iterator[Event]:
+        """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        plan = Schedule.of(schedule)
+        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        yield from self._steps(steps, Schedule.of(given, unknown))
+
+    def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         if not isinstance(steps, Integral) or steps < 1:
             raise ConfigError(f"A run of {steps} steps; expected a whole number, of at least 1 environment step.")
         self._refuse_without_replay("train on")
         self._loop.forget_requests()
-        end = self.step + steps
+        end = self.step + int(steps)
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
-            self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(plan)})
+            self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(schedule)})
         yield Started(self.step, {**self.description(), "end": end})
-        yield from self._loop.steps(end, plan)
+        yield from self._loop.steps(end, schedule)
 
-    # -- evaluation ----------------------------------------------------------------------------------------------------
+    # -- acting --------------------------------------------------------------------------------------------------------
 
     def evaluate(self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
@@ -181,101 +178,33 @@ class Run:
         seed: of the episodes; None takes one that belongs to the run, the same at every evaluation.
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         """
-        found = self._play(episodes, seed, max_steps, lambda: False)
-        assert found is not None  # nobody stops it
+        found = self._policy.evaluate(episodes, seed, max_steps)
+        assert found is not None  # nothing stops it
         return found
-
-    def _play(
-        self, episodes: int, seed: int | None, max_steps: int | None, stopped: Callable[[], bool]
-    ) -> Evaluation | None:
-        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}; expected at least 1.")
-        seed = self.setup.seed + build.EVALUATION if seed is None else seed
-        columns = np.arange(min(episodes, 10))
-        environments, cut_at = make_for_evaluation(self.environment, columns, seed, max_steps)
-        try:
-            best = build.best_for(self.engine.spaces)
-            return evaluate(environments, self.actor(), best, episodes, seed, cut_at, stopped)
-        finally:
-            environments.close()
 
     def actor(self) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
         `rollout.recall.Actor` for agents with a memory."""
-        if not self.engine.exportable:
-            return self.engine
-        actor = NumpyEngine(self.agent, self.engine.spaces)
-        actor.load(self.learner.acting_weights())
-        return actor
+        return self._policy.actor()
 
     def act(
-        self,
-        observation: Any,
-        info: dict[str, Any] | None = None,
-        *,
-        first: bool = False,
-        explore: bool = False,
+        self, observation: Any, info: dict[str, Any] | None = None, *, first: bool = False, explore: bool = False
     ) -> Any:
         """The best action for one observation, both as the environment has them: its spaces, units and bounds, without
         a batch axis. Of several agents: dicts by agent, of those that act now.
 
         info: what came with the observation; needed where it holds an action mask.
-        first: whether an episode begins with it. Recurrent agents need to be told; others may be.
+        first: whether an episode begins with it. Required of recurrent agents, optional for others.
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
-        spaces, progress = self.engine.spaces, self.learner.progress
-        if explore:
-            explorer = exploration.explorer_for_one(self.agent, spaces, self.explorer, progress.total)
-        else:
-            explorer = build.best_for(spaces)
-        return self._single_actor().act(observation, info or {}, first, explorer, progress.step)
-
-    def _single_actor(self) -> SingleActor:
-        """What `act` asks, with the present weights."""
-        progress = self.learner.progress
-        now = (progress.step, progress.gradient_steps)
-        if self._single is None:
-            rng = generator(self.setup.seed, "act")
-            self._single = SingleActor(self.actor(), self._translation, self.engine.spaces.action, rng)
-        elif now != self._acted_after and self.engine.exportable:
-            self._single.load(self.learner.acting_weights())
-        self._acted_after = now
-        return self._single
-
-    def _evaluated(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
-        progress = self.learner.progress
-        found = self._play(plan.evaluate_episodes, None, plan.evaluate_max_steps, stopped)
-        if found is None:
-            return None
-        best = progress.best is None or found.mean > progress.best
-        progress.best = found.mean if best else progress.best
-        return Evaluated(self.step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent)
+        return self._policy.act(observation, info or {}, first, explore)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        config, functions = build.plain_config(self.agent.config)
-        environment = build.plain_environment(self.environment)
-        return {
-            "algorithm": self.algorithm,
-            **environment,
-            "has_preset": presets.lookup(self.algorithm, environment["environment"]) is not None,
-            "config": config,
-            "functions": functions,
-            "explorer": exploration.described(self.explorer),
-            "policies": build.plain_policies(self.agent, self.engine.spaces),
-            "setup": dataclasses.asdict(self.setup),
-            "engine": self.engine.name,
-            "device": self.engine.device,
-            "observation_space": describe(self.engine.spaces.observation),
-            "action_space": describe(self.engine.spaces.action),
-            "total": self.learner.progress.total,
-            "steps": "gradient" if only_data(self.agent) else "environment",
-            "data": None if self._data is None else describe_data(self._data),
-        }
+        return build.describe(self._context, self.algorithm, self.explorer, self.learner.progress.total)
 
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
@@ -289,7 +218,7 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "perturbation"))
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise"))
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:
@@ -298,13 +227,13 @@ class Run:
                 "make the run with the same algorithm."
             )
         self.learner.check_state(held)
-        structure = self.engine.structure
-        trained = {name: structure.initial[name] for name in structure.trainable}
+        layout = self.engine.layout
+        trained = {name: layout.initial[name] for name in layout.trainable}
         self._lifecycle.check_state(held["rollout"], trained)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         self._acts_only = "replay" not in state
-        self._acted_after = None
+        self._policy.reload()
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
@@ -344,6 +273,16 @@ class Run:
         self.close()
 
 
+class AsSaved:
+    """The default of arguments of `load`: what the checkpoint says."""
+
+    def __repr__(self) -> str:
+        return "AS_SAVED"
+
+
+AS_SAVED: Any = AsSaved()
+
+
 def load(
     path: str | Path,
     env: Any = None,
@@ -351,7 +290,19 @@ def load(
     agent: Agent | None = None,
     *,
     trust: bool = False,
-    **setup: Any,
+    explorer: Explorer | None = AS_SAVED,
+    env_args: dict[str, Any] | None = AS_SAVED,
+    wrappers: Iterable[Any] | None = AS_SAVED,
+    seed: int = AS_SAVED,
+    engine: str = AS_SAVED,
+    device: str = AS_SAVED,
+    compiled: bool = AS_SAVED,
+    environments: int | None = AS_SAVED,
+    workers: int = AS_SAVED,
+    overlap: bool = AS_SAVED,
+    vectorization: Vectorization = AS_SAVED,
+    replay_folder: str | None = AS_SAVED,
+    **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
@@ -359,13 +310,19 @@ def load(
     agent: needed again where the run was given an agent of your own.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
-    setup: fields of `Setup` that differ now, such as workers or device; explorer, and wrappers, where they were your
-        own; env_args that differ now.
+    explorer, wrappers: needed again where they were your own.
+    Other arguments are those of `Run` that differ now, such as workers or device.
     """
+    changed = {
+        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "seed": seed, "engine": engine,
+        "device": device, "compiled": compiled, "environments": environments, "workers": workers, "overlap": overlap,
+        "vectorization": vectorization, "replay_folder": replay_folder, **others,
+    }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
         warnings.warn(note, stacklevel=2)
-    return from_state(loaded.state, env, config, agent, trust=trust, **setup)
+    given = {name: value for name, value in changed.items() if value is not AS_SAVED}
+    return from_state(loaded.state, env, config, agent, trust=trust, **given)
 
 
 def from_state(
@@ -397,7 +354,7 @@ def from_state(
             own,
             config=config,
             policies=build.policies_from(described),
-            data=Held(described["data"]) if described.get("data") else None,
+            data=CheckpointedData(described["data"]) if described.get("data") else None,
             run_dir=run_dir,
             **settings,
         )

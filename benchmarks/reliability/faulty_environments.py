@@ -122,9 +122,9 @@ def _shorten_deadlines() -> None:
     import functools
 
     from etude.rollout import crew
-    from etude.training.build import rollouts
+    from etude.training.kinds import kind
 
-    rollouts.PoolOptions = functools.partial(crew.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
+    kind.PoolOptions = functools.partial(crew.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
     crew._STARTING = 20.0
 
 

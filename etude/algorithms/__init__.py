@@ -33,9 +33,7 @@ from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
-from etude.base.errors import ConfigError, SpaceError
-from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
-from etude.config import OfflineConfig
+from etude.base.errors import ConfigError
 from etude.multi_agent.policies import MultiAgent
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
@@ -86,62 +84,9 @@ def find(name: str) -> tuple[type[Agent], type]:
     return ALGORITHMS[name]
 
 
-def takes_data(agent: type[Agent], config: type) -> bool:
-    """Whether an algorithm learns from recorded data, with or without steps of an environment beside it."""
-    return issubclass(config, OfflineConfig) or agent.learns_from == "demonstrations"
-
-
-def fitting(action: Space, data: bool = False) -> list[str]:
-    """The names of the algorithms for one agent that can use an action space and learn without recorded data, or with
-    it."""
-    return [
-        name
-        for name, (agent, config) in ALGORITHMS.items()
-        if isinstance(action, agent.actions) and takes_data(agent, config) == data and not for_several(agent)
-    ]
-
-
 def for_several(agent: type[Agent]) -> bool:
     """Whether an algorithm is for several agents and no other."""
     return issubclass(agent, MultiAgent)
-
-
-def check_spaces(agent: Agent, spaces: Spaces) -> None:
-    """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
-    kind = type(agent)
-    if for_several(kind):
-        others = " or ".join(fitting(spaces.action))
-        raise SpaceError(f"{kind.__name__} is for several agents; this environment has one. Use {others}.")
-    _check_actions(agent, spaces)
-
-
-def check_team(agent: MultiAgent, spaces: Spaces) -> None:
-    """Raise SpaceError, or ConfigError, where an agent cannot act for the several agents of these spaces."""
-    assert spaces.agents is not None
-    for name, own in spaces.agents.items():
-        try:
-            _check_actions(agent, own)
-        except SpaceError as problem:
-            raise SpaceError(f"The agent {name!r}: {problem}") from None
-    agent.check(spaces)
-
-
-def _check_actions(agent: Agent, spaces: Spaces) -> None:
-    kind = type(agent)
-    if not isinstance(spaces.action, kind.actions):
-        wanted = " or ".join(space.__name__ for space in kind.actions)
-        others = fitting(spaces.action, takes_data(kind, type(agent.config)))
-        raise SpaceError(
-            f"{kind.__name__} needs {wanted} actions; this environment has {describe(spaces.action)}. "
-            + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
-        )
-    if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
-        raise SpaceError(
-            f"{kind.__name__} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten "
-            "it with gymnasium.wrappers.TransformAction."
-        )
-    if spaces.masked and isinstance(spaces.action, Box | MultiBinary):
-        raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
 __all__ = [
@@ -201,10 +146,6 @@ __all__ = [
     "TD3BC",
     "TD3BCConfig",
     "TD3Config",
-    "check_spaces",
-    "check_team",
     "find",
-    "fitting",
     "for_several",
-    "takes_data",
 ]

@@ -73,6 +73,9 @@ class WorkerGradients:
         return self.steps
 
 
+CollectedSteps = Steps | WorkerGradients  # what a rollout returns
+
+
 class CollectRequest(NamedTuple):
     """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
     None, on until every environment has ended an episode."""

@@ -39,6 +39,7 @@ _PPO = (
 )
 WEIGHTS = {"airl": _PPO, "gail": _PPO, "ppo": _PPO}  # names of weights
 EXPLORERS = {"SpreadEpsilonGreedy": "PerActorEpsilonGreedy", "SpreadGaussianNoise": "PerActorGaussianNoise"}
+COMPONENTS = {"perturbation": "layer_noise"}  # of the state of a run
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
@@ -52,7 +53,7 @@ def present_state(state: Any) -> Any:
     where it is restored."""
     if not isinstance(state, Mapping):
         return state
-    renamed = dict(state)
+    renamed: dict[str, Any] = {COMPONENTS.get(name, name): value for name, value in state.items()}
     algorithm: Any = None
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.base.cores import left_beside
 from etude.base.errors import ConfigError
-from etude.engines.structure import Structure
+from etude.engines.parameter_layout import ParameterLayout
 
 # With fewer numbers than this in the networks, a CPU is faster than a GPU for the batches of reinforcement learning.
 SMALL = 1_000_000
@@ -19,7 +19,7 @@ SMALL = 1_000_000
 TINY = 200_000
 
 
-def decide(requested: str, gpus: int, structure: Structure) -> str:
+def decide(requested: str, gpus: int, layout: ParameterLayout) -> str:
     """ "cpu" or "cuda:i".
 
     requested: "auto", "cpu", "cuda" or "cuda:i". Auto takes the first GPU, where there is one, for large networks and
@@ -28,7 +28,7 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
     if requested == "cpu":
         return "cpu"
     if requested == "auto":
-        return "cuda:0" if gpus and (_numbers(structure) > SMALL or not structure.portable) else "cpu"
+        return "cuda:0" if gpus and (_numbers(layout) > SMALL or not layout.portable) else "cpu"
     name, _, number = requested.partition(":")
     if name != "cuda" or not (number or "0").isdigit():
         raise ConfigError(f"Unknown device {requested!r}; expected auto, cpu, cuda or cuda:1.")
@@ -41,7 +41,7 @@ def decide(requested: str, gpus: int, structure: Structure) -> str:
 
 def threads_for(weights: Iterable[Any], beside: int) -> int | None:
     """How many threads should compute with these weights on the CPU, beside so many busy processes; None: as many as
-    the framework takes. JAX and TensorFlow can be told only before they compute for the first time in a process."""
+    the framework takes. JAX and TensorFlow can be set up only before they compute for the first time in a process."""
     shapes = [weight.shape for weight in weights]
     convolves = any(len(shape) > 3 for shape in shapes)  # computes many times as much for each number
     if not convolves and sum(map(math.prod, shapes)) < TINY:
@@ -49,6 +49,6 @@ def threads_for(weights: Iterable[Any], beside: int) -> int | None:
     return left_beside(beside) if beside else None
 
 
-def _numbers(structure: Structure) -> int:
+def _numbers(layout: ParameterLayout) -> int:
     """How many numbers the networks hold."""
-    return sum(value.size for value in structure.initial.values())
+    return sum(value.size for value in layout.initial.values())

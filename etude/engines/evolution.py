@@ -1,7 +1,7 @@
 """Both sides of learning from returns alone: each environment acts with weights of its own, drawn around those that
 are learned, and a gradient is estimated from what they earned.
 
-Environments 2i and 2i + 1 are pair i: they act with `weights + deviation * noise` and `weights - deviation * noise`.
+Environments 2i and 2i + 1 are pair i: they act with `weights + sigma * noise` and `weights - sigma * noise`.
 The noise comes from (run seed, generation, pair) on either side: no vector of it is ever sent.
 """
 
@@ -19,17 +19,16 @@ from etude.base.seeding import generator
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.numpy import NumpyEngine
-from etude.engines.structure import Structure
 from etude.networks.network import Network, NetworkForEach, parts_of, put_part
 from etude.ops.blas import one_thread
-from etude.protocols import Engine, Weights
+from etude.protocols import Engine, Layout, Weights
 
-GENERATION = "generation"  # sent to rollouts beside the weights: gradient steps so far
+GENERATION = "generation"  # loaded by rollouts with the weights: gradient steps so far
 
 
-def noise_of(structure: Structure, run_seed: int, generation: int, pair: int) -> np.ndarray:
+def noise_of(layout: Layout, run_seed: int, generation: int, pair: int) -> np.ndarray:
     """Standard normal numbers for all trained weights [P], float32."""
-    size = sum(structure.initial[name].size for name in structure.trainable)
+    size = sum(layout.initial[name].size for name in layout.trainable)
     return generator(run_seed, "evolution", generation, pair).standard_normal(size, np.float32)
 
 
@@ -40,10 +39,10 @@ class PerturbedActor:
 
     def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
         self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed
-        structure = self._engine.structure
-        networks = {name: part for name, part in structure.parts.items() if isinstance(part, Network)}
+        layout = self._engine.layout
+        networks = {name: part for name, part in layout.parts.items() if isinstance(part, Network)}
         own = {f"{name}.{variable}" for name, part in networks.items() for variable in part.variables}
-        if others := [name for name in structure.trainable if name not in own]:
+        if others := [name for name in layout.trainable if name not in own]:
             raise NetworkError(
                 f"{type(agent).__name__} is to act with weights of its own in each environment, and trains "
                 f"{', '.join(others)}; expected networks made from specs alone."
@@ -64,9 +63,9 @@ class PerturbedActor:
             return self._bound[columns].act(observation)
 
     def _agent_of(self, columns: tuple[int, ...]) -> Agent:
-        structure, values = self._engine.structure, self._engine.weights()
-        own = structure.from_vector(np.stack([self._vector(column) for column in columns]))
-        agent = structure.bind({**values, **own})
+        layout, values = self._engine.layout, self._engine.weights()
+        own = layout.from_vector(np.stack([self._vector(column) for column in columns]))
+        agent = layout.bind({**values, **own})
         for name, part in parts_of(agent).items():
             if isinstance(part, Network):
                 put_part(agent, name, NetworkForEach(part))
@@ -74,10 +73,10 @@ class PerturbedActor:
 
     def _vector(self, column: int) -> np.ndarray:
         if column not in self._vectors:
-            structure = self._engine.structure
-            noise = noise_of(structure, self._run_seed, int(self._generation), column // 2)
-            sign = np.float32((1 if column % 2 == 0 else -1) * structure.agent.config.sigma)
-            self._vectors[column] = structure.as_vector(self._engine.weights()) + sign * noise
+            layout = self._engine.layout
+            noise = noise_of(layout, self._run_seed, int(self._generation), column // 2)
+            sign = np.float32((1 if column % 2 == 0 else -1) * layout.agent.config.sigma)
+            self._vectors[column] = layout.as_vector(self._engine.weights()) + sign * noise
         return self._vectors[column]
 
     def load(self, weights: Weights) -> None:
@@ -93,7 +92,7 @@ class PerturbedActor:
 
 
 class FromReturns:
-    """Gradient steps by what an agent estimates from the returns of perturbed weights. See `gradients.FromLosses`."""
+    """Gradient steps with what an agent estimates from returns of perturbed weights. A `gradients.GradientSource`."""
 
     def __init__(self, engine: Engine, run_seed: int, environments: int):
         if environments % 2:
@@ -104,17 +103,17 @@ class FromReturns:
 
     def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step by the returns [1, N] in `reward`."""
-        structure, returns = self._engine.structure, batches.reward[0]
-        noise = np.stack([noise_of(structure, self._run_seed, gradient_steps, pair) for pair in range(self._pairs)])
-        weights = structure.as_vector(self._engine.weights(structure.trainable))
+        layout, returns = self._engine.layout, batches.reward[0]
+        noise = np.stack([noise_of(layout, self._run_seed, gradient_steps, pair) for pair in range(self._pairs)])
+        weights = layout.as_vector(self._engine.weights(layout.trainable))
         with one_thread(noise.size):
-            gradient = structure.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
+            gradient = layout.agent.estimate(weights, returns.reshape(-1, 2).T, noise)
             norms = np.linalg.norm(gradient), np.linalg.norm(weights)
-        update = self._engine.apply(structure.from_vector(gradient), hyper)
-        told = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
-        told["gradient_norm"], told["weight_norm"] = norms
-        return Update({}, {**update.metrics, **{name: float(value) for name, value in told.items()}}, None, 1)
+        update = self._engine.apply(layout.from_vector(gradient), hyper)
+        metrics = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
+        metrics["gradient_norm"], metrics["weight_norm"] = norms
+        return Update({}, {**update.metrics, **{name: float(value) for name, value in metrics.items()}}, None, 1)
 
-    def marks(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
+    def version_arrays(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
         """The generation."""
         return {GENERATION: np.array(gradient_steps, np.int64)}

@@ -16,7 +16,7 @@ from etude.base.data import Batch, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.adam import adam, clip_by_norm, norm_of
-from etude.engines.structure import Arrays, Structure, loss_noise
+from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
@@ -28,7 +28,7 @@ class Backend(Protocol):
     name: str
     device: str
 
-    def settle(self, structure: Structure) -> None:
+    def settle(self, layout: ParameterLayout) -> None:
         """Decide on the device, now that the networks are known."""
 
     def wrap_module(self, factory: Any, inputs: Any, outputs: tuple[int, ...], seed: int) -> Any:
@@ -43,7 +43,7 @@ class Backend(Protocol):
         respect to the group's own values)."""
 
     def choose(self, condition: Any, one: Any, other: Any) -> Any:
-        """What `one()` returns where the condition holds, else what `other()` does; alike in structure."""
+        """What `one()` returns where the condition holds, else what `other()` does; alike in layout."""
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         """`step(carry, inputs[i], constant) -> (carry, outputs)` for each i; returns the carry and the outputs
@@ -68,18 +68,18 @@ class FunctionalEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
         self.spaces, self.backend = spaces, backend
-        self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
-        self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
-        backend.settle(self.structure)
+        self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
+        self.exportable, self.memory = self.layout.portable, self.layout.agent.memory
+        backend.settle(self.layout)
         self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
-        values = backend.put(dict(self.structure.initial))
-        zero = {group: np.zeros(self.structure.size(group), np.float32) for group in self.structure.groups}
+        values = backend.put(dict(self.layout.initial))
+        zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
         self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
         self._state["step"] = backend.put(np.zeros((), np.int32))
-        self._act = backend.compile(lambda values, inputs: self.structure.bind(values).act(*inputs))
-        self._value = backend.compile(lambda values, inputs: self.structure.bind(values).value(*inputs))
-        self._reward = backend.compile(lambda values, steps: self.structure.bind(values).reward(*steps))
+        self._act = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
+        self._value = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
+        self._reward = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self._gradients = backend.compile(self._differentiate_all)
         self.traces = 0
@@ -105,20 +105,20 @@ class FunctionalEngine:
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
-        noise = self.structure.draw_noise(self._noise, k, n)
+        noise = self.layout.draw_noise(self._noise, k, n)
         inputs = self.backend.passed((_read(batches), noise, self._scalars(hyper)))
         self._state, summary, td_error = self._learn(self._state, *inputs)
         losses, metrics = self._names
-        told = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
-        due = self.structure.times_due(self._done, k, hyper)
-        for name in self._rare & told.keys():
-            mean = told.pop(name)
-            if due:  # the mean over the gradient steps at which it was told
-                told[name] = mean * k / due
+        reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        due = self.layout.times_due(self._done, k, hyper)
+        for name in self._rare & reported.keys():
+            mean = reported.pop(name)
+            if due:  # the mean over the gradient steps at which it was reported
+                reported[name] = mean * k / due
         self._done += k
         update = Update(
-            {name: told[name] for name in losses if name in told},
-            {name: told[name] for name in metrics if name in told},
+            {name: reported[name] for name in losses if name in reported},
+            {name: reported[name] for name in metrics if name in reported},
             None if td_error is None else self.backend.numpy(td_error),
             k,
         )
@@ -126,8 +126,8 @@ class FunctionalEngine:
         return update
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
-        """Gradients of all trained weights at one batch [B], by name, and what the losses told; nothing is changed."""
-        noise = self.structure.draw_noise(self._noise, 1, len(batch.weight))
+        """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
+        noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
         inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
         gradients, losses, metrics = self.backend.numpy(self._gradients(self._state["values"], *inputs))
@@ -138,11 +138,11 @@ class FunctionalEngine:
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
-        self.structure.check_gradients(gradients)
+        self.layout.check_gradients(gradients)
         inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
-        self._state, told = self._apply(self._state, *inputs)
+        self._state, reported = self._apply(self._state, *inputs)
         self._done += 1
-        return Update({}, {name: float(value) for name, value in self.backend.numpy(told).items()}, None, 1)
+        return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
@@ -150,14 +150,14 @@ class FunctionalEngine:
 
     def _step(self, state: Any, inputs: Any, scalars: Any) -> Any:
         self.traces += 1
-        structure, hyper = self.structure, self._hyper(scalars)
-        if structure.delay is None:
-            return self._train(state, inputs, hyper, structure.groups)
-        often = {group: names for group, names in structure.groups.items() if group not in structure.delayed}
-        due = (state["step"] + 1) % ops.cast(hyper[structure.delay], "int32") == 0
+        layout, hyper = self.layout, self._hyper(scalars)
+        if layout.delay is None:
+            return self._train(state, inputs, hyper, layout.groups)
+        often = {group: names for group, names in layout.groups.items() if group not in layout.delayed}
+        due = (state["step"] + 1) % ops.cast(hyper[layout.delay], "int32") == 0
         return self.backend.choose(
             due,
-            lambda: self._train(state, inputs, hyper, structure.groups),
+            lambda: self._train(state, inputs, hyper, layout.groups),
             lambda: self._train(state, inputs, hyper, often),
         )
 
@@ -165,20 +165,20 @@ class FunctionalEngine:
         """One gradient step that trains these groups."""
         (scalars, metrics, td_error, moved), gradients = self._differentiate(state["values"], inputs, hyper, groups)
         state, found = self._descend({**state, "values": dict(state["values"]) | moved}, gradients, hyper, groups)
-        told = self._told(scalars, metrics, found, set() if self.structure.delayed <= groups.keys() else self._rare)
-        return state, (told, td_error)
+        reported = self._summary(scalars, metrics, found, set() if self.layout.delayed <= groups.keys() else self._rare)
+        return state, (reported, td_error)
 
     def _differentiate(
         self, values: Arrays, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]
     ) -> tuple[Any, Arrays]:
-        """(what the losses told, gradients of these groups by name)."""
-        structure, (batch, noise) = self.structure, inputs
+        """(what the losses reported, gradients of these groups by name)."""
+        layout, (batch, noise) = self.layout, inputs
 
         def losses(values: Arrays) -> Any:
-            agent = structure.bind(values, hyper)
+            agent = layout.bind(values, hyper)
             found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)
-            structure.check_losses(found)
-            self._rare = {*structure.delayed, *structure.told_by(found, structure.delayed)}
+            layout.check_losses(found)
+            self._rare = {*layout.delayed, *layout.metrics_of(found, layout.delayed)}
             scalars, metrics, td_error = read_losses(found)
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)
@@ -188,57 +188,57 @@ class FunctionalEngine:
     def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> tuple[Arrays, Arrays, Arrays]:
         self.traces += 1
         inputs = (batch, noise)
-        told, gradients = self._differentiate(values, inputs, self._hyper(scalars), self.structure.groups)
-        return gradients, *told[:2]
+        reported, gradients = self._differentiate(values, inputs, self._hyper(scalars), self.layout.groups)
+        return gradients, *reported[:2]
 
     def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
-        return self._descend(state, gradients, self._hyper(scalars), self.structure.groups)
+        return self._descend(state, gradients, self._hyper(scalars), self.layout.groups)
 
     def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
-        return np.array([hyper[name] for name in self.structure.hyper], np.float32)
+        return np.array([hyper[name] for name in self.layout.hyper], np.float32)
 
     def _hyper(self, scalars: Any) -> Arrays:
         """What `_scalars` was given, inside of what is compiled."""
-        return {name: scalars[i] for i, name in enumerate(self.structure.hyper)}
+        return {name: scalars[i] for i, name in enumerate(self.layout.hyper)}
 
     def _descend(
         self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]]
     ) -> tuple[Any, Arrays]:
         """The state after one gradient step that trains these groups, and metrics of it."""
-        structure, step, told = self.structure, state["step"] + 1, {}
+        layout, step, reported = self.layout, state["step"] + 1, {}
         new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
         for group, names in groups.items():
-            for metric, own in structure.layers.get(group, {}).items():
-                told[metric] = norm_of([gradients[name] for name in own])
+            for metric, own in layout.layers.get(group, {}).items():
+                reported[metric] = norm_of([gradients[name] for name in own])
             gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
-            if "max_gradient_norm" in structure.hyper:
+            if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                told[f"{group}_gradient_norm"] = norm
-                told[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
-            rate, time = hyper[structure.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
-            settings, moments = structure.agent.config.optimizer, (first[group], second[group])
+                reported[f"{group}_gradient_norm"] = norm
+                reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
+            rate, time = hyper[layout.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
+            settings, moments = layout.agent.config.optimizer, (first[group], second[group])
             change, (first[group], second[group]) = adam(settings, rate, time, gradient, moments)
-            for name, part in structure.split(group, change).items():
+            for name, part in layout.split(group, change).items():
                 new[name] = new[name] + part
-        for target, source, tau, every in structure.following:
+        for target, source, tau, every in layout.following:
             followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
             due = None if every is None else step % ops.cast(hyper[every], "int32") == 0
             new[target] = followed if due is None else ops.where(due, followed, new[target])
-        return {"values": new, "first": first, "second": second, "step": step}, told
+        return {"values": new, "first": first, "second": second, "step": step}, reported
 
     def _times(self, group: str, step: Any, hyper: Arrays) -> Any:
         """How often a group was trained, this time included."""
-        delay = self.structure.delay
-        return step // ops.cast(hyper[delay], "int32") if delay and group in self.structure.delayed else step
+        delay = self.layout.delay
+        return step // ops.cast(hyper[delay], "int32") if delay and group in self.layout.delayed else step
 
-    def _told(self, scalars: Arrays, metrics: Arrays, found: Arrays, absent: set[str]) -> Any:
-        """All that is told, in one vector, always in the same order; 0 where its loss is not due."""
+    def _summary(self, scalars: Arrays, metrics: Arrays, found: Arrays, absent: set[str]) -> Any:
+        """All losses and metrics in one vector, always in the same order; 0 where a loss is not due."""
         zero = ops.zeros_like(next(iter(scalars.values())))
-        told = scalars | metrics
-        for group in self.structure.groups:
-            told |= {name: found.get(name, zero) for name in self.structure.gradient_metrics(group)}
-        self._names = (list(scalars), [name for name in told if name not in scalars])
-        return ops.stack([zero if name in absent else x for name, x in told.items()], 0)
+        reported = scalars | metrics
+        for group in self.layout.groups:
+            reported |= {name: found.get(name, zero) for name in self.layout.gradient_metrics(group)}
+        self._names = (list(scalars), [name for name in reported if name not in scalars])
+        return ops.stack([zero if name in absent else x for name, x in reported.items()], 0)
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""
@@ -247,24 +247,24 @@ class FunctionalEngine:
 
     def load(self, weights: Weights) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-        self.structure.check_weights(weights)
+        self.layout.check_weights(weights)
         self._state["values"] = {**self._state["values"], **self.backend.put(dict(weights))}
 
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
         state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
-        return state | {moment: self.structure.parted(state[moment]) for moment in ("first", "second")}
+        return state | {moment: self.layout.parted(state[moment]) for moment in ("first", "second")}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
-        self.structure.check_state(saved)
+        self.layout.check_state(saved)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        structure = self.structure
+        layout = self.layout
         seeding.restore_generator(self._noise, state["noise"])
-        flat = {moment: structure.joined(structure.as_own(state[moment])) for moment in ("first", "second")}
-        self._state = self.backend.put({"values": structure.as_own(state["values"]), **flat})
+        flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in ("first", "second")}
+        self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
 

@@ -11,7 +11,7 @@ import numpy as np
 from etude.base.cores import Busy
 from etude.base.spaces import Space
 from etude.engines.devices import decide, threads_for
-from etude.engines.structure import Arrays, Structure
+from etude.engines.parameter_layout import Arrays, ParameterLayout
 from etude.networks.network import Part
 
 
@@ -23,12 +23,12 @@ class JaxBackend:
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device, self._busy = device, busy
 
-    def settle(self, structure: Structure) -> None:
-        threads = threads_for(structure.initial.values(), self._busy.learning)
+    def settle(self, layout: ParameterLayout) -> None:
+        threads = threads_for(layout.initial.values(), self._busy.learning)
         if threads is not None and "NPROC" not in os.environ:
             _start_with(threads)
         gpus = [device for device in jax.devices() if device.platform == "gpu"]
-        self.device = decide(self.device, len(gpus), structure)
+        self.device = decide(self.device, len(gpus), layout)
         kind, _, number = self.device.partition(":")
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 

@@ -12,7 +12,7 @@ from etude.base import trees
 from etude.base.errors import NetworkError
 from etude.base.spaces import Space, zeros
 from etude.base.trees import Tree
-from etude.engines.structure import check_module
+from etude.engines.parameter_layout import check_module
 from etude.networks.network import Part, made_by
 
 

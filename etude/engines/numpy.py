@@ -14,7 +14,7 @@ from etude.base.data import Batch
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
-from etude.engines.structure import Structure
+from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.summary import read_losses
 from etude.networks.network import Maker, Part, parts_of
 from etude.ops.blas import one_thread
@@ -34,10 +34,10 @@ class NumpyEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self.spaces = spaces
-        self.structure = Structure(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
-        self.memory: int = self.structure.agent.memory
-        self._values: dict[str, np.ndarray] = dict(self.structure.initial)
-        self._bound = self.structure.bind(self._values)
+        self.layout = ParameterLayout(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
+        self.memory: int = self.layout.agent.memory
+        self._values: dict[str, np.ndarray] = dict(self.layout.initial)
+        self._bound = self.layout.bind(self._values)
         self.largest = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
@@ -52,23 +52,23 @@ class NumpyEngine:
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
         """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""
-        n, agent = len(batch.weight), self.structure.bind(self._values, hyper)
+        n, agent = len(batch.weight), self.layout.bind(self._values, hyper)
         noise = {name: np.zeros((n, *shape), np.float32) for name, shape in agent.noise.items()}
         noise |= {name: np.zeros(shape, np.float32) for name, shape in agent.batch_noise.items()}
         with one_thread(self.largest):
             td_error = read_losses(agent.loss(batch, noise))[2]
         if td_error is None:
             raise ConfigError(
-                f"{type(agent).__name__}'s loss tells no td_error, by which its actors could judge what they collect. "
-                "Leave actor_priorities off."
+                f"{type(agent).__name__}'s loss reports no td_error, the initial priority that actors compute. Leave "
+                "actor_priorities off."
             )
         return td_error
 
     def load(self, weights: Weights) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-        self.structure.check_weights(weights)
+        self.layout.check_weights(weights)
         self._values |= weights
-        self._bound = self.structure.bind(self._values)
+        self._bound = self.layout.bind(self._values)
 
     def weights(self) -> Weights:
         """The weights by name."""
@@ -77,7 +77,7 @@ class NumpyEngine:
     def read_by_acting(self, observation: Tree) -> tuple[str, ...]:
         """The names of the weights that `act` reads, found by acting once on observations [N, ...]."""
         read: set[str] = set()
-        agent = self.structure.bind(self._values)
+        agent = self.layout.bind(self._values)
         for name, part in parts_of(agent).items():
             part.variables = _Recorder(part.variables, name, read)
         if self.memory:

@@ -17,7 +17,7 @@ class Perturbed:
 
     def __init__(self, engine: Engine):
         self._engine = engine
-        self._still: Weights = {name: np.zeros_like(engine.structure.initial[name]) for name in engine.structure.noisy}
+        self._still: Weights = {name: np.zeros_like(engine.layout.initial[name]) for name in engine.layout.noisy}
         self._noise = self._still
 
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from etude.base.cores import Busy
 from etude.base.spaces import Space
 from etude.engines.devices import decide, threads_for
-from etude.engines.structure import Arrays, Structure
+from etude.engines.parameter_layout import Arrays, ParameterLayout
 from etude.networks.network import Part
 
 
@@ -24,12 +24,12 @@ class TensorFlowBackend:
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device, self._busy = device, busy
 
-    def settle(self, structure: Structure) -> None:
-        threads = threads_for(structure.initial.values(), self._busy.learning)
+    def settle(self, layout: ParameterLayout) -> None:
+        threads = threads_for(layout.initial.values(), self._busy.learning)
         if threads is not None and "TF_NUM_INTRAOP_THREADS" not in os.environ:
             with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
-        self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), structure)
+        self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), layout)
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"
 

@@ -19,7 +19,7 @@ from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.adam import clip_by_norm, norm_of
 from etude.engines.devices import decide, threads_for
-from etude.engines.structure import Arrays, Structure, check_module, loss_noise
+from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.engines.torch_threads import limited
 from etude.networks.network import Maker, Part, made_by
@@ -35,22 +35,22 @@ class TorchEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
-        self.structure = Structure(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
-        self.exportable, self.memory = self.structure.portable, self.structure.agent.memory
-        self.device = device = decide(device, torch.cuda.device_count(), self.structure)
-        weights = self.structure.initial.values()
+        self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
+        self.exportable, self.memory = self.layout.portable, self.layout.agent.memory
+        self.device = device = decide(device, torch.cuda.device_count(), self.layout)
+        weights = self.layout.initial.values()
         self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
         self._noise = loss_noise(seed)
-        self._values = {name: torch.tensor(value, device=device) for name, value in self.structure.initial.items()}
+        self._values = {name: torch.tensor(value, device=device) for name, value in self.layout.initial.items()}
         # All that a loss trains is one vector, and its variables views of it: the optimizer and the bound on the norm
         # take as long for many small arrays as for large ones.
-        self._trained = to_torch(self.structure.joined(self.structure.initial), device)
-        self._values |= {n: x.requires_grad_(True) for n, x in self.structure.parted(self._trained).items()}
+        self._trained = to_torch(self.layout.joined(self.layout.initial), device)
+        self._values |= {n: x.requires_grad_(True) for n, x in self.layout.parted(self._trained).items()}
         self._first = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
         self._second = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
         self._times = {group: torch.zeros((), device=device) for group in self._trained}
         self._step = 0
-        self._bound = self.structure.bind(self._values)
+        self._bound = self.layout.bind(self._values)
 
     @torch.no_grad()
     def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
@@ -75,18 +75,18 @@ class TorchEngine:
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
-        noise = to_torch(self.structure.draw_noise(self._noise, k, n), self.device)
+        noise = to_torch(self.layout.draw_noise(self._noise, k, n), self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
-        agent = self.structure.bind(self._values, hyper)
+        agent = self.layout.bind(self._values, hyper)
         found = []
         with limited(self._learning):
             for i in range(k):
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
-        losses, told, td_error = found[0][0], _means([numbers for _, numbers, _ in found]), found[0][2]
+        losses, reported, td_error = found[0][0], _means([numbers for _, numbers, _ in found]), found[0][2]
         update = Update(
-            {name: value for name, value in told.items() if name in losses},
-            {name: value for name, value in told.items() if name not in losses},
+            {name: value for name, value in reported.items() if name in losses},
+            {name: value for name, value in reported.items() if name not in losses},
             None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy(),
             k,
         )
@@ -94,78 +94,79 @@ class TorchEngine:
         return update
 
     def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
-        structure, self._step = self.structure, self._step + 1
-        every = 1 if structure.delay is None else int(hyper[structure.delay])
-        absent = structure.delayed if self._step % every else frozenset()
-        groups = {group: names for group, names in structure.groups.items() if group not in absent}
+        layout, self._step = self.layout, self._step + 1
+        every = 1 if layout.delay is None else int(hyper[layout.delay])
+        absent = layout.delayed if self._step % every else frozenset()
+        groups = {group: names for group, names in layout.groups.items() if group not in absent}
         losses, (scalars, metrics, td_error), gradients = self._differentiate(agent, batch, noise, groups)
         metrics |= self._descend(gradients, hyper, groups)
-        rare = {*absent, *structure.told_by(losses, absent)}
+        rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
 
     def _differentiate(
         self, agent: Agent, batch: Batch, noise: Any, groups: dict[str, tuple[str, ...]]
     ) -> tuple[Losses, Any, dict[str, torch.Tensor]]:
-        """(losses, what they told, gradients of these groups by name)."""
+        """(losses, what they reported, gradients of these groups by name)."""
         losses = agent.loss(batch, noise)
-        self.structure.check_losses(losses)
-        told, gradients = read_losses(losses), {}
+        self.layout.check_losses(losses)
+        reported = read_losses(losses)
+        gradients: dict[str, torch.Tensor] = {}
         for i, (group, names) in enumerate(groups.items()):
             own, more = [self._values[name] for name in names], i + 1 < len(groups)
             found = torch.autograd.grad(
-                told[0][group], own, retain_graph=more, allow_unused=True, materialize_grads=True
+                reported[0][group], own, retain_graph=more, allow_unused=True, materialize_grads=True
             )
             gradients |= dict(zip(names, found, strict=True))
-        return losses, told, gradients
+        return losses, reported, gradients
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
-        """Gradients of all trained weights at one batch [B], by name, and what the losses told; nothing is changed."""
-        noise = self.structure.draw_noise(self._noise, 1, len(batch.weight))
+        """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
+        noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
         first = to_torch({name: drawn[0] for name, drawn in noise.items()}, self.device)
         arrays = {name: to_torch(getattr(batch, name), self.device) for name in READ_BY_LOSSES}
-        agent = self.structure.bind(self._values, hyper)
+        agent = self.layout.bind(self._values, hyper)
         with limited(self._learning):
             held = Batch(index=None, **arrays)  # type: ignore[arg-type]
-            _, told, gradients = self._differentiate(agent, held, first, self.structure.groups)
-        losses, metrics = ({name: value.item() for name, value in found.items()} for found in told[:2])
+            _, reported, gradients = self._differentiate(agent, held, first, self.layout.groups)
+        losses, metrics = ({name: value.item() for name, value in found.items()} for found in reported[:2])
         update = Update(losses, metrics, None, 0)
         check_finite(update)
         return to_numpy(gradients), update
 
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
-        self.structure.check_gradients(gradients)
+        self.layout.check_gradients(gradients)
         self._step += 1
         with limited(self._learning):
-            told = self._descend(to_torch(dict(gradients), self.device), hyper, self.structure.groups)
-        return Update({}, {name: float(value) for name, value in told.items()}, None, 1)
+            reported = self._descend(to_torch(dict(gradients), self.device), hyper, self.layout.groups)
+        return Update({}, {name: float(value) for name, value in reported.items()}, None, 1)
 
     @torch.no_grad()
     def _descend(
         self, gradients: dict[str, torch.Tensor], hyper: dict[str, float], groups: dict[str, tuple[str, ...]]
     ) -> dict[str, torch.Tensor]:
         """Train these groups with gradients by name; metrics of it."""
-        structure, told = self.structure, {}
-        settings = structure.agent.config.optimizer
+        layout, reported = self.layout, {}
+        settings = layout.agent.config.optimizer
         for group, names in groups.items():
-            for metric, own in structure.layers.get(group, {}).items():
-                told[metric] = norm_of([gradients[name] for name in own])
+            for metric, own in layout.layers.get(group, {}).items():
+                reported[metric] = norm_of([gradients[name] for name in own])
             gradient = torch.cat([gradients[name].reshape(-1) for name in names])
-            if "max_gradient_norm" in structure.hyper:
+            if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                told[f"{group}_gradient_norm"] = norm
-                told[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
+                reported[f"{group}_gradient_norm"] = norm
+                reported[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
             fused_adam(
                 [self._trained[group]], [gradient], [self._first[group]], [self._second[group]], [],
-                [self._times[group]], lr=hyper[structure.rates[group]], beta1=settings.beta1, beta2=settings.beta2,
+                [self._times[group]], lr=hyper[layout.rates[group]], beta1=settings.beta1, beta2=settings.beta2,
                 eps=settings.epsilon, weight_decay=0.0, amsgrad=False, maximize=False, fused=True,
             )  # fmt: skip
         self._follow(hyper)
-        return told
+        return reported
 
     def _follow(self, hyper: dict[str, float]) -> None:
-        for target, source, tau, every in self.structure.following:
+        for target, source, tau, every in self.layout.following:
             if every is not None and self._step % int(hyper[every]):
                 continue
             if tau is None:
@@ -180,7 +181,7 @@ class TorchEngine:
     @torch.no_grad()
     def load(self, weights: Weights) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-        self.structure.check_weights(weights)
+        self.layout.check_weights(weights)
         for name, value in weights.items():
             self._values[name].copy_(torch.as_tensor(value))
 
@@ -188,15 +189,15 @@ class TorchEngine:
         """Weights, target copies, optimizer moments, counter and generator."""
         return {
             "values": self.weights(),
-            "first": to_numpy(self.structure.parted(self._first)),
-            "second": to_numpy(self.structure.parted(self._second)),
+            "first": to_numpy(self.layout.parted(self._first)),
+            "second": to_numpy(self.layout.parted(self._second)),
             "step": np.int32(self._step),
             "noise": seeding.generator_state(self._noise),
         }
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
-        self.structure.check_state(saved)
+        self.layout.check_state(saved)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
@@ -204,16 +205,16 @@ class TorchEngine:
         seeding.restore_generator(self._noise, state["noise"])
         self._step = int(state["step"])
         for vectors, moments in ((self._first, state["first"]), (self._second, state["second"])):
-            vectors |= to_torch(self.structure.joined(self.structure.as_own(moments)), self.device)
+            vectors |= to_torch(self.layout.joined(self.layout.as_own(moments)), self.device)
         # At the present setting of what says how often delayed losses are trained.
-        due = self.structure.times_due(0, self._step, vars(self.structure.agent.config))
+        due = self.layout.times_due(0, self._step, vars(self.layout.agent.config))
         for group, times in self._times.items():
-            times.fill_(float(due if group in self.structure.delayed else self._step))
+            times.fill_(float(due if group in self.layout.delayed else self._step))
 
 
 def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:
     """The mean of each number over the gradient steps that tell it; scalars of torch, fetched in one go."""
-    names = list(max(numbers, key=len))
+    names = max((list(step) for step in numbers), key=len)
     zero = torch.zeros_like(next(iter(numbers[0].values())))
     sums = torch.stack([torch.stack([step.get(name, zero) for name in names]) for step in numbers]).sum(0).tolist()
     return {name: total / sum(name in step for step in numbers) for name, total in zip(names, sums, strict=True)}
@@ -228,9 +229,9 @@ class CompiledTorchBackend:
         self.device, self._busy = device, busy
         self._compiled: Any = None
 
-    def settle(self, structure: Structure) -> None:
-        self._threads = threads_for(structure.initial.values(), self._busy.learning)
-        self.device = decide(self.device, torch.cuda.device_count(), structure)
+    def settle(self, layout: ParameterLayout) -> None:
+        self._threads = threads_for(layout.initial.values(), self._busy.learning)
+        self.device = decide(self.device, torch.cuda.device_count(), layout)
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
         return wrap_module(factory, inputs, outputs, seed)

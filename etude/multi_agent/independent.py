@@ -63,14 +63,16 @@ class Independent(MultiAgent):
         return own
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
-        seen, found = self.normaliser(observation)[AGENTS], {}
+        seen = self.normaliser(observation)[AGENTS]
+        found: dict[str, Any] = {}
         for policy, names in self.driven.items():
             output = self._of(policy).act(self._stacked(seen, names))
             found |= dict(zip(names, unstacked(output, len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
 
     def value(self, observation: Tree) -> Any:
-        seen, found = self.normaliser(observation)[AGENTS], {}
+        seen = self.normaliser(observation)[AGENTS]
+        found: dict[str, Any] = {}
         for policy, names in self.driven.items():
             value = self._of(policy).value(self._stacked(seen, names))
             found |= dict(zip(names, unstacked(value, len(names)), strict=True))

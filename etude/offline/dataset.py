@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,20 @@ class Dataset:
     def returns(self) -> np.ndarray:
         """[E] the undiscounted return of every episode."""
         return np.array([episode.reward.sum(dtype=np.float64) for episode in self.episodes])
+
+    def summary(self) -> dict[str, Any]:
+        """The data in plain numbers."""
+        return {
+            "transitions": len(self),
+            "episodes": len(self.episodes),
+            "dropped": self.dropped,
+            "mean_return": float(self.returns.mean()),
+            "environment": self.environment,
+        }
+
+    def steps(self) -> Steps:
+        """All episodes, one after the other, as `Steps` of one environment."""
+        return to_steps(self.episodes)
 
 
 def to_steps(episodes: Sequence[Episode]) -> Steps:

@@ -55,7 +55,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks, self.options, self.trimming = callbacks, options, self.regime.trimming(options)
 
-    def chunk(self, left: int, after: int = 0) -> CollectRequest:
+    def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """Whole episodes, one of every environment."""
         return CollectRequest(None)
 

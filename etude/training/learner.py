@@ -3,85 +3,97 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest, Steps
 from etude.base.events import Learned
 from etude.base.schedules import at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
-from etude.protocols import Engine, Weights
-from etude.replay import Buffer
-from etude.training import build
+from etude.protocols import Engine, Replay, Weights
 from etude.training.progress import Progress, check_progress
-from etude.training.update_schedule import UpdatesDue, cycle_for
+from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
 
-class Learner:
-    """Replay, engine and normalisers of one agent, and when how much learning is due.
+@dataclass(frozen=True)
+class LearnerParts:
+    """What a kind of learning gives the learner.
 
-    count: environments that are collected from in one call. seed: of the noise in layers.
+    acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
+    environments that are collected from in one call.
     """
 
-    def __init__(self, agent: Agent, engine: Engine, replay: Buffer, count: int, seed: int):
-        self.agent, self.engine, self.replay, self.count = agent, engine, replay, count
-        self.progress = Progress()
-        self.cycle = cycle_for(agent.config, count)
-        self.moments = RunningMoments(engine.spaces.observation) if engine.structure.normaliser else None
-        self.scale = RunningScale(count) if agent.config.normalize_reward else None
-        self.gradients = build.gradients_for(agent, engine, seed, count)
-        self._acting = build.acting_weights(agent, engine)
-        self._generator = generator(seed, "noisy layers")
-        self._perturbation: Weights = engine.structure.draw_perturbation(self._generator)
+    replay: Replay
+    update_schedule: UpdateSchedule
+    gradients: GradientSource
+    acting_weights: tuple[str, ...]
+    example_bytes: int
+    count: int
 
-    def chunk(self, left: int, after: int = 0) -> CollectRequest:
+
+class Learner:
+    """Replay, engine and normalisers of one agent, and its schedule of updates. seed: of the noise in layers."""
+
+    def __init__(self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int):
+        self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
+        self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
+        self.progress = Progress()
+        self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
+        self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
+        self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
+        self._generator = generator(seed, "noisy layers")
+        self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
+
+    def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
         whole episodes.
 
         after: time steps that are collected before.
         """
         ahead = after * self.count
-        wanted = self.cycle.wanted(self.progress.step + ahead, len(self.replay) + ahead)
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, len(self.replay) + ahead)
         if wanted is None:
             return CollectRequest(None)
         if left < self.count:
             return CollectRequest(1, left)
         return CollectRequest(min(wanted, left // self.count))
 
-    def take(self, steps: Steps) -> None:
+    def take(self, steps: CollectedSteps) -> None:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
         self.store(steps)
 
-    def store(self, steps: Steps) -> None:
-        """Put steps into the replay."""
+    def store(self, steps: CollectedSteps) -> None:
+        """Add steps to the replay."""
         if self.scale is not None:
+            assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
             ended = steps.terminated | steps.truncated
             each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
             self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
         self.replay.add(steps)
 
     def learn_if_due(self) -> Learned | None:
-        """A learning phase, where one is due."""
-        due = self.cycle.due(self.progress, self.replay)
+        """A learning phase, if one is due."""
+        due = self.update_schedule.updates_due(self.progress, self.replay)
         if not due.gradient_steps:
             return None
         learned = self.learn(due)
-        self.cycle.learned(self.replay)
-        self._perturbation = self.engine.structure.draw_perturbation(self._generator)
+        self.update_schedule.after_updates(self.replay)
+        self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
         return learned
 
     def learn(self, due: UpdatesDue) -> Learned:
-        """So many gradient steps on batches of so many examples."""
+        """The gradient steps that are due."""
         began = time.perf_counter()
         losses, metrics = self._learn(due)
-        if moved := self.engine.structure.agent.after_phase(self.engine.weights, metrics):
+        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
             self.engine.load(moved)
         self.progress.gradient_steps += due.gradient_steps
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
@@ -92,7 +104,7 @@ class Learner:
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        most = max(1, BATCH_BYTES // (due.size * build.example_bytes(self.agent, self.engine.spaces)))
+        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
         for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
             update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
@@ -106,17 +118,18 @@ class Learner:
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
         config, progress = self.agent.config, self.progress
-        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.structure.hyper}
+        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.layout.hyper}
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser; whether there is one.
 
         To be called after learning, so that steps are learned from with the moments that they were acted on with.
         """
         if self.moments is None:
             return False
+        assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
         self.moments.update(steps.observation)
-        name = self.engine.structure.normaliser
+        name = self.engine.layout.normaliser
         self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
         return True
 
@@ -125,17 +138,14 @@ class Learner:
         return self.engine.weights(self._acting)
 
     def exploring_weights(self) -> Weights:
-        """What rollouts act with: noise in noisy layers, the same until the next learning phase, and marks of the
-        learner's progress."""
-        return (
-            self.acting_weights()
-            | self._perturbation
-            | self.gradients.marks(self.progress.gradient_steps, self.hyper())
-        )
+        """What rollouts act with: weights, layer noise (the same until the next learning phase) and the policy
+        version."""
+        version = self.gradients.version_arrays(self.progress.gradient_steps, self.hyper())
+        return self.acting_weights() | self._layer_noise | version
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
-        return self.engine.weights(self.engine.structure.trainable)
+        return self.engine.weights(self.engine.layout.trainable)
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
@@ -143,7 +153,7 @@ class Learner:
             "engine": self.engine.state(),
             "replay": self.replay.state(),
             "progress": asdict(self.progress),
-            "perturbation": {"noise": self._perturbation, "generator": generator_state(self._generator)},
+            "layer_noise": {"noise": self._layer_noise, "generator": generator_state(self._generator)},
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
         }
@@ -154,10 +164,10 @@ class Learner:
         if "replay" in held:
             self.replay.check_state(held["replay"])
         check_progress(held["progress"])
-        if "perturbation" in held:
-            perturbation = held["perturbation"].fields(("noise", "generator"))
-            perturbation["noise"].like(self._perturbation)
-            check_generator(perturbation["generator"])
+        if "layer_noise" in held:
+            layer_noise = held["layer_noise"].fields(("noise", "generator"))
+            layer_noise["noise"].like(self._layer_noise)
+            check_generator(layer_noise["generator"])
         if self.moments is None:
             held["moments"].like(None)
         else:
@@ -171,9 +181,9 @@ class Learner:
         if "replay" in state:
             self.replay.restore(state["replay"])
         self.progress = Progress(**state["progress"])
-        if "perturbation" in state:
-            self._perturbation = state["perturbation"]["noise"]
-            restore_generator(self._generator, state["perturbation"]["generator"])
+        if "layer_noise" in state:
+            self._layer_noise = state["layer_noise"]["noise"]
+            restore_generator(self._generator, state["layer_noise"]["generator"])
         if self.moments is not None:
             self.moments.restore(state["moments"])
         if self.scale is not None:

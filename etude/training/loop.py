@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
-from etude.base.data import CollectRequest, Steps
+from etude.base.checks import Stored
+from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import EnvironmentFault, NumericalError
 from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.engines.divergence import Divergence
@@ -18,19 +19,22 @@ from etude.training.schedule import Schedule
 class Learning(Protocol):
     """The learning half of a loop, such as `Learner`."""
 
-    progress: Progress
-    count: int  # environments that are stepped in parallel
+    count: int  # environments that are collected from in one call
 
-    def chunk(self, left: int, after: int = 0) -> CollectRequest:
-        """What to collect next, of `left` environment steps at most; `after` so many time steps more."""
+    @property
+    def progress(self) -> Progress:
+        """What the run counts."""
 
-    def take(self, steps: Steps) -> None:
+    def collect_request(self, left: int, after: int = 0) -> CollectRequest:
+        """What to collect next, at most `left` environment steps. after: time steps that are collected before."""
+
+    def take(self, steps: CollectedSteps) -> None:
         """Store collected steps and count them."""
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser, after learning; whether there is one."""
 
     def exploring_weights(self) -> Weights:
@@ -46,8 +50,8 @@ class Collecting(Protocol):
     def open(self, total: int, weights: Weights) -> None:
         """Be ready to collect in a run of `total` steps."""
 
-    def collect(self, chunk: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
-        """The steps of a chunk, in parts that name their environments; none where nothing is collected."""
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
+        """The requested steps, in parts that name their environments; none where nothing is collected."""
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next collected step on."""
@@ -55,13 +59,26 @@ class Collecting(Protocol):
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
 
+    def state(self) -> dict[str, Any] | None:
+        """What `restore` continues from; None where there is nothing to save."""
+
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: arrays of
+        the names and shapes of the trained weights."""
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+
+    def close(self) -> None:
+        """End workers and close environments; `open` starts them again. May be called twice."""
+
 
 class Loop:
     """Takes steps with one learner and one collection.
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
-    "best", and tells of it. evaluate: plays episodes as a schedule says, or returns None where the function that it is
-    given says stop; a loop without it takes no schedule of evaluations.
+    "best", and yields the events of it. evaluate: plays episodes as a schedule says, or returns None where the function
+    that it is given returns True; a loop without it takes no schedule of evaluations.
     """
 
     def __init__(
@@ -72,7 +89,7 @@ class Loop:
         save: Callable[[str], Iterator[Event]],
         evaluate: Callable[[Schedule, Callable[[], bool]], Evaluated | None] | None = None,
     ):
-        self._learner, self._lifecycle, self._overlap = learner, collection, overlap
+        self._learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluate = save, evaluate
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
@@ -80,7 +97,7 @@ class Loop:
         self._clock = 0.0
         self._stop: str | None = None
         self._save_asked = False
-        self._told: set[str] = set()  # warnings that are told once
+        self._warned: set[str] = set()  # warnings that are given once
 
     @property
     def step(self) -> int:
@@ -108,7 +125,7 @@ class Loop:
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
-            self._lifecycle.open(progress.total, self._learner.exploring_weights())
+            self._collection.open(progress.total, self._learner.exploring_weights())
             reason = yield from self._until(end, plan)
         except (EnvironmentFault, KeyboardInterrupt):
             if self._whole and self.step != self._saved:
@@ -162,14 +179,14 @@ class Loop:
         return plan.target is not None and evaluated.mean >= plan.target
 
     def _warn_once(self, message: str, about: str) -> Iterator[Event]:
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._warned:
+            self._warned.add(about)
             yield Warned(self.step, message)
 
     def _collect_and_learn(self, end: int, plan: Schedule) -> list[Event]:
-        learner, collection, began = self._learner, self._lifecycle, time.perf_counter()
-        chunk = learner.chunk(end - self.step)
-        parts = collection.collect(chunk, self.step, self._upcoming(chunk, end, plan))
+        learner, collection, began = self._learner, self._collection, time.perf_counter()
+        request = learner.collect_request(end - self.step)
+        parts = collection.collect(request, self.step, self._upcoming(request, end, plan))
         seconds, self._whole = time.perf_counter() - began, False
         for steps in parts:
             learner.take(steps)
@@ -185,15 +202,15 @@ class Loop:
             return events
         return [*events, learned, *(Warned(self.step, note) for note in self._divergence.notes(learned))]
 
-    def _upcoming(self, chunk: CollectRequest, end: int, plan: Schedule) -> int:
+    def _upcoming(self, request: CollectRequest, end: int, plan: Schedule) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
         them."""
         if not self._overlap:
             return 0
-        if chunk.steps is None:
+        if request.steps is None:
             return 1
-        after = self.step + chunk.steps * self._learner.count
-        following = self._learner.chunk(end - after, chunk.steps) if after < end else CollectRequest(0)
+        after = self.step + request.steps * self._learner.count
+        following = self._learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
         return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0
 
     def _keep(self, kind: str) -> Iterator[Event]:

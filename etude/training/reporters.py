@@ -1,4 +1,4 @@
-"""Those who listen to a run."""
+"""The list of reporters of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from etude.protocols import Reporter
 
 
 class Reporters:
-    """Tells events to reporters. One that cannot write (a full disk) costs a warning, once, and not the run; whatever
+    """Calls reporters with events. One that cannot write (a full disk) costs a warning, once, and not the run; whatever
     else a reporter raises is raised."""
 
     def __init__(self, reporters: Reporter | Iterable[Reporter]):
@@ -23,10 +23,10 @@ class Reporters:
                 f"report = {reporters!r}; expected a reporter, or a list of them: callables that get every event, such "
                 "as etude.report.Progress()."
             )
-        self._failed: set[int] = set()  # positions of those that were warned of
+        self._failed: set[int] = set()  # positions of reporters that could not write
 
-    def tell(self, event: Event) -> None:
-        """Tell every reporter; a warning goes to all of them, too."""
+    def report(self, event: Event) -> None:
+        """Call every reporter with the event, and with the warning about one that cannot write."""
         for i, reporter in enumerate(self._reporters):
             try:
                 reporter(event)
@@ -34,4 +34,6 @@ class Reporters:
                 if i not in self._failed:
                     self._failed.add(i)
                     name = getattr(reporter, "__name__", type(reporter).__name__)
-                    self.tell(Warned(event.step, f"{name} cannot write: {error}. The run goes on without its records."))
+                    self.report(
+                        Warned(event.step, f"{name} cannot write: {error}. The run goes on without its records.")
+                    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
@@ -50,8 +50,8 @@ class RolloutLifecycle:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
 
-    def collect(self, chunk: CollectRequest, step: int, upcoming: int) -> tuple[Steps, ...]:
-        """The steps of a chunk, in parts that name their environments. Where that fails, what was being collected is
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
+        """The requested steps, in parts that name their environments. Where that fails, what was being collected is
         lost and where the environments are is unknown: the next call begins new episodes.
 
         step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
@@ -59,10 +59,11 @@ class RolloutLifecycle:
         assert self._rollout is not None
         self._step = step
         try:
-            if chunk.steps is None:
+            parts: tuple[CollectedSteps, ...]
+            if request.steps is None:
                 parts = self._rollout.collect_episodes(step, bool(upcoming))
             else:
-                parts = (self._rollout.collect(chunk.steps, step, chunk.environments, upcoming),)
+                parts = (self._rollout.collect(request.steps, step, request.environments, upcoming),)
         except BaseException:
             self.give_up()
             raise
@@ -78,8 +79,8 @@ class RolloutLifecycle:
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
-        told, self._notes = self._notes, []
-        return told
+        notes, self._notes = self._notes, []
+        return notes
 
     def state(self) -> dict[str, Any] | None:
         """What `restore` goes on from; None before the first step."""

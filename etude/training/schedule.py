@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -35,12 +36,11 @@ class Schedule:
             raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        """From the keyword arguments of `train`; ConfigError for those that there are not."""
-        known = [field.name for field in fields(cls)]
-        if unknown := given.keys() - set(known):
-            raise ConfigError(explain("train", unknown, ["steps", "report", *known]))
-        return cls(**given)
+    def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:
+        """From the values of all fields, as `train` takes them by name; ConfigError for other names."""
+        if unknown:
+            raise ConfigError(explain("train", unknown, ["steps", "report", *(field.name for field in fields(cls))]))
+        return cls(*values)
 
     def evaluates(self, before: int, now: int) -> bool:
         """Whether an evaluation is due between two steps."""

@@ -22,7 +22,7 @@ def engine_of(**config):
 def after(engine, **metrics):
     """The engine's weights after a phase with these metrics."""
     weights = engine.weights()
-    engine.load(engine.structure.agent.after_phase(lambda names: {name: weights[name] for name in names}, metrics))
+    engine.load(engine.layout.agent.after_phase(lambda names: {name: weights[name] for name in names}, metrics))
     return engine.weights()
 
 
@@ -49,7 +49,7 @@ def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_uni
 
 def test_nothing_changes_where_nothing_adapts():
     engine = engine_of()
-    assert engine.structure.agent.after_phase(lambda names: {}, {"approx_kl": 1.0}) == {}
+    assert engine.layout.agent.after_phase(lambda names: {}, {"approx_kl": 1.0}) == {}
 
 
 def test_an_unknown_objective_is_refused_with_those_that_there_are():

@@ -82,7 +82,7 @@ def with_number(number):
         ("dqn", "description/config/optimizer/beta1", 1.0),
         ("ppo", "moments/all/variance", with_number(-1)),
         ("ppo", "scale/returns", np.zeros(3)),
-        ("sac", "perturbation/noise", []),
+        ("sac", "layer_noise/noise", []),
         ("recurrent_ppo", "rollout/environments/0/recalled", with_number(np.inf)),
         ("maddpg", "rollout/environments/0/total_by_agent", with_number(np.inf)),
         ("maddpg", "rollout/environments/0/total_by_agent", np.zeros(2)),

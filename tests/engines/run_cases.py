@@ -54,7 +54,7 @@ RECURRENT_PPO_TINY = RecurrentPPOConfig(
 RAINBOW_TINY = RainbowConfig(
     **{**FAST, "network": Mlp((8,), dueling=True, noisy=0.5)}, target_update_every=7, buffer_size=200, atoms=11
 )
-ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip": 0.2}
+ADAPTIVE = {"objective": "penalty", "normalize_value": True, "value_clip_range": 0.2}
 APPO_TINY = APPOConfig(network=TINY, learning_rate=RATE, rollout_length=8, minibatch_size=16, target_update_every=3)
 ES_TINY = ESConfig(network=TINY, learning_rate=RATE, sigma=0.1, normalize_observation=True)
 IMPALA_TINY = IMPALAConfig(network=TINY, learning_rate=RATE, rollout_length=8)

@@ -19,8 +19,8 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     4: "agent config offline presets",
     5: "engines envs multi_agent",
     6: "algorithms checkpoint rollout solo.engines solo.environments",
-    7: "training.build",
-    8: "training",
+    7: "training",
+    8: "training.build",
     9: "report run",
     10: "solo",
     11: "cli examples",
@@ -68,7 +68,7 @@ def part_of(module: str) -> str:
 
 
 def place_of(module: str) -> str:
-    """The longest name in FLOORS that a module is in, as `etude.training.build.setup` is in `training.build`; else its
+    """The longest name in FLOORS that a module is in, as `etude.training.build.agents` is in `training.build`; else its
     room."""
     parts = module.split(".")[1:]
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))

@@ -104,13 +104,13 @@ def test_only_networks_of_action_values_may_be_dueling_and_only_losses_that_draw
         Mlp((), dueling=True)
     with pytest.raises(ConfigError, match="noisy = -1"):
         Mlp(noisy=-1)
-    assert engine("dqn", DQNConfig(network=Mlp((8,), noisy=0.5)), Discrete(2)).structure.noisy
+    assert engine("dqn", DQNConfig(network=Mlp((8,), noisy=0.5)), Discrete(2)).layout.noisy
 
 
 def test_lagged_copies_are_explored_with_by_nobody():
     engine = NumpyEngine(find("rainbow")[0](RainbowConfig()), Spaces(VECTOR, Discrete(2)))
-    assert {name.split(".")[0] for name in engine.structure.noisy} == {"q"}
-    drawn = engine.structure.draw_perturbation(np.random.default_rng(0))
+    assert {name.split(".")[0] for name in engine.layout.noisy} == {"q"}
+    drawn = engine.layout.draw_layer_noise(np.random.default_rng(0))
     assert {name: value.shape for name, value in drawn.items()} == {
-        name: engine.structure.initial[name].shape for name in engine.structure.noisy
+        name: engine.layout.initial[name].shape for name in engine.layout.noisy
     }

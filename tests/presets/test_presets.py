@@ -11,7 +11,8 @@ from etude.algorithms import DQNConfig, PPOConfig, find
 from etude.algorithms.ppo import PPO
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
-from etude.training.build.setup import Setup, parallel
+from etude.training.build import with_environments
+from etude.training.setup import Setup
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
 IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]
@@ -59,7 +60,7 @@ def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_on
 
 def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
     ppo, dqn = PPOConfig(), DQNConfig()
-    rows = ppo.rollout_length * parallel(Setup(), "ppo", PPO(ppo), None)
+    rows = ppo.rollout_length * with_environments(Setup(), "ppo", PPO(ppo), None).environments
     assert rows % ppo.minibatch_size == 0
     assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch_size) > 15_000
     assert 100_000 // dqn.train_every * dqn.gradient_steps == 100_000

@@ -17,6 +17,7 @@ from etude.algorithms import ALGORITHMS, DQN, PPO, DQNConfig
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
+from etude.run import AS_SAVED
 from etude.training.build.arguments import OF_ENVIRONMENT, OWN
 from etude.training.schedule import Schedule
 
@@ -67,6 +68,22 @@ def test_a_run_says_whether_there_is_a_preset_for_it():
     assert told == {"CartPole-v1": True, "Acrobot-v1": lookup("dqn", "Acrobot-v1") is not None, Counted: False}
 
 
+def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedule():
+    def defaults(function, *others):
+        parameters = inspect.signature(function).parameters.values()
+        named = [one for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in others]
+        return {one.name: one.default for one in named}
+
+    def of_fields(kind):
+        return {field.name: field.default for field in dataclasses.fields(kind)}
+
+    assert defaults(Run.__init__, *OWN, *OF_ENVIRONMENT) == of_fields(Setup)
+    assert defaults(Run.train) == defaults(Run.steps) == of_fields(Schedule)
+    assert defaults(etude.load, "trust") == dict.fromkeys(["explorer", *OF_ENVIRONMENT, *of_fields(Setup)], AS_SAVED)
+    given = inspect.signature(Run.__init__).parameters
+    assert {*OWN, *OF_ENVIRONMENT} <= given.keys()
+
+
 # -- what is called otherwise elsewhere --------------------------------------------------------------------------------
 
 
@@ -79,7 +96,7 @@ def test_a_run_says_whether_there_is_a_preset_for_it():
         ("policy_kwargs", "network"),
         ("num_workers", "workers"),
         ("n_steps", "rollout"),
-        ("clip_range", "clip"),
+        ("clip_param", "clip_range"),
         ("env_kwargs", "env_args"),
         ("learning_rat", "learning_rate"),
     ],

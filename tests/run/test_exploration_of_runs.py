@@ -52,7 +52,7 @@ APEX_DDPG = ApexDDPGConfig(
 
 def using(run):
     """The explorer of a run's rollout."""
-    return run._collection._explorer
+    return run._lifecycle._explorer
 
 
 # -- explorers that are given ------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_noise_is_fixed_between_learning_phases_and_evaluation_has_none():
         for event in run.steps(64):
             if event.step == 0:
                 continue
-            acting = noise_of(run._collection._rollout._collector.actor.weights())
+            acting = noise_of(run._lifecycle._rollout._collector.actor.weights())
             noise = np.concatenate([acting[f"q.dense{i}.noise_{end}"] for i in (0, 1) for end in ("in", "out")])
             assert noise.all()
             drawn.setdefault(run.learner.progress.gradient_steps, []).append(tuple(noise.tolist()))
@@ -192,7 +192,7 @@ def test_where_the_engine_acts_rollouts_have_noise_and_evaluation_has_none(tmp_p
             run.train(40)
             still = run.engine.act(observation)
             run.save(tmp_path / f"{workers}.etude")
-            rollout = run._collection._rollout
+            rollout = run._lifecycle._rollout
             actor = rollout._collector.actor if workers == 0 else rollout._actor
             assert not np.allclose(actor.act(observation), still)
             np.testing.assert_array_equal(run.engine.act(observation), still)

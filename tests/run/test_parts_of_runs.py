@@ -17,7 +17,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned, Saved, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.run import from_state
-from etude.training import build
+from etude.training.kinds import TrainingContext, kind, kind_of
 
 
 class Picture(gym.Env):
@@ -56,9 +56,10 @@ def test_a_network_that_was_chosen_is_left_as_it_is():
 @pytest.mark.parametrize(("environments", "expected"), [(64, "native"), (32, "loop")])
 def test_workers_step_their_environments_as_one_process_would_step_all_of_them(environments, expected, monkeypatch):
     made = []
-    monkeypatch.setattr(build.rollouts, "Pool", lambda make, *rest: made.append(make))
+    monkeypatch.setattr(kind, "Pool", lambda make, *rest: made.append(make))
     with tiny("CartPole-v1", environments=environments, workers=2) as run:
-        build.rollout_for(run.environment, run.agent, run.engine, run.setup, None)
+        context = TrainingContext(run.agent, run.engine, run.environment, run.setup)
+        kind_of(run.agent).rollout(context, None)
     assert made[0].keywords["vectorization"] == expected
 
 

@@ -110,7 +110,7 @@ def test_workers_that_fail_are_replaced_and_the_generation_goes_on(tmp_path):
         ("reinforce", {"workers": 2, "overlap": True}, "learns from whole episodes of its present policy"),
         ("es", {"workers": 2, "overlap": True}, "learns from whole episodes of its present policy"),
         ("es", {"environments": 3}, "environments = 3.*an even number"),
-        ("reinforce", {"replay_folder": "replay"}, "keeps a round of episodes in memory"),
+        ("reinforce", {"replay_folder": "replay"}, "keeps a batch of episodes in memory"),
     ],
 )
 def test_what_rounds_cannot_be_is_refused(algorithm, setup, message):

@@ -7,16 +7,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, SpaceError
 from etude.base.spaces import Spaces
+from etude.base.spaces import describe as describe_space
 from etude.checkpoint.config_json import from_saved, to_json
 from etude.envs import ConfiguredEnvironment, name_of
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
-from etude.training.build.setup import Setup
+from etude.protocols import Explorer
+from etude.training.build.exploration import described as plain_explorer
+from etude.training.kinds import TrainingContext, kind_of
+from etude.training.setup import Setup
+
+
+def describe(context: TrainingContext, algorithm: str, given: Explorer | None, total: int) -> dict[str, Any]:
+    """What a run is, in plain data. given: the explorer that the user gave. total: the steps of its schedules."""
+    engine, data = context.engine, context.data
+    config, functions = plain_config(context.agent.config)
+    environment = plain_environment(context.environment)
+    return {
+        "algorithm": algorithm,
+        **environment,
+        "has_preset": presets.lookup(algorithm, environment["environment"]) is not None,
+        "config": config,
+        "functions": functions,
+        "explorer": plain_explorer(given),
+        "policies": plain_policies(context.agent, engine.spaces),
+        "setup": dataclasses.asdict(context.setup),
+        "engine": engine.name,
+        "device": engine.device,
+        "observation_space": describe_space(engine.spaces.observation),
+        "action_space": describe_space(engine.spaces.action),
+        "total": total,
+        "steps": "environment" if kind_of(context.agent).steps_environments else "gradient",
+        "data": None if data is None else data.summary(),
+    }
 
 
 def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:

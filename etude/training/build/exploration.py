@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 
-from etude.agent import ActsBy, Agent
+from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
-from etude.base.spaces import Box, Space, Spaces
+from etude.base.spaces import Box, Spaces
 from etude.checkpoint.config_json import from_saved, to_json
-from etude.config import OfflineConfig, OffPolicyConfig, SampledConfig
 from etude.explore import (
     Boltzmann,
     BoltzmannGumbel,
@@ -32,55 +30,40 @@ from etude.explore import (
 )
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
+from etude.training.kinds import kind_of
 
-EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}  # fields
-FITTING: dict[str, tuple[type, ...]] = {
+FITTING: dict[str, tuple[Any, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, PerActorEpsilonGreedy),
     "actions": (GaussianNoise, Greedy, PerActorGaussianNoise),
     "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
-# What is learned from by the probabilities of what was sampled.
-BY_PROBABILITY = ("advantages", "advantage_sequences", "demonstrations", "gradients", "unrolls")
-OWN = tuple({kind for kinds in FITTING.values() for kind in kinds})
+OWN: tuple[Any, ...] = tuple({each for fitting in FITTING.values() for each in fitting})
 
 
 def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
     """What explores in a run of `total` environment steps of `count` environments."""
     if given is not None:
         return stretched(given, total)
+    kind = kind_of(agent)
     if isinstance(agent, MultiAgent) and spaces.agents is not None:
         actions = [own.action for own in spaces.agents.values()]
-        return ByAgent([_described(agent, agent.acts_for(action), action, total, count) for action in actions], actions)
-    return _described(agent, agent.acts_by, spaces.action, total, count)
+        each = [kind.explorer(agent, agent.acts_for(action), action, total, count) for action in actions]
+        return ByAgent(each, actions)
+    return kind.explorer(agent, agent.acts_by, spaces.action, total, count)
 
 
 def explorer_for_one(agent: Agent, spaces: Spaces, given: Explorer | None, total: int) -> Explorer:
     """What explores in one environment outside of a run of `total` steps. ConfigError where nothing is explored."""
-    if given is None and isinstance(agent.config, OfflineConfig):
+    if given is None and not kind_of(agent).steps_environments:
         raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
     explorer = explorer_for(agent, spaces, given, total, 1).of(np.arange(1))
     return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
 
 
-def _described(agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
-    """What an agent's config describes for what it acts by."""
-    config = agent.config
-    alpha = config.exploration_exponent if isinstance(config, OffPolicyConfig) else 0.0
-    if acts_by == "values":
-        if alpha:
-            return PerActorEpsilonGreedy(config.epsilon, alpha, count, total)
-        return EpsilonGreedy(config.epsilon, total=total)
-    if acts_by == "actions":
-        noise, first = config.exploration_noise, config.random_steps
-        if alpha:
-            return PerActorGaussianNoise(noise, alpha, count, total, first)
-        return GaussianNoise(noise, total=total, random_steps=first)
-    if agent.learns_from == "fitness":
-        return ByEnvironment(Greedy())  # what is explored are the weights
-    if isinstance(config, SampledConfig) and config.exploration_correlation:
-        return CorrelatedSample(config.exploration_correlation, math.prod(action.shape or ()))
-    return Sample(log_prob=agent.learns_from in BY_PROBABILITY)
+def best_for(spaces: Spaces) -> Explorer:
+    """What takes the best actions."""
+    return Greedy() if spaces.agents is None else ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
 
 
 def stretched(explorer: Any, total: int) -> Any:
@@ -95,45 +78,30 @@ def stretched(explorer: Any, total: int) -> Any:
 def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
     if given is None:
-        if not isinstance(agent.config, OfflineConfig) or agent.learns_from == "advantages":
-            _check_fields(agent)
+        kind_of(agent).check_exploration(agent)
         return
     if spaces.agents is not None:
         raise ConfigError("explorer= is for environments of one agent; several are explored as the config says.")
-    for explorer in given.explorers if isinstance(given, Each) else (given,):
+    explorers: tuple[Any, ...] = given.explorers if isinstance(given, Each) else (given,)
+    for explorer in explorers:
         if isinstance(explorer, type):
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
         if isinstance(explorer, OWN):
             _check_fit(agent, explorer, spaces)
 
 
-def _check_fields(agent: Agent) -> None:
-    config = agent.config
-    if agent.acts_by == "distribution" and isinstance(config, OffPolicyConfig) and config.exploration_exponent:
-        raise ConfigError(
-            f"{type(config).__name__}: exploration_exponent = {config.exploration_exponent}, but "
-            f"{type(agent).__name__} samples its policy, in all environments alike. Leave it at 0."
-        )
-    missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
-    if missing:
-        raise ConfigError(
-            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
-            f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field, or give explorer=."
-        )
-
-
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
-    fitting = FITTING[agent.acts_by]
-    if agent.learns_from in BY_PROBABILITY:
+    fitting, kind = FITTING[agent.acts_by], kind_of(agent)
+    if kind.log_prob:
         fitting = (Sample,)
     elif not isinstance(spaces.action, Box):
-        fitting = tuple(kind for kind in fitting if kind not in (CorrelatedSample, GaussianNoise))
+        fitting = tuple(each for each in fitting if each not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):
         raise ConfigError(
             f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {agent.acts_by} and learns "
-            f"from {agent.learns_from}. Give {' or '.join(kind.__name__ for kind in fitting)}, or leave it out."
+            f"from {kind.name}. Give {' or '.join(each.__name__ for each in fitting)}, or leave it out."
         )
-    if agent.learns_from in BY_PROBABILITY and not explorer.log_prob:
+    if kind.log_prob and not explorer.log_prob:
         raise ConfigError(
             f"explorer = {explorer!r} keeps no log probabilities, which {type(agent).__name__} learns from. Give "
             "Sample(log_prob=True), or leave it out."

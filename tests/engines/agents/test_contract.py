@@ -7,7 +7,7 @@ import pytest
 from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
 
 from etude import Conv, Linear, Mlp, engines
-from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig, check_spaces
+from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError, NetworkError, NumericalError, SpaceError
@@ -16,6 +16,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
+from etude.training.build import check_spaces
 
 
 def exploring(output):
@@ -180,11 +181,11 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = made(case, engine_name)
     before = engine.weights()
-    delay = dict.fromkeys(engine.structure.agent.trained_every.values(), 2)
+    delay = dict.fromkeys(engine.layout.agent.trained_every.values(), 2)
     engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=1_000_000, tau=0.0, **delay))
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
-    assert moved <= set(engine.structure.trainable)
-    assert {engine.structure.agent.trained_by(name) for name in moved} == set(engine.structure.groups)
+    assert moved <= set(engine.layout.trainable)
+    assert {engine.layout.agent.trained_by(name) for name in moved} == set(engine.layout.groups)
 
 
 @every_case()

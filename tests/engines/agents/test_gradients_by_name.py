@@ -11,7 +11,7 @@ from etude.base.data import Batch, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
-from etude.engines.gradients import FromRollouts, split_marks
+from etude.engines.gradients import FromRollouts, split_version
 from etude.engines.numpy import NumpyEngine
 from etude.engines.summary import READ_BY_LOSSES
 from etude.replay import Fitness
@@ -26,7 +26,7 @@ def a2c(engine_name):
 
 
 def ones(engine):
-    weights = engine.weights(engine.structure.trainable)
+    weights = engine.weights(engine.layout.trainable)
     return {name: np.ones_like(value) for name, value in weights.items()}
 
 
@@ -120,10 +120,10 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
             np.testing.assert_allclose(before[name] - value, moved, rtol=1e-3, err_msg=name)
 
 
-def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_told_apart(engine_name):
+def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_split_again(engine_name):
     engine = a2c(engine_name)
-    marks = FromRollouts(engine).marks(12, {"gamma": 0.9, "entropy_coefficient": 0.1})
-    weights, hyper, gradient_steps = split_marks(engine.weights() | marks)
+    version_arrays = FromRollouts(engine).version_arrays(12, {"gamma": 0.9, "entropy_coefficient": 0.1})
+    weights, hyper, gradient_steps = split_version(engine.weights() | version_arrays)
     assert weights.keys() == engine.weights().keys()
     assert (hyper, gradient_steps) == ({"gamma": 0.9, "entropy_coefficient": 0.1}, 12)
 
@@ -134,14 +134,14 @@ def es(**more):
 
 def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):
     engine = engines.create(engine_name, es(), SPACES, seed=1)
-    before = engine.structure.as_vector(engine.weights())
+    before = engine.layout.as_vector(engine.weights())
     scores = Fitness(4)
     scores._returns[:] = [3.0, 1.0, -1.0, 7.0]
     update = FromReturns(engine, 5, 4).learn(scores.sample(1, 4), HYPER, 2)
     # Ranks from -1/2 to 1/2 of 3, 1, -1 and 7 are 1/6, -1/6, -1/2 and 1/2; 2 pairs, sigma = 1/2.
-    noise = [noise_of(engine.structure, 5, 2, pair) for pair in (0, 1)]
+    noise = [noise_of(engine.layout, 5, 2, pair) for pair in (0, 1)]
     gradient = 0.005 * before - (noise[0] / 3 - noise[1]) / (2 * 2 * 0.5)
-    after = engine.structure.as_vector(engine.weights())
+    after = engine.layout.as_vector(engine.weights())
     np.testing.assert_allclose(after - before, -0.1 * np.sign(gradient), rtol=1e-2)
     assert update.metrics["gradient_norm"] == pytest.approx(np.linalg.norm(gradient), rel=1e-4)
     assert update.metrics["return_mean"] == 2.5
@@ -155,9 +155,9 @@ def test_each_environment_acts_with_its_own_weights_and_pairs_are_mirrored():
     columns = (0, 1, 3, 2, 7, 0)
     found = actor.act(observation)(columns).logits
     for i, column in enumerate(columns):
-        vector = mean.structure.as_vector(weights)
-        noise = noise_of(mean.structure, 5, 3, column // 2)
-        own = mean.structure.from_vector(vector + (1 - 2 * (column % 2)) * np.float32(0.5) * noise)
+        vector = mean.layout.as_vector(weights)
+        noise = noise_of(mean.layout, 5, 3, column // 2)
+        own = mean.layout.from_vector(vector + (1 - 2 * (column % 2)) * np.float32(0.5) * noise)
         alone = NumpyEngine(es(), SPACES)
         alone.load(own)
         np.testing.assert_allclose(found[i], alone.act(observation[i : i + 1]).logits[0], rtol=1e-5, atol=1e-6)

@@ -17,11 +17,11 @@ def test_the_norms_of_layers_make_up_that_of_the_loss(name, engine_name):
     engine = engines.create(engine_name, case.agent(), case.spaces, seed=0)
     told = engine.learn(random_batches(case, 2, 8), case.hyper(policy_delay=2))
     assert told.metrics
-    for group, names in engine.structure.groups.items():
+    for group, names in engine.layout.groups.items():
         layers = {name.rpartition(".")[0] for name in names}
         norms = [told.metrics[f"{layer}_gradient_norm"] for layer in layers]
         assert all(norm > 0 for norm in norms)
-        if group in engine.structure.delayed:  # trained at one of the two gradient steps: no mean over steps
+        if group in engine.layout.delayed:  # trained at one of the two gradient steps: no mean over steps
             assert np.sqrt(np.sum(np.square(norms))) == pytest.approx(told.metrics[f"{group}_gradient_norm"], rel=1e-4)
 
 

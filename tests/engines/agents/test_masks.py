@@ -39,7 +39,7 @@ def engine_of(algorithm, config, engine_name, *heads):
 
 def learned(engine, config, **extras):
     fields = (observed(), ACTION, REWARD, DISCOUNT, observed(), np.ones(3, np.float32), np.zeros(3, np.int64), extras)
-    hyper = {name: at(getattr(config, name), 0, 1) for name in engine.structure.hyper}
+    hyper = {name: at(getattr(config, name), 0, 1) for name in engine.layout.hyper}
     return engine.learn(Batch(*(trees.map(lambda x: x[None], field) for field in fields)), hyper)
 
 

@@ -11,7 +11,7 @@ from cases import CASES, every_case, made, pick, random_batches
 
 from etude import engines
 from etude.engines.numpy import NumpyEngine
-from etude.engines.structure import loss_noise
+from etude.engines.parameter_layout import loss_noise
 from etude.networks.network import parts_of
 
 EXPECTED_FILE = Path(__file__).parent / "parity.json"
@@ -35,14 +35,14 @@ def test_losses_agree_before_and_after_eight_updates(case, engine_name):
 @every_case()
 def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     engine, reference = made(case, engine_name), NumpyEngine(case.agent(), case.spaces)
-    structure, weights = reference.structure, engine.weights()
-    due = dict.fromkeys(structure.agent.trained_every.values(), 1)
-    still = dict.fromkeys(structure.rates.values(), 0.0)
+    layout, weights = reference.layout, engine.weights()
+    due = dict.fromkeys(layout.agent.trained_every.values(), 1)
+    still = dict.fromkeys(layout.rates.values(), 0.0)
     hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
-    batches, noise = random_batches(case, 2, 16), structure.draw_noise(loss_noise(0), 2, 16)
+    batches, noise = random_batches(case, 2, 16), layout.draw_noise(loss_noise(0), 2, 16)
     losses = []
     for i in range(2):
-        agent = structure.bind(weights, hyper)
+        agent = layout.bind(weights, hyper)
         with np.errstate(all="ignore"):
             found = agent.loss(pick(batches, i), {name: value[i] for name, value in noise.items()})
         losses.append({name: float(loss.value) for name, loss in found.items()})

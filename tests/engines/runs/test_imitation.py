@@ -97,7 +97,7 @@ def imitated(run):
 def of_agent(run):
     """The agent with the run's weights, in NumPy."""
     engine = NumpyEngine(run.agent, run.engine.spaces)
-    return engine.structure.bind(run.engine.weights())
+    return engine.layout.bind(run.engine.weights())
 
 
 @functools.cache
@@ -219,7 +219,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(name, engin
 def test_the_same_seed_gives_the_same_numbers_whoever_collects(name, engine_name):
     found, states = [], []
     for workers in (0, 0, 2):
-        config = type(CONFIGS[name])(**FAST | {"rollout": 16})
+        config = type(CONFIGS[name])(**FAST | {"rollout_length": 16})
         settings = {"config": config, "data": etude.record("CartPole-v1", 4), "environments": 4, "workers": workers}
         with etude.Run(name, "CartPole-v1", engine=engine_name, seed=3, **settings) as run:
             found.append(measured(list(run.steps(300))))

@@ -163,7 +163,7 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
         return agent.value(observation)
     if run.agent.acts_by == "values":
         return agent.act(observation).max(1)
-    bound, best = agent.structure.bind(agent.weights()), agent.act(observation).mode()
+    bound, best = agent.layout.bind(agent.weights()), agent.act(observation).mode()
     if best.ndim == 1:
         return np.take_along_axis(bound.critic(observation).mean(0), best[:, None], 1)[:, 0]
     q = bound.critic((observation, best))[..., 0]

@@ -53,7 +53,7 @@ def test_the_loss_and_the_priorities_are_those_of_single_steps_of_each_sequence(
     engine = NumpyEngine(case.agent(), case.spaces)
     rng = np.random.default_rng(0)
     engine.load({n: v + rng.normal(0, 0.7, v.shape).astype(v.dtype) for n, v in engine.weights().items()})
-    agent, batch = engine.structure.bind(engine.weights(), case.hyper()), pick(random_batches(case, 1, 5), 0)
+    agent, batch = engine.layout.bind(engine.weights(), case.hyper()), pick(random_batches(case, 1, 5), 0)
     total, priorities = 0.0, []
     for b in range(5):
         start = batch.extras.get("memory", np.zeros((5, engine.memory), np.float32))[b : b + 1]

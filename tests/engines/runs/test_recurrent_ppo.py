@@ -81,7 +81,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         assert abs(event.metrics["approx_kl"]) < 1e-6 and event.metrics["clip_fraction"] == 0.0
         actor = NumpyEngine(run.agent, run.engine.spaces)
         actor.load(weights)
-        agent, first = actor.structure.bind(weights), batches.extras["first"][0]
+        agent, first = actor.layout.bind(weights), batches.extras["first"][0]
         observation, memory = trees.map(lambda x: x[0], batches.observation), batches.extras["memory"][0]
         outputs, after = [], []
         for part, at in (("policy", slice(0, agent.actors)), ("critic", slice(agent.actors, None))):

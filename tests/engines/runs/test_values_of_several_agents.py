@@ -134,7 +134,7 @@ def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engi
     for policies, parts in (("each", {"ann", "bob"}), ("shared", {"shared"})):
         with Run("dqn", Meeting, config=DQN, policies=policies, engine=engine_name) as run:
             assert {name.split(".")[0] for name in run.engine.weights()} == parts
-            assert set(run.engine.structure.groups) == {f"{part}.q" for part in parts}
+            assert set(run.engine.layout.groups) == {f"{part}.q" for part in parts}
 
 
 @pytest.mark.variant

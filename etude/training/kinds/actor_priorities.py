@@ -1,5 +1,5 @@
-"""Actors that judge what they collect: the errors that new rows of a prioritised replay begin with. Horgan et al. 2018,
-arXiv:1803.00933."""
+"""Actor-side initial priorities (Ape-X): the TD errors that new rows of a prioritised replay begin with. Horgan et al.
+2018, arXiv:1803.00933."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from etude.engines.numpy import NumpyEngine
 from etude.replay import NStep, OneStep, Ring
 
 
-class JudgingActor:
-    """Acts as `NumpyEngine` does, and evaluates the agent's loss on what was collected, with the weights that it has.
+class PrioritisingActor:
+    """Acts as `NumpyEngine` does, and evaluates the agent's loss on collected steps with its present weights.
 
-    Schedules in the config count as where they start.
+    Hyperparameters that follow a schedule keep their initial values.
     """
+
+    memory = 0
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config
-        self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.structure.hyper}
+        self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.layout.hyper}
         self._view = transitions(agent.config)
         self.load, self.weights, self.act = self._engine.load, self._engine.weights, self._engine.act
-
-    memory = 0
 
     def errors(self, steps: Steps) -> np.ndarray:
         """Temporal-difference errors [T, N] float32; NaN where the n-step target lies beyond these steps."""

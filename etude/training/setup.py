@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from etude import presets
-from etude.agent import Agent
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.config import (
-    OffPolicyConfig,
-)
 from etude.envs.make import Vectorization
-
-EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
 
 
 @dataclass(frozen=True)
@@ -43,12 +35,3 @@ class Setup:
             )
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
-
-
-def parallel(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> int:
-    """How many environments are stepped in parallel."""
-    if setup.environments is not None:
-        return setup.environments
-    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    usual = 1 if isinstance(agent.config, OffPolicyConfig) else 8
-    return max(preset.environments if preset else usual, setup.workers)

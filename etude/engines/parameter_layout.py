@@ -32,7 +32,7 @@ class Following(NamedTuple):
     every: str | None
 
 
-class Structure:
+class ParameterLayout:
     """A built agent, taken apart by name. Names are `attribute.variable`, or `attribute.key.variable` for a dict of
     parts."""
 
@@ -112,12 +112,12 @@ class Structure:
             for name, part in zip(self.trainable, parts, strict=True)
         }
 
-    def told_by(self, losses: Losses, groups: Iterable[str]) -> set[str]:
+    def metrics_of(self, losses: Losses, groups: Iterable[str]) -> set[str]:
         """The names of the metrics of these losses, those of their gradients included."""
         return {name for group in groups for name in (*losses[group].metrics, *self.gradient_metrics(group))}
 
     def gradient_metrics(self, group: str) -> tuple[str, ...]:
-        """The names of what is told of a loss's gradient."""
+        """The names of the metrics of a loss's gradient."""
         bound = ("norm", "clipped") if "max_gradient_norm" in self.hyper else ()
         return (*(f"{group}_gradient_{what}" for what in bound), *self.layers.get(group, ()))
 
@@ -180,9 +180,15 @@ class Structure:
         shapes |= {name: (k, *shape) for name, shape in self.agent.batch_noise.items()}
         return {name: rng.standard_normal(shape, np.float32) for name, shape in sorted(shapes.items())}
 
-    def draw_perturbation(self, rng: np.random.Generator) -> Weights:
+    def draw_layer_noise(self, rng: np.random.Generator) -> Weights:
         """Standard normal numbers for the weights that are noise, by name: what is explored with."""
         return {name: rng.standard_normal(self.initial[name].shape, np.float32) for name in self.noisy}
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The weights of online networks that no loss trains, such as running statistics."""
+        online = ((name, part) for name, part in self.parts.items() if part.target_of is None)
+        return tuple(f"{name}.{v}" for name, part in online for v in part.frozen)
 
     def _noisy(self) -> tuple[str, ...]:
         """The weights that are noise, but for those of target copies."""

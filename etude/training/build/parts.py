@@ -1,0 +1,77 @@
+"""The parts of a run that its kind of learning makes, and the recorded data that they are made with."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+from etude import engines, presets
+from etude.agent import Agent
+from etude.algorithms import ALGORITHMS
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError
+from etude.base.spaces import Spaces
+from etude.envs import action_space_of
+from etude.offline.loading import RecordedData, load_data
+from etude.protocols import Engine, Explorer
+from etude.training.build.exploration import explorer_for
+from etude.training.build.usable import uses_data
+from etude.training.kinds import TrainingContext, kind_of
+from etude.training.learner import Learner
+from etude.training.loop import Collecting, Learning
+from etude.training.setup import Setup
+
+
+class RunParts(NamedTuple):
+    """What trains one agent. learning, collecting: the two halves of the loop."""
+
+    learner: Learner
+    learning: Learning
+    collecting: Collecting
+
+
+def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
+    """The parts of a run. explorer: the one that the user gave."""
+    kind, agent, engine = kind_of(context.agent), context.agent, context.engine
+    learner = Learner(agent, engine, kind.learner_parts(context), context.setup.seed)
+    make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
+    return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
+
+
+def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
+    """The engine that evaluates and trains an agent."""
+    return engines.create(
+        setup.engine,
+        agent,
+        spaces,
+        seed=setup.seed,
+        device=setup.device,
+        compiled=setup.compiled,
+        busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
+    )
+
+
+def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> Setup:
+    """The setup with the number of environments that are stepped in parallel. ConfigError where an agent of this kind
+    cannot be trained with it."""
+    kind_of(agent).check_setup(agent, setup)
+    preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
+    count = kind_of(agent).environment_count(setup, None if preset is None else preset.environments)
+    return dataclasses.replace(setup, environments=count)
+
+
+def data_for(data: Any, agent: Agent, setup: Setup, env: Any, spaces: Spaces) -> RecordedData | None:
+    """The recorded data of a run; None for an agent that learns from its environment. ConfigError where data and
+    agent do not go together."""
+    kind, name = kind_of(agent), type(agent).__name__
+    if not kind.uses_data:
+        if data is not None:
+            known = [algorithm for algorithm in ALGORITHMS if uses_data(algorithm)]
+            raise ConfigError(f"{name} learns from an environment and takes no data; {', '.join(known)} do.")
+        return None
+    if data is None:
+        raise ConfigError(
+            f"{name} learns from recorded data: give data= (--data), such as the path of a file of episodes."
+        )
+    return load_data(data, spaces, action_space_of(env))

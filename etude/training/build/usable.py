@@ -1,0 +1,64 @@
+"""Which algorithms can use which spaces and recorded data."""
+
+from __future__ import annotations
+
+from etude.agent import Agent
+from etude.algorithms import ALGORITHMS, for_several
+from etude.base.errors import SpaceError
+from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
+from etude.multi_agent.policies import MultiAgent
+from etude.training.kinds import kind_for, kind_of
+
+
+def uses_data(algorithm: str) -> bool:
+    """Whether an algorithm learns from recorded data, with or without steps of an environment beside it."""
+    agent, config = ALGORITHMS[algorithm]
+    return kind_for(agent.__name__, agent.learns_from, config).uses_data
+
+
+def fitting(action: Space, data: bool = False) -> list[str]:
+    """The names of the algorithms for one agent that can use an action space and learn without recorded data, or with
+    it."""
+    return [
+        name
+        for name, (agent, _) in ALGORITHMS.items()
+        if isinstance(action, agent.actions) and uses_data(name) == data and not for_several(agent)
+    ]
+
+
+def check_spaces(agent: Agent, spaces: Spaces) -> None:
+    """Raise SpaceError where an agent cannot use the action space, with the reason and the algorithms that can."""
+    kind = type(agent)
+    if for_several(kind):
+        others = " or ".join(fitting(spaces.action))
+        raise SpaceError(f"{kind.__name__} is for several agents; this environment has one. Use {others}.")
+    _check_actions(agent, spaces)
+
+
+def check_team(agent: MultiAgent, spaces: Spaces) -> None:
+    """Raise SpaceError, or ConfigError, where an agent cannot act for the several agents of these spaces."""
+    assert spaces.agents is not None
+    for name, own in spaces.agents.items():
+        try:
+            _check_actions(agent, own)
+        except SpaceError as problem:
+            raise SpaceError(f"The agent {name!r}: {problem}") from None
+    agent.check(spaces)
+
+
+def _check_actions(agent: Agent, spaces: Spaces) -> None:
+    name, actions = type(agent).__name__, type(agent).actions
+    if not isinstance(spaces.action, actions):
+        wanted = " or ".join(space.__name__ for space in actions)
+        others = fitting(spaces.action, kind_of(agent).uses_data)
+        raise SpaceError(
+            f"{name} needs {wanted} actions; this environment has {describe(spaces.action)}. "
+            + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
+        )
+    if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
+        raise SpaceError(
+            f"{name} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten it with "
+            "gymnasium.wrappers.TransformAction."
+        )
+    if spaces.masked and isinstance(spaces.action, Box | MultiBinary):
+        raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")

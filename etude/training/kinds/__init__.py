@@ -1,0 +1,69 @@
+"""The kinds of learning, one object each. Nothing else in etude asks what kind an agent learns by.
+
+A new kind is a class derived from `LearningKind`, or from the kind that it resembles. `Agent.learns_from` is the object
+itself, or the name of one of etude's own, which `KINDS` lists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etude.agent import Agent
+from etude.base.errors import ConfigError
+from etude.training.kinds.async_gradients import AsyncGradientLearning
+from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.episodes import EpisodeLearning
+from etude.training.kinds.evolution_strategies import EvolutionStrategiesLearning
+from etude.training.kinds.imitation import ImitationLearning
+from etude.training.kinds.kind import LearningKind
+from etude.training.kinds.off_policy import OffPolicyLearning
+from etude.training.kinds.offline import OfflineLearning, OfflineReturnLearning
+from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
+from etude.training.kinds.sequences import OffPolicySequenceLearning
+from etude.training.kinds.unrolls import UnrollLearning
+
+KINDS: tuple[LearningKind, ...] = (
+    OffPolicyLearning(),
+    OffPolicySequenceLearning(),
+    OfflineLearning(),
+    OfflineReturnLearning(),
+    OnPolicyLearning(),
+    OnPolicySequenceLearning(),
+    UnrollLearning(),
+    ImitationLearning(),
+    AsyncGradientLearning(),
+    EpisodeLearning(),
+    EvolutionStrategiesLearning(),
+)
+
+
+def kind_of(agent: Agent) -> LearningKind:
+    """The kind of learning of an agent; see `kind_for`."""
+    return kind_for(type(agent).__name__, agent.learns_from, type(agent.config))
+
+
+def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
+    """The kind of learning that `Agent.learns_from` stands for with this class of configs. agent: its name, for errors.
+
+    Raises ConfigError for a name that no kind has, and where the config is not one for the kind.
+    """
+    named = [kind for kind in KINDS if kind.name == learns_from]
+    candidates = [learns_from] if isinstance(learns_from, LearningKind) else named
+    if not candidates:
+        names = ", ".join(dict.fromkeys(kind.name for kind in KINDS))
+        raise ConfigError(f"{agent}.learns_from = {learns_from!r}; expected a LearningKind, or one of {names}.")
+    for kind in candidates:
+        if issubclass(config, kind.config):
+            return kind
+    bases = [kind.config.__name__ for kind in candidates]
+    raise ConfigError(
+        f"{agent} learns from {candidates[0].name}, and {config.__name__} is no {' or '.join(bases)}. Derive its "
+        f"config from one of these, or from that of an algorithm."
+    )
+
+
+__all__ = [
+    "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
+    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineReturnLearning",
+    "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning", "kind_for", "kind_of",
+]  # fmt: skip

@@ -1,0 +1,77 @@
+"""Actor-learners: what acts in one environment at a time and differentiates the agent's losses at what it collected.
+Mnih et al. 2016, arXiv:1602.01783."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from etude import engines
+from etude.agent import Agent
+from etude.base.cores import Busy, usable_cores
+from etude.base.data import Steps, WorkerGradients
+from etude.base.spaces import Spaces
+from etude.engines.gradients import split_version
+from etude.engines.numpy import NumpyEngine
+from etude.protocols import Engine, Weights
+from etude.replay import Advantages, Ring
+from etude.replay.sizes import Extras
+
+LOG_PROB: Extras = {"log_prob": ((), np.dtype(np.float32))}
+
+
+class EngineActorLearner:
+    """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
+
+    memory = 0
+
+    def __init__(self, engine: Engine, agent: Agent):
+        self._engine = engine
+        self._actor: Any = NumpyEngine(agent, engine.spaces) if engine.exportable else engine
+        self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, LOG_PROB)
+        self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
+        self._hyper: dict[str, float] = {}
+        self._gradient_steps = 0
+        self.act = self._actor.act
+
+    def load(self, weights: Weights) -> None:
+        """Take over weights, and the hyperparameters and the number of gradient steps that belong to them."""
+        weights, self._hyper, self._gradient_steps = split_version(weights)
+        self._engine.load(weights)
+        if self._actor is not self._engine:
+            self._actor.load(weights)
+
+    def contribution(self, steps: Steps) -> WorkerGradients:
+        """Gradients at all steps [T, 1] of a rollout at once."""
+        self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
+        self._view.adjust(self._hyper)
+        batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
+        gradients, update = self._engine.gradients(batch, self._hyper)
+        self._ring.clear()
+        return WorkerGradients(
+            len(steps), steps.episodes, gradients, update.losses, update.metrics, self._gradient_steps
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class MakeActorLearner:
+    """Makes an actor-learner with an engine of its own, with the framework that the run learns with."""
+
+    agent: Agent
+    spaces: Spaces
+    engine: str
+    compiled: bool
+
+    def __call__(self) -> EngineActorLearner:
+        """On the CPU and with one thread, so that rollouts give the same gradients wherever they are differentiated."""
+        alone = Busy(usable_cores(), usable_cores())
+        engine = engines.create(self.engine, self.agent, self.spaces, device="cpu", compiled=self.compiled, busy=alone)
+        return EngineActorLearner(engine, self.agent)
+
+    def in_worker(self) -> EngineActorLearner:
+        """In a process of its own, which leaves the GPUs and their memory to the learner."""
+        os.environ.update(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
+        return self()

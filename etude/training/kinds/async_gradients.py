@@ -1,0 +1,105 @@
+"""Learning from gradients that are computed where single environments are stepped, and applied as they come. Mnih et
+al. 2016, arXiv:1602.01783."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from etude.agent import Agent
+from etude.base.errors import ConfigError
+from etude.config import GradientsConfig
+from etude.engines.gradients import FromRollouts, GradientSource
+from etude.envs.make import Vectorization
+from etude.protocols import Engine, Explorer, Replay, Rollout
+from etude.replay import Contributions
+from etude.rollout import Elsewhere, Here, Turns, split_columns
+from etude.training.kinds.actor_learners import MakeActorLearner
+from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.kind import LearningKind
+from etude.training.progress import Progress
+from etude.training.setup import Setup
+from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+
+
+class AsyncGradientLearning(LearningKind):
+    """Gradients of the rollouts of single environments."""
+
+    name = "gradients"
+    config = GradientsConfig
+    log_prob = True
+    one_by_one = True
+
+    def replay(self, context: TrainingContext) -> Replay:
+        return Contributions()
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        return AsyncGradientsSchedule(config)
+
+    def gradients(self, context: TrainingContext) -> GradientSource:
+        return FromRollouts(context.engine)
+
+    def count(self, context: TrainingContext) -> int:
+        return 1
+
+    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
+        return tuple(context.engine.layout.initial)
+
+    def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
+        make, agent, engine, setup = self.make_environments(context), context.agent, context.engine, context.setup
+        _check(agent, engine, setup)
+        make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
+        if setup.workers == 0:
+            hands: Any = Here(make(np.arange(count)), make_actor(), explorer, setup.seed)
+        else:
+            hyper = dict.fromkeys(engine.layout.hyper, 0.0)
+            like = engine.weights() | FromRollouts(engine).version_arrays(0, hyper)
+            parts = split_columns(count, setup.workers)
+            hands = Elsewhere(make, make_actor.in_worker, explorer, setup.seed, like, parts)
+        return Turns(hands, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
+
+    def vectorization(self, context: TrainingContext) -> Vectorization:
+        found = super().vectorization(context)
+        if found == "native":
+            raise ConfigError(
+                f"{type(context.agent).__name__} steps one environment at a time, which a native simulator cannot. "
+                "Leave vectorization on auto, or use loop."
+            )
+        return found
+
+
+class AsyncGradientsSchedule:
+    """A phase of one gradient step for every gradient that arrives: one after `rollout_length` steps of one
+    environment."""
+
+    def __init__(self, config: GradientsConfig):
+        self.config = config
+
+    def steps_until_update(self, step: int, stored: int) -> int:
+        return self.config.rollout_length - step % self.config.rollout_length
+
+    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+        return UpdatesDue(len(replay), 1)
+
+    def after_updates(self, replay: Replay) -> None:
+        replay.clear()
+
+
+def _check(agent: Agent, engine: Engine, setup: Setup) -> None:
+    """Raise ConfigError where gradients cannot be computed in the rollouts of single environments."""
+    name, built = type(agent).__name__, engine.layout.agent
+    if setup.overlap:
+        raise ConfigError(
+            f"{name}'s environments are always at their next rollouts while gradients are applied. Leave overlap off."
+        )
+    if frozen := engine.layout.untrained:
+        raise ConfigError(
+            f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network "
+            "without running statistics, such as an Mlp or a Conv."
+        )
+    if built.noise or built.batch_noise or built.trained_every:
+        raise ConfigError(
+            f"{name} has losses with noise of their own, or that are not due at every gradient step; each environment "
+            "differentiates all losses by itself. Use an agent without `noise`, `batch_noise` and `trained_every`."
+        )

@@ -1,0 +1,201 @@
+"""What every kind of learning has in common. Defaults are those of learning from steps that one policy collects."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from etude.agent import ActsBy, Agent
+from etude.base import trees
+from etude.base.errors import ConfigError
+from etude.base.spaces import Space, zeros
+from etude.config import Config
+from etude.engines.gradients import FromLosses, GradientSource
+from etude.engines.numpy import NumpyEngine
+from etude.engines.perturbed import Perturbed
+from etude.envs import choose_vectorization, make_environments
+from etude.envs.make import Vectorization
+from etude.explore import EpsilonGreedy, GaussianNoise, Sample
+from etude.protocols import Environments, Explorer, Replay, Rollout
+from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.training.kinds.context import TrainingContext
+from etude.training.learner import Learner, LearnerParts
+from etude.training.loop import Collecting, Learning
+from etude.training.rollout_lifecycle import RolloutLifecycle
+from etude.training.setup import Setup
+from etude.training.update_schedule import UpdateSchedule
+
+EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}
+"""The config fields that describe exploration, by what an agent acts by."""
+
+
+class LoopParts(NamedTuple):
+    """The two halves of a training loop."""
+
+    learning: Learning
+    collecting: Collecting
+
+
+class LearningKind:
+    """A kind of learning: what a batch holds, where it comes from, and when it is learned from.
+
+    `Agent.learns_from` names one of `KINDS`, or is an object of a class derived from this one (or from another kind):
+    write `replay` and `update_schedule`, and whatever else differs. A kind holds no state.
+
+    name: what `learns_from` is for agents of etude's own kinds, and what messages say that is learned from.
+    config: the base of the configs of its agents.
+    environments: how many are stepped in parallel where neither the user nor a preset says.
+    multi_agent: whether agents for several agents of one environment can learn this way.
+    log_prob: whether the replay needs the log probabilities of sampled actions, as the extra `log_prob`.
+    uses_data: whether recorded data is needed.
+    steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
+    one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
+    """
+
+    name: ClassVar[str] = "steps"
+    config: ClassVar[type[Config]]
+    environments: ClassVar[int] = 8
+    multi_agent: ClassVar[bool] = False
+    log_prob: ClassVar[bool] = False
+    uses_data: ClassVar[bool] = False
+    steps_environments: ClassVar[bool] = True
+    one_by_one: ClassVar[bool] = False
+
+    # -- what learning is made of --------------------------------------------------------------------------------------
+
+    def replay(self, context: TrainingContext) -> Replay:
+        """Stores what is collected, and samples batches from it."""
+        raise NotImplementedError
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        """When how many gradient steps on batches of which size are due. count: environments that are collected from in
+        one call."""
+        raise NotImplementedError
+
+    def gradients(self, context: TrainingContext) -> GradientSource:
+        """Where the gradients of a learning phase come from."""
+        return FromLosses(context.engine)
+
+    def count(self, context: TrainingContext) -> int:
+        """How many environments are collected from in one call."""
+        return context.count
+
+    def example_bytes(self, context: TrainingContext) -> int:
+        """Bytes of one example in a batch."""
+        spaces = context.engine.spaces
+        transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+        return transition * context.agent.config.example_length
+
+    def learner_parts(self, context: TrainingContext) -> LearnerParts:
+        """What the learner of a run is given."""
+        count = self.count(context)
+        return LearnerParts(
+            replay=self.replay(context),
+            update_schedule=self.update_schedule(context.agent.config, count),
+            gradients=self.gradients(context),
+            acting_weights=self.acting_weights(context),
+            example_bytes=self.example_bytes(context),
+            count=count,
+        )
+
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
+        """The halves of the training loop. make_explorer: from the environment steps that its schedules are stretched
+        over."""
+        make_rollout = functools.partial(self.rollout, context)
+        spaces, seed = context.engine.spaces, context.setup.seed
+        return LoopParts(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
+
+    # -- exploration ---------------------------------------------------------------------------------------------------
+
+    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
+        """The explorer that the agent's config describes for one agent with these actions.
+
+        total: environment steps that schedules are stretched over. count: environments.
+        """
+        config = agent.config
+        if acts_by == "values":
+            return EpsilonGreedy(config.epsilon, total=total)
+        if acts_by == "actions":
+            return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
+        return Sample(log_prob=self.log_prob)
+
+    def check_exploration(self, agent: Agent) -> None:
+        """Raise ConfigError where the agent's config describes no explorer."""
+        missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
+        if missing:
+            raise ConfigError(
+                f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
+                f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field, or give "
+                "explorer=."
+            )
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+
+    def environment_count(self, setup: Setup, preset: int | None) -> int:
+        """How many environments are stepped in parallel. preset: as many as the preset says."""
+        if setup.environments is not None:
+            return setup.environments
+        return max(preset or self.environments, setup.workers)
+
+    def check_setup(self, agent: Agent, setup: Setup) -> None:
+        """Raise ConfigError where a run of this kind cannot be carried out like this."""
+
+    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
+        """The names of the weights that rollouts need; none where the engine itself acts."""
+        engine = context.engine
+        if not engine.exportable:
+            return ()
+        return NumpyEngine(context.agent, engine.spaces).read_by_acting(zeros(engine.spaces.observation, 1))
+
+    def actor_priorities(self, context: TrainingContext) -> bool:
+        """Whether actors send errors of what they collected, as the extra `priority`."""
+        return False
+
+    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
+        """Makes what acts in NumPy, in this process or in a worker; it is pickled."""
+        return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
+
+    def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
+        """Collects, in this process or in workers. Where NumPy cannot act, the engine does, in this process."""
+        engine, setup, count = context.engine, context.setup, context.count
+        make, priorities = self.make_environments(context), self.actor_priorities(context)
+        acting_here = Perturbed(engine) if engine.layout.noisy else engine
+        if setup.workers == 0:
+            actor = self.make_actor(context)() if engine.exportable else acting_here
+            return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
+        if setup.overlap:
+            self.check_overlap(context)
+        options = PoolOptions(overlap=setup.overlap, judged=priorities)
+        if engine.exportable:
+            return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
+        return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
+
+    def vectorization(self, context: TrainingContext) -> Vectorization:
+        """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own
+        part."""
+        setup = context.setup
+        wanted: Vectorization = "loop" if self.one_by_one and setup.vectorization == "auto" else setup.vectorization
+        return choose_vectorization(context.environment, context.count, wanted)
+
+    def make_environments(self, context: TrainingContext) -> Callable[[Any], Environments]:
+        """Makes the environments with these numbers, in this process or in a worker; it is pickled."""
+        return functools.partial(
+            make_environments,
+            context.environment,
+            run_seed=context.setup.seed,
+            vectorization=self.vectorization(context),
+        )
+
+    def check_overlap(self, context: TrainingContext) -> None:
+        """Raise ConfigError where workers cannot collect while the learner learns."""
+        if not context.engine.exportable:
+            raise ConfigError(
+                "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
+                "own act in this process, in step with the workers. Leave overlap off."
+            )

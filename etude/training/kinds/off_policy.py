@@ -1,0 +1,115 @@
+"""Learning from replayed transitions, whatever policy collected them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from etude.agent import ActsBy, Agent
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.base.spaces import Space
+from etude.config import OffPolicyConfig
+from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
+from etude.protocols import Explorer, Replay
+from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
+from etude.replay.sizes import Extras
+from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
+from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.kind import LearningKind
+from etude.training.progress import Progress
+from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+
+
+class OffPolicyLearning(LearningKind):
+    """Transitions: of one step, or of `n_step`; drawn uniformly, or by priorities."""
+
+    name = "transitions"
+    config = OffPolicyConfig
+    environments = 1
+    multi_agent = True
+
+    def replay(self, context: TrainingContext) -> Replay:
+        config, setup = context.agent.config, context.setup
+        ring = Ring(
+            context.engine.spaces,
+            config.buffer_size,
+            context.count,
+            self.extras(context),
+            reward_shape=context.team,
+            folder=setup.replay_folder,
+        )
+        return Buffer(ring, self.selector(config, ring), self.view(context), generator(setup.seed, "replay"))
+
+    def extras(self, context: TrainingContext) -> Extras:
+        """What the ring stores besides transitions: shapes and dtypes by name."""
+        return {}
+
+    def selector(self, config: Any, ring: Ring) -> Selector:
+        """Chooses rows of the ring."""
+        return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
+
+    def view(self, context: TrainingContext) -> View:
+        """Reads rows of the ring as a batch."""
+        config = context.agent.config
+        return MultiAgentTransitions(config.gamma, config.n_step) if context.team else transitions(config)
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        return OffPolicySchedule(config, count)
+
+    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
+        config = agent.config
+        alpha = config.exploration_exponent
+        if acts_by == "values" and alpha:
+            return PerActorEpsilonGreedy(config.epsilon, alpha, count, total)
+        if acts_by == "actions" and alpha:
+            return PerActorGaussianNoise(config.exploration_noise, alpha, count, total, config.random_steps)
+        if acts_by == "distribution" and config.sample_correlation:
+            return CorrelatedSample(config.sample_correlation, math.prod(action.shape or ()))
+        return super().explorer(agent, acts_by, action, total, count)
+
+    def check_exploration(self, agent: Agent) -> None:
+        config = agent.config
+        if agent.acts_by == "distribution" and config.exploration_exponent:
+            raise ConfigError(
+                f"{type(config).__name__}: exploration_exponent = {config.exploration_exponent}, but "
+                f"{type(agent).__name__} samples its policy, in all environments alike. Leave it at 0."
+            )
+        super().check_exploration(agent)
+
+    def actor_priorities(self, context: TrainingContext) -> bool:
+        return context.engine.exportable and context.agent.config.actor_priorities
+
+    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
+        if self.actor_priorities(context):
+            return tuple(context.engine.layout.initial)
+        return super().acting_weights(context)
+
+    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
+        if self.actor_priorities(context):
+            return functools.partial(PrioritisingActor, context.agent, context.engine.spaces)
+        return super().make_actor(context)
+
+
+class OffPolicySchedule:
+    """A phase after every `train_every` environment steps, once `learning_starts` steps are collected."""
+
+    def __init__(self, config: OffPolicyConfig, count: int):
+        self.config, self.count = config, count
+
+    def steps_until_update(self, step: int, stored: int) -> int:
+        to_next_phase = self.config.train_every - step % self.config.train_every
+        return -(-to_next_phase // self.count)
+
+    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+        phases = progress.step // self.config.train_every
+        due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
+        return UpdatesDue(
+            due * self.config.gradient_steps if progress.step >= self.config.learning_starts else 0,
+            self.config.batch_size,
+        )
+
+    def after_updates(self, replay: Replay) -> None:
+        """Transitions stay in the replay."""

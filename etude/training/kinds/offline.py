@@ -1,0 +1,162 @@
+"""Learning from recorded episodes alone. All steps are gradient steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from etude.agent import Agent
+from etude.base.checks import Stored
+from etude.base.data import CollectedSteps, CollectRequest
+from etude.base.errors import ConfigError
+from etude.base.events import Learned
+from etude.base.seeding import generator
+from etude.config import OfflineConfig
+from etude.protocols import Explorer, Replay, Weights
+from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
+from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.kind import LearningKind, LoopParts
+from etude.training.learner import Learner
+from etude.training.progress import Progress
+from etude.training.setup import Setup
+from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+
+
+class OfflineLearning(LearningKind):
+    """Recorded transitions. Environments are stepped for evaluation only."""
+
+    name = "transitions"
+    config = OfflineConfig
+    uses_data = True
+    steps_environments = False
+
+    def replay(self, context: TrainingContext) -> Replay:
+        return recorded_buffer(context, context.setup.replay_folder, "replay", self.view(context.agent.config))
+
+    def view(self, config: Any) -> View:
+        """Reads rows of the ring as a batch."""
+        return OneStep(config.gamma)
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        return OfflineSchedule(config)
+
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
+        if (steps := context.recorded().steps()) is not None:
+            learner.store(steps)
+            learner.follow_moments(steps)
+        return LoopParts(OfflineLearner(learner), NoCollection())
+
+    def check_exploration(self, agent: Agent) -> None:
+        """Nothing is explored."""
+
+    def environment_count(self, setup: Setup, preset: int | None) -> int:
+        return 1
+
+    def check_setup(self, agent: Agent, setup: Setup) -> None:
+        if setup.workers or setup.overlap or setup.environments not in (None, 1):
+            raise ConfigError(
+                f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "
+                "overlap and environments."
+            )
+
+
+class OfflineReturnLearning(OfflineLearning):
+    """Recorded transitions, each up to the end of its episode."""
+
+    name = "returns"
+
+    def view(self, config: Any) -> View:
+        return WholeReturns(config.gamma)
+
+
+def recorded_buffer(context: TrainingContext, folder: str | None, stream: str, view: View | None = None) -> Buffer:
+    """A replay with room for the recorded data. view: None takes single transitions. stream: the name of the generator
+    that samples are drawn with."""
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    ring = Ring(context.engine.spaces, len(context.recorded()) + 1, folder=folder)
+    view = OneStep(context.agent.config.gamma) if view is None else view
+    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream))
+
+
+class OfflineSchedule:
+    """A phase of `gradient_steps` gradient steps whenever one is asked for: nothing has to be collected."""
+
+    def __init__(self, config: OfflineConfig):
+        self.config = config
+
+    def steps_until_update(self, step: int, stored: int) -> int:
+        return self.config.gradient_steps
+
+    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+        return UpdatesDue(self.config.gradient_steps, self.config.batch_size)
+
+    def after_updates(self, replay: Replay) -> None:
+        """The data stays in the replay."""
+
+
+class OfflineLearner:
+    """The learning half of a loop (`loop.Learning`) that counts gradient steps as its steps."""
+
+    count = 1
+
+    def __init__(self, learner: Learner):
+        self._learner = learner
+        self._requested = 0
+
+    @property
+    def progress(self) -> Progress:
+        """`step` counts gradient steps."""
+        return self._learner.progress
+
+    def collect_request(self, left: int, after: int = 0) -> CollectRequest:
+        """The gradient steps of the next phase, `left` at most."""
+        request = self._learner.collect_request(left, after)
+        self._requested = request.steps or 0
+        return request
+
+    def take(self, steps: CollectedSteps) -> None:
+        raise ConfigError("A run on recorded data takes no further steps.")
+
+    def learn_if_due(self) -> Learned:
+        """The phase that was requested last."""
+        self.progress.step += self._requested
+        return self._learner.learn(UpdatesDue(self._requested, self._learner.agent.config.batch_size))
+
+    def follow_moments(self, steps: CollectedSteps) -> bool:
+        """The normaliser stays at the moments of the data."""
+        return False
+
+    def exploring_weights(self) -> Weights:
+        """Nothing explores."""
+        return {}
+
+    def trained_weights(self) -> Weights:
+        """What losses train, by name."""
+        return self._learner.trained_weights()
+
+
+class NoCollection:
+    """The collecting half of a loop (`loop.Collecting`) without environments."""
+
+    def open(self, total: int, weights: Weights) -> None: ...
+
+    def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
+        return ()
+
+    def load(self, weights: Weights) -> None: ...
+
+    def notes(self) -> list[str]:
+        return []
+
+    def state(self) -> dict[str, Any] | None:
+        return None
+
+    def check_state(self, saved: Stored, gradients: Weights) -> None:
+        """Nothing is collected, so that nothing is saved."""
+        saved.like(None)
+
+    def restore(self, state: dict[str, Any] | None) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,28 @@
+"""Off-policy learning of agents with a recurrent state, from replayed sequences."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from etude.base.data import MEMORY
+from etude.config import SequenceConfig
+from etude.replay import Sequences, View
+from etude.replay.sizes import Extras
+from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.off_policy import OffPolicyLearning
+
+
+class OffPolicySequenceLearning(OffPolicyLearning):
+    """Sequences of transitions, with the recurrent state that they were acted with where the config stores it."""
+
+    name = "sequences"
+    config = SequenceConfig
+    multi_agent = False
+
+    def extras(self, context: TrainingContext) -> Extras:
+        stored = context.agent.config.stored_state
+        return {MEMORY: ((context.engine.memory,), np.dtype(np.float32))} if stored else {}
+
+    def view(self, context: TrainingContext) -> View:
+        config = context.agent.config
+        return Sequences(config.gamma, config.sequence_length, config.burn_in)
