@@ -202,7 +202,7 @@ class Run:
 
     def actor(self) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
-        `rollout.recall.Actor` for agents with a memory."""
+        `rollout.Actor` for agents with a memory."""
         if not self.engine.exportable:
             return self.engine
         actor = NumpyEngine(self.agent, self.engine.spaces)

@@ -30,6 +30,8 @@ HYPERPARAMETERS = {
     "warmup": "learning_starts",
 }
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
+ROLLOUT = {"contributions": "worker_gradients"}
+ENVIRONMENT = {"memory": "explorer_state", "recalled": "recurrent_state"}  # of each environment of a rollout
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
 
@@ -45,6 +47,8 @@ def present_state(state: Any) -> Any:
     for component in ("progress", "rollout"):
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
+    if isinstance(rollout := renamed.get("rollout"), Mapping):
+        renamed["rollout"] = _present_rollout(rollout)
     if "engine" in state:
         renamed["engine"] = _with_present_parts(state["engine"])
     return renamed
@@ -56,6 +60,21 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config := described.get("config"), Mapping):
         renamed["config"] = {HYPERPARAMETERS.get(name, name): value for name, value in config.items()}
     return renamed
+
+
+def _present_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the keys of environments are renamed: steps that were collected ahead may hold others of the same name."""
+    renamed = _with_names(rollout, ROLLOUT)
+    if isinstance(environments := rollout.get("environments"), Mapping):
+        renamed["environments"] = {
+            number: _with_names(one, ENVIRONMENT) if isinstance(one, Mapping) else one
+            for number, one in environments.items()
+        }
+    return renamed
+
+
+def _with_names(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in table.items()}
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

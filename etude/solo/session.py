@@ -9,8 +9,8 @@ from typing import Any
 from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, Pool, PoolOptions, acting_here
-from etude.rollout.saved import check_rollout
+from etude.rollout import InProcess, Pool, PoolOptions, acting_in_process
+from etude.rollout.state import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.training.rollout_lifecycle import RolloutLifecycle
@@ -68,7 +68,7 @@ class Session:
             return InProcess(make(range(count)), engine if actor is None else actor, explorer, seed)
         pool = PoolOptions(overlap=self.overlaps(options))
         if actor is None:
-            return acting_here(make, engine, explorer, seed, count, options.workers, pool)
+            return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
         return Pool(make, functools.partial(copy.deepcopy, actor), explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:

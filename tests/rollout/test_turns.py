@@ -8,7 +8,13 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
 from etude.base.data import WorkerGradients
-from etude.rollout import Elsewhere, Here, PoolOptions, Turns, split_columns
+from etude.rollout import (
+    AsyncGradients,
+    LocalActorLearners,
+    PoolOptions,
+    RemoteActorLearners,
+    split_environments,
+)
 
 LENGTH, COUNT = 4, 3
 
@@ -16,7 +22,7 @@ LENGTH, COUNT = 4, 3
 class Telling(Adder):
     """Contributes its weight, the sum of the rewards and the labels of what it saw."""
 
-    def contribution(self, steps):
+    def gradients(self, steps):
         assert steps.shape == (LENGTH, 1)
         told = {"weight": np.full(2, self.weight, np.float32), "reward": np.float32([steps.reward.sum()])}
         labels = steps.observation[:, 0].reshape(-1)
@@ -35,12 +41,14 @@ class Weighted(Telling):
 
 
 def here(make=Labelled, **_):
-    return Turns(Here(make(range(COUNT)), Weighted(), Noisy(), 1), COUNT, LENGTH)
+    return AsyncGradients(LocalActorLearners(make(range(COUNT)), Weighted(), Noisy(), 1), COUNT, LENGTH)
 
 
 def elsewhere(make=Labelled, workers=2, **options):
-    parts = split_columns(COUNT, workers)
-    return Turns(Elsewhere(make, Weighted, Noisy(), 1, LIKE, parts, PoolOptions(**options)), COUNT, LENGTH)
+    parts = split_environments(COUNT, workers)
+    return AsyncGradients(
+        RemoteActorLearners(make, Weighted, Noisy(), 1, LIKE, parts, PoolOptions(**options)), COUNT, LENGTH
+    )
 
 
 def load(turns, weight):
@@ -95,7 +103,7 @@ def test_what_waits_for_its_turn_is_saved_and_goes_on_in_other_hands(first, seco
     begun = take(one, 4)
     load(one, 4)
     state = one.state()
-    assert len(state["contributions"]) == COUNT - 1
+    assert len(state["worker_gradients"]) == COUNT - 1
     one.close()
     load(other, 4)
     assert other.restore(state) == []

@@ -20,7 +20,7 @@ from etude.engines.gradients import FromRollouts, split_marks
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Engine, Environments, Explorer, Weights
 from etude.replay import Advantages, Ring
-from etude.rollout import Elsewhere, Here, Turns, split_columns
+from etude.rollout import AsyncGradients, LocalActorLearners, RemoteActorLearners, split_environments
 from etude.training.build.setup import Setup
 
 LOG_PROB = {"log_prob": ((), np.dtype(np.float32))}
@@ -47,7 +47,7 @@ class ActorLearner:
         if self._actor is not self._engine:
             self._actor.load(weights)
 
-    def contribution(self, steps: Steps) -> WorkerGradients:
+    def gradients(self, steps: Steps) -> WorkerGradients:
         """Gradients at all steps [T, 1] of a rollout at once."""
         self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
         self._view.adjust(self._hyper)
@@ -78,25 +78,25 @@ class MakeActorLearner:
         return self()
 
 
-def turns_for(
+def async_gradients_for(
     make_environments: Callable[[Any], Environments],
     agent: Agent,
     engine: Engine,
     explorer: Explorer,
     setup: Setup,
     vectorization: str,
-) -> Turns:
+) -> AsyncGradients:
     """The rollout of an agent that learns from gradients. engine: the learner's."""
     _check(agent, engine, vectorization, setup.overlap)
     make, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), setup.environments
     if setup.workers == 0:
-        hands: Any = Here(make_environments(np.arange(count)), make(), explorer, setup.seed)
+        learners: Any = LocalActorLearners(make_environments(np.arange(count)), make(), explorer, setup.seed)
     else:
         hyper = dict.fromkeys(engine.structure.hyper, 0.0)
         like = engine.weights() | FromRollouts(engine).marks(0, hyper)
-        parts = split_columns(count, setup.workers)
-        hands = Elsewhere(make_environments, make.in_worker, explorer, setup.seed, like, parts)
-    return Turns(hands, count, agent.config.rollout_length)
+        parts = split_environments(count, setup.workers)
+        learners = RemoteActorLearners(make_environments, make.in_worker, explorer, setup.seed, like, parts)
+    return AsyncGradients(learners, count, agent.config.rollout_length)
 
 
 def _check(agent: Agent, engine: Engine, vectorization: str, overlap: bool) -> None:

@@ -23,7 +23,7 @@ from etude.envs import choose_vectorization, make_environments
 from etude.explore import ByAgent, Greedy
 from etude.protocols import Engine, Explorer, Rollout
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
-from etude.training.build.actor_learners import turns_for
+from etude.training.build.actor_learners import async_gradients_for
 from etude.training.build.actor_priorities import JudgingActor
 from etude.training.build.setup import Setup
 
@@ -37,7 +37,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
     vectorization = choose_vectorization(environment, count, "loop" if waits else setup.vectorization)
     make = functools.partial(make_environments, environment, run_seed=setup.seed, vectorization=vectorization)
     if agent.learns_from == "gradients":
-        return turns_for(make, agent, engine, explorer, setup, vectorization)
+        return async_gradients_for(make, agent, engine, explorer, setup, vectorization)
     judged = judges(agent, engine)
     make_actor: Callable[[], Any] = functools.partial(JudgingActor if judged else NumpyEngine, agent, engine.spaces)
     acting_here = Perturbed(engine) if engine.structure.noisy else engine
@@ -57,7 +57,7 @@ def rollout_for(environment: Any, agent: Agent, engine: Engine, setup: Setup, ex
             f"overlap=True collects with weights that are one phase old; {type(agent).__name__} learns from whole "
             "episodes of its present policy. Leave overlap off."
         )
-    options = PoolOptions(overlap=setup.overlap, judged=judged)
+    options = PoolOptions(overlap=setup.overlap, actor_priorities=judged)
     if engine.exportable:
         return Pool(make, make_actor, explorer, setup.seed, count, setup.workers, options)
     return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)

@@ -1,5 +1,5 @@
-"""Whether workers that only step are worth their hand-over: the steps of some environments are quicker than a process
-can be woken. Who steps them changes no number, so the choice may be made by the clock."""
+"""When workers that only step pay off: some environments step faster than a process wakes up. Results do not depend on
+who steps them, so the choice may depend on timings."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from etude.base.cores import usable_cores
 from etude.base.spaces import ACTION_MASK, Spaces, zeros
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
-from etude.rollout.collector import Actor
-from etude.rollout.crew import PoolOptions
+from etude.rollout.actor import Actor
 from etude.rollout.in_process import InProcess
-from etude.rollout.lockstep import LockstepPool
+from etude.rollout.pool.lockstep import LockstepPool
+from etude.rollout.pool.supervisor import PoolOptions
 
-# What waking and hearing take of a time step, in seconds, for all workers together, and more for each: benchmarks/
-# stepping.py finds 0.19 ms and 0.03 ms on a virtual machine with two cores and nothing else to do, where cores fall
-# asleep; solo_speed.py, with PyTorch acting, 0.39 ms for two workers. Where they are wrong, workers are left out that
-# would have saved little.
-HAND_OVER, EACH = 300e-6, 30e-6
+# Seconds of a time step for notifications, for all workers together, and in addition for each: benchmarks/stepping.py
+# finds 0.19 ms and 0.03 ms on an idle virtual machine with two cores, which fall asleep; solo_speed.py, with PyTorch
+# acting, 0.39 ms for two workers. If they are wrong, workers are left out that would have saved little.
+OVERHEAD, OVERHEAD_PER_WORKER = 300e-6, 30e-6
 
 
-def acting_here(
+def acting_in_process(
     make_environments: Callable[[list[int]], Environments],
     actor: Actor,
     explorer: Explorer,
@@ -36,37 +35,36 @@ def acting_here(
     workers: int,
     options: PoolOptions,
 ) -> InProcess | LockstepPool:
-    """Collects with an actor that cannot leave this process, and workers that step where the options ask for them or
-    they are worth it."""
-    elsewhere = options.step_elsewhere
-    if elsewhere is None:  # timed with copies, as workers have them: the environment may be a user's own
+    """A rollout for an actor that cannot leave this process, with workers that step if the options ask for them or they
+    pay off."""
+    remote = options.remote_environments
+    if remote is None:  # timed with copies, as workers have them: the environment may be a user's own
         copied = cloudpickle.loads(cloudpickle.dumps(make_environments))
-        elsewhere = stepping_pays(copied, environments, workers)
-    if elsewhere:
+        remote = workers_pay_off(copied, environments, workers)
+    if remote:
         return LockstepPool(make_environments, actor, explorer, run_seed, environments, workers, options)
     return InProcess(make_environments(list(range(environments))), actor, explorer, run_seed)
 
 
-def stepping_pays(
+def workers_pay_off(
     make_environments: Callable[[list[int]], Environments], environments: int, workers: int, cores: int | None = None
 ) -> bool:
     """Whether a `LockstepPool` is expected to be quicker than `InProcess`; both collect the same.
 
-    Makes environment number 0 here, steps it for about 0.05 s and closes it. Raises what that raises. cores: those that
-    this process may use where None.
+    Makes environment 0 here, steps it for about 0.05 s and closes it; raises what that raises. cores: None for those
+    that this process may use.
     """
-    return saved(step_seconds(make_environments), environments, workers, cores or usable_cores()) > 0
+    return seconds_saved(step_seconds(make_environments), environments, workers, cores or usable_cores()) > 0
 
 
-def saved(step: float, environments: int, workers: int, cores: int) -> float:
-    """Seconds that workers are expected to save in a time step of all environments, of which each takes `step`."""
+def seconds_saved(step: float, environments: int, workers: int, cores: int) -> float:
+    """Expected seconds that workers save in a time step of all environments, each of which takes `step` seconds."""
     busiest = -(-environments // min(workers, cores))
-    return (environments - busiest) * step - HAND_OVER - EACH * workers
+    return (environments - busiest) * step - OVERHEAD - OVERHEAD_PER_WORKER * workers
 
 
 def step_seconds(make_environments: Callable[[list[int]], Environments], budget: float = 0.05) -> float:
-    """What a step of one environment takes, with the first action that is legal: the median of those in `budget`
-    seconds."""
+    """Median seconds of a step of one environment with the first legal action, measured for `budget` seconds."""
     environments = make_environments([0])
     try:
         observation = environments.reset()
