@@ -64,7 +64,8 @@ class Fragment:
         stride: int,
         make_rows: MakeRows = Rows.allocate,
     ):
-        self._collector, self._positions, self._steps = collector, positions, steps
+        self._collector, self._environments, self._counters = collector, collector.environments, collector.counters
+        self._positions, self._steps = positions, steps
         self._step, self._stride = step, stride
         self.rows = make_rows(collector.template(), steps, len(positions))
         self._recurrent_states = self.rows.extras.get(MEMORY)
@@ -74,12 +75,11 @@ class Fragment:
 
     def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
         """Actions of the environments that go on, and their positions if they are not the first ones."""
-        active, rows, at, observation = self._active, self.rows, self._at, self._observation
+        rows, at, observation, t = self.rows, self._at, self._observation, self._t
         if self._recurrent_states is not None:
-            self._recurrent_states[at] = active.policy.state
-        output = active.policy.act(observation)
-        now = self._step + self._t * self._stride
-        action, extras = active.explorer(output, self._noise_left[self._t], now, active.explorer_state)
+            self._recurrent_states[at] = self._policy.state
+        now = self._step + t * self._stride
+        action, extras = self._explorer(self._policy.act(observation), self._noise_left[t], now, self._explorer_state)
         trees.put(rows.observation, at, observation)
         rows.action[at] = action
         for name, value in extras.items():
@@ -88,13 +88,13 @@ class Fragment:
 
     def record(self, outcome: Outcome) -> None:
         """Write the outcome of a step into the rows."""
-        rows, at, collector = self.rows, self._at, self._collector
+        rows, at = self.rows, self._at
         self._observation, reward, terminated, truncated, final = outcome
         rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
-        self._active.statistics.add(collector.environments.scores, reward)
-        collector.counters[0] += 1
-        self._t += 1
-        self._at = self._t if self._columns is None else (self._t, self._columns)
+        self._statistics.add(self._environments.scores, reward)
+        self._counters[0] += 1
+        self._t = t = self._t + 1
+        self._at = t if self._columns is None else (t, self._columns)
         if final:
             self._end_episodes(final, terminated)
             self._after_ends()
@@ -121,20 +121,20 @@ class Fragment:
         self._noise_left = self._noise if whole else self._noise[:, self._columns]
         self._at: Any = self._t if whole else (self._t, self._columns)
         self._active = self._collector.activate(positions)
+        _, self._explorer, self._explorer_state, self._policy, self._statistics = self._active
         self._observation = self._collector.observations(positions)
 
     def _end_episodes(self, final: dict[int, Tree], terminated: np.ndarray) -> None:
-        active = self._active
         for i in sorted(final):
             position = self._following[i]
             if isinstance(final[i], Lost):
                 self._lost.append(position)
             else:
-                episode = self._collector.end_episode(position, active.statistics, i, not terminated[i])
+                episode = self._collector.end_episode(position, self._statistics, i, not terminated[i])
                 self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
-            active.explorer_state[i] = np.nan
-            active.statistics.reset(i)
-            active.policy.reset(i)
+            self._explorer_state[i] = np.nan
+            self._statistics.reset(i)
+            self._policy.reset(i)
 
     def _write_back(self) -> None:
         self._collector.deactivate(self._active, self._observation, self._following)
