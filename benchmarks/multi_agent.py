@@ -1,9 +1,9 @@
 """Several agents on tasks of MPE: what they earn after 10,000 environment steps (400 episodes), summed over the agents.
 
 `python benchmarks/multi_agent.py --seeds 1 2 3` writes multi_agent.json, cell by cell; a cell that is there with the
-same hyperparameters is not run again. `--only maddpg` takes what holds the text. Evaluated on 400 episodes with the
-most probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG; DQN and
-PPO have the same networks, rates and discount. The returns of training are kept beside it, see curves.py.
+same hyperparameters is not run again. `--only maddpg` takes what holds the text. Evaluated on 400 episodes, with the
+most probable actions. Presets, with the hyperparameters of peers_maddpg.py, whose figures are of AgileRL's MADDPG. DQN
+and PPO have the same networks, rates and discount. The returns of training are kept beside it, see curves.py.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class OnPolicySequenceConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.counts(self, "sequence_length")
-        if self.rollout % self.sequence_length:
+        if self.rollout_length % self.sequence_length:
             raise ConfigError(
                 f"{type(self).__name__}: rollout_length = {self.rollout_length}, sequence_length = "
                 f"{self.sequence_length}; expected a rollout of whole sequences, as 128 is of 32. Change one of them."
@@ -207,7 +207,7 @@ class UnrollsConfig(OnPolicyConfig):
 
     @property
     def example_length(self) -> int:
-        return self.rollout
+        return self.rollout_length
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class PPOConfig(OnPolicyConfig):
         checks.one_of(self, "objective", ("clip", "penalty"))
         checks.not_negative(self, "clip_range", "value_coefficient", "kl_coefficient")
         checks.positive(self, "kl_target")
-        if self.value_clip is not None:
+        if self.value_clip_range is not None:
             checks.not_negative(self, "value_clip_range")
 
 

@@ -42,7 +42,7 @@ class RecurrentPPOConfig(OnPolicySequenceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "clip_range", "value_coefficient")
-        if self.value_clip is not None:
+        if self.value_clip_range is not None:
             checks.not_negative(self, "value_clip_range")
 
 

@@ -115,7 +115,7 @@ class MultiAgentAdvantages(Stateless):
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma and lambda."""
-        self.gamma, self.lambda_ = hyper["gamma"], hyper["lambda_"]
+        self.gamma, self.lambda_ = hyper["gamma"], hyper["gae_lambda"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         basis = (ring, ring.version, self.gamma, self.lambda_, self.reward_scale)

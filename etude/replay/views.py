@@ -110,7 +110,7 @@ class Advantages(Stateless):
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma and lambda."""
-        self.gamma, self.lambda_ = hyper["gamma"], hyper["lambda_"]
+        self.gamma, self.lambda_ = hyper["gamma"], hyper["gae_lambda"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         if ring.reward.ndim > 1:

@@ -84,7 +84,7 @@ class Case:
         found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
         found |= {name: getattr(self.config, name, 1) for name in ("policy_delay", "discriminator_every")}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_update_every": 3, "tau": 0.05, "temperature": 0.5}
-        found |= {"lambda_": 0.9, "entropy": 0.01, "max_gradient_norm": 0.5}
+        found |= {"gae_lambda": 0.9, "entropy_coefficient": 0.01, "max_gradient_norm": 0.5}
         return found | changes
 
 

@@ -25,7 +25,7 @@ TUNED_DEFAULTS = {
     "ppo": {
         "network",
         "learning_rate",
-        "rollout",
+        "rollout_length",
         "minibatch_size",
         "epochs",
         "normalize_observation",
@@ -59,7 +59,7 @@ def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_on
 
 def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
     ppo, dqn = PPOConfig(), DQNConfig()
-    rows = ppo.rollout * parallel(Setup(), "ppo", PPO(ppo), None)
+    rows = ppo.rollout_length * parallel(Setup(), "ppo", PPO(ppo), None)
     assert rows % ppo.minibatch_size == 0
     assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch_size) > 15_000
     assert 100_000 // dqn.train_every * dqn.gradient_steps == 100_000
