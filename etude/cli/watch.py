@@ -63,7 +63,7 @@ def _watch(path: Path, options: Watch) -> int:
 
 def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     """Play episodes with the best actions; yields after every reset and step, and tells each return."""
-    from etude.rollout.actor import policy_of
+    from etude.rollout.actor import with_state
     from etude.training.build import best_for
 
     actor, steps, rng = run.actor(), 0, np.random.default_rng(options.seed)
@@ -71,11 +71,11 @@ def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     for episode in range(options.episodes):
         observation, total, ended = environment.reset(seed=options.seed + episode), 0.0, False
         memory = np.full((1, explorer.memory), np.nan)
-        policy = policy_of(actor, np.zeros((1, actor.memory), np.float32))
+        stateful = with_state(actor, np.zeros((1, actor.memory), np.float32))
         yield
         while not ended and steps < options.max_steps:
             noise = explorer.draw(rng, 1, environment.spaces.action)
-            choice = explorer(policy.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0, memory)
+            choice = explorer(stateful.act(trees.map(lambda leaf: leaf[None], observation)), noise, 0, memory)
             observation, reward, terminated, truncated, _ = environment.step(choice.action[0])
             total, steps, ended = total + reward, steps + 1, terminated or truncated
             yield

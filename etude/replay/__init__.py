@@ -2,8 +2,8 @@
 
 from etude.replay.advantage_sequences import AdvantageSequences
 from etude.replay.buffer import Buffer, Selector, View
-from etude.replay.contributions import Contributions
 from etude.replay.demonstrations import Demonstrations
+from etude.replay.gradient_queue import GradientQueue
 from etude.replay.hindsight import Hindsight
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
@@ -19,7 +19,7 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "AdvantageSequences", "Advantages", "Buffer", "Columns", "Contributions", "Demonstrations", "Epochs", "Hindsight",
+    "AdvantageSequences", "Advantages", "Buffer", "Columns", "Demonstrations", "Epochs", "GradientQueue", "Hindsight",
     "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "Passes", "Prioritised", "Recent", "Returns",
     "Ring", "Rounds", "Scores", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
     "bytes_needed",

@@ -5,10 +5,9 @@ from etude.rollout.async_gradients.actor_learners import LocalActorLearners, Rem
 from etude.rollout.async_gradients.rollout import AsyncGradients
 from etude.rollout.collector import Collector
 from etude.rollout.in_process import InProcess
-from etude.rollout.pool.lockstep import LockstepPool
+from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
 from etude.rollout.pool.pool import Pool
 from etude.rollout.pool.supervisor import PoolOptions, split_environments
-from etude.rollout.pool.worker_heuristic import acting_in_process, workers_pay_off
 
 __all__ = [
     "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",

@@ -29,7 +29,7 @@ class Actor(Protocol):
         """Act with these from now on."""
 
 
-class Policy(Protocol):
+class StatefulActor(Protocol):
     """An actor together with the recurrent state of N environments."""
 
     state: np.ndarray  # [N, M] float32, for the next step
@@ -39,12 +39,12 @@ class Policy(Protocol):
         """The next step of the environment at this position is the first of an episode."""
 
 
-def policy_of(actor: Actor, state: np.ndarray) -> Policy:
-    """The policy of an actor, continuing from the recurrent state [N, M]."""
-    return _RecurrentPolicy(actor, state) if actor.memory else _FeedForwardPolicy(actor, state)
+def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
+    """An actor that continues from the recurrent state [N, M]."""
+    return _Recurrent(actor, state) if actor.memory else _FeedForward(actor, state)
 
 
-class _FeedForwardPolicy:
+class _FeedForward:
     """Adds no call to acting."""
 
     def __init__(self, actor: Actor, state: np.ndarray):
@@ -53,7 +53,7 @@ class _FeedForwardPolicy:
     def reset(self, i: int) -> None: ...
 
 
-class _RecurrentPolicy:
+class _Recurrent:
     def __init__(self, actor: Actor, state: np.ndarray):
         self._actor, self.state = actor, state
 
@@ -74,7 +74,7 @@ class SingleActor:
 
     def __init__(self, actor: Actor, translation: Translation, action: Space, rng: np.random.Generator):
         self._actor, self._translation, self._action, self._rng = actor, translation, action, rng
-        self._policy = policy_of(actor, np.zeros((1, actor.memory), np.float32))
+        self._stateful = with_state(actor, np.zeros((1, actor.memory), np.float32))
         self._explorer_state = np.empty((1, 0))
 
     def act(self, observation: Any, info: dict[str, Any], first: bool, explorer: Explorer, step: int) -> Any:
@@ -84,12 +84,12 @@ class SingleActor:
         """
         seen = self._translation.observe(observation, info, first)
         if first:
-            self._policy.reset(0)
+            self._stateful.reset(0)
             self._explorer_state[:] = np.nan
         if explorer.memory > self._explorer_state.shape[1]:
             self._explorer_state = np.full((1, explorer.memory), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
-        choice = explorer(self._policy.act(seen), noise, step, self._explorer_state[:, : explorer.memory])
+        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.memory])
         return self._translation.action(choice.action)
 
     def load(self, weights: Weights) -> None:

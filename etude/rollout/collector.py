@@ -11,7 +11,7 @@ from etude.base.data import MEMORY, Choice, EpisodeEnd, Steps
 from etude.base.seeding import generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
-from etude.rollout.actor import Actor, Policy, policy_of
+from etude.rollout.actor import Actor, StatefulActor, with_state
 from etude.rollout.episodes import EpisodeStatistics
 from etude.rollout.rows import Rows, Template
 
@@ -25,7 +25,7 @@ class Active(NamedTuple):
     index: Index
     explorer: Explorer
     explorer_state: np.ndarray  # [n, k]; NaN at the first step of an episode
-    policy: Policy
+    actor: StatefulActor
     statistics: EpisodeStatistics
 
 
@@ -76,7 +76,7 @@ class Collector:
             # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
             noise = self._explorer_of_run.draw(np.random.default_rng(0), len(self.columns), self._action_space)
             state = np.full_like(self._explorer_state, np.nan)
-            output = policy_of(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
+            output = with_state(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
             choice = self._explorer(output, noise, 0, state)
             if self.actor.memory:
                 choice = Choice(choice.action, {**choice.extras, MEMORY: self._recurrent_state})
@@ -99,13 +99,13 @@ class Collector:
         first = positions == self.everyone[: len(positions)]
         index: Index = slice(len(positions)) if first else np.array(positions)
         explorer = self._explorer if first else self._explorer_of_run.of(self.columns[index])
-        policy = policy_of(self.actor, self._recurrent_state[index])
-        return Active(index, explorer, self._explorer_state[index], policy, self._statistics.take(index))
+        actor = with_state(self.actor, self._recurrent_state[index])
+        return Active(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
 
     def deactivate(self, active: Active, observation: Tree, positions: tuple[int, ...]) -> None:
         """Keep what these environments have come to. observation: to act on next, [n, ...]."""
         self._explorer_state[active.index] = active.explorer_state
-        self._recurrent_state[active.index] = active.policy.state
+        self._recurrent_state[active.index] = active.actor.state
         self._statistics.put(active.index, active.statistics)
         if len(positions) < len(self.everyone):
             everything = trees.map(np.copy, self._observation)

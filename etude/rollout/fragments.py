@@ -25,7 +25,7 @@ MakeRows = Callable[[Template, int, int], Rows]
 Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Any]]  # what `Environments.step` returns
 
 
-class Steppable(Protocol):
+class AnyFragment(Protocol):
     """What is collected step by step."""
 
     complete: bool
@@ -37,7 +37,7 @@ class Steppable(Protocol):
         """Take in what that step returned."""
 
 
-Collected = TypeVar("Collected", bound=Steppable)
+Collected = TypeVar("Collected", bound=AnyFragment)
 
 
 def collect(fragment: Collected, environments: Environments) -> Collected:
@@ -49,7 +49,8 @@ def collect(fragment: Collected, environments: Environments) -> Collected:
 
 
 class Fragment:
-    """Time steps of the environments at some positions of a collector, one in each column of the rows.
+    """Time steps of the environments at some positions of a collector, or of all in a native simulator, which cannot
+    step a part of them. Each environment has a column of the rows.
 
     step: environment steps of the run so far; each time step advances it by `stride`, the number of environments that
     the whole run steps. make_rows: allocates the rows.
@@ -65,21 +66,22 @@ class Fragment:
         make_rows: MakeRows = Rows.allocate,
     ):
         self._collector, self._environments, self._counters = collector, collector.environments, collector.counters
-        self._positions, self._steps = positions, steps
-        self._step, self._stride = step, stride
-        self.rows = make_rows(collector.template(), steps, len(positions))
+        self._requested = positions
+        self._positions = collector.everyone if collector.environments.native else positions
+        self._steps, self._step, self._stride = steps, step, stride
+        self.rows = make_rows(collector.template(), steps, len(self._positions))
         self._recurrent_states = self.rows.extras.get(MEMORY)
         self._prepare()
-        self._noise = collector.draw(steps, positions)
+        self._noise = collector.draw(steps, self._positions)
         self._begin()
 
     def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
         """Actions of the environments that go on, and their positions if they are not the first ones."""
         rows, at, observation, t = self.rows, self._at, self._observation, self._t
         if self._recurrent_states is not None:
-            self._recurrent_states[at] = self._policy.state
+            self._recurrent_states[at] = self._actor.state
         now = self._step + t * self._stride
-        action, extras = self._explorer(self._policy.act(observation), self._noise_left[t], now, self._explorer_state)
+        action, extras = self._explorer(self._actor.act(observation), self._noise_left[t], now, self._explorer_state)
         trees.put(rows.observation, at, observation)
         rows.action[at] = action
         for name, value in extras.items():
@@ -121,7 +123,7 @@ class Fragment:
         self._noise_left = self._noise if whole else self._noise[:, self._columns]
         self._at: Any = self._t if whole else (self._t, self._columns)
         self._active = self._collector.activate(positions)
-        _, self._explorer, self._explorer_state, self._policy, self._statistics = self._active
+        _, self._explorer, self._explorer_state, self._actor, self._statistics = self._active
         self._observation = self._collector.observations(positions)
 
     def _end_episodes(self, final: dict[int, Tree], terminated: np.ndarray) -> None:
@@ -134,7 +136,7 @@ class Fragment:
                 self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
             self._explorer_state[i] = np.nan
             self._statistics.reset(i)
-            self._policy.reset(i)
+            self._actor.reset(i)
 
     def _write_back(self) -> None:
         self._collector.deactivate(self._active, self._observation, self._following)
@@ -146,32 +148,16 @@ class Fragment:
 
 class StepsFragment(Fragment):
     """A fixed number of time steps of every environment. After the loss of an episode it starts over, because all
-    columns have the same number of rows.
-
-    positions: a native simulator steps all environments; those that are not asked for lose their rows.
-    """
-
-    def __init__(
-        self,
-        collector: Collector,
-        positions: tuple[int, ...],
-        steps: int,
-        step: int,
-        stride: int,
-        make_rows: MakeRows = Rows.allocate,
-    ):
-        self._wanted = positions
-        stepped = collector.everyone if collector.environments.native else positions
-        super().__init__(collector, stepped, steps, step, stride, make_rows)
+    columns have the same number of rows. Rows of a native simulator that were not requested are dropped."""
 
     def to_steps(self) -> Steps:
         """The rows of the environments asked for; they share the arrays."""
-        collector, n = self._collector, len(self._wanted)
+        collector, n = self._collector, len(self._requested)
         trees.put(self.rows.observation, self._steps, collector.observations(self._positions))
-        restarted = collector.take_restarted(self._wanted)
+        restarted = collector.take_restarted(self._requested)
         collector.cut(self._positions[n:])
         ends = EndedEpisodes.of(self._ends, collector.template().observation)
-        collected = self.rows.to_steps(ends, collector.columns[list(self._wanted)], restarted)
+        collected = self.rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
         collector.add_priorities(collected)
         return collected
 
@@ -184,23 +170,11 @@ class StepsFragment(Fragment):
 
 class EpisodesFragment(Fragment):
     """Time steps of environments that each stop at the end of an episode, at most `steps` of them, and only up to the
-    loss of an episode. Those of a native simulator go on until all `unfinished` have ended one."""
-
-    def __init__(
-        self,
-        collector: Collector,
-        unfinished: tuple[int, ...],
-        steps: int,
-        step: int,
-        stride: int,
-        make_rows: MakeRows = Rows.allocate,
-    ):
-        self._unfinished, self._native = unfinished, collector.environments.native
-        stepped = collector.everyone if self._native else unfinished
-        super().__init__(collector, stepped, steps, step, stride, make_rows)
+    loss of an episode. Those of a native simulator go on until all that were requested have ended one."""
 
     def _prepare(self) -> None:
         collector = self._collector
+        self._unfinished, self._native = self._requested, collector.environments.native
         collector.clear_priorities(self.rows)
         self._restarted = collector.take_restarted(self._positions)
         self._generators = collector.generators(self._positions)

@@ -11,7 +11,7 @@ import numpy as np
 from etude.base.data import EpisodeEnd
 from etude.base.seeding import generator
 from etude.protocols import Environments, Explorer
-from etude.rollout.actor import Actor, policy_of
+from etude.rollout.actor import Actor, with_state
 from etude.rollout.episodes import EpisodeStatistics
 
 
@@ -78,14 +78,14 @@ def evaluate(
     quota[: episodes % n] += 1
     rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
     statistics, memory = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.memory), np.nan)
-    policy = policy_of(actor, np.zeros((n, actor.memory), np.float32))
+    stateful = with_state(actor, np.zeros((n, actor.memory), np.float32))
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
     observation, cut_off = environments.reset(), 0
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         if stopped():
             return None
         noise = explorer.draw(rng, n, environments.spaces.action)
-        choice = explorer(policy.act(observation), noise, 0, memory)
+        choice = explorer(stateful.act(observation), noise, 0, memory)
         observation, reward, _, truncated, final = environments.step(choice.action)
         statistics.add(environments.scores, reward)
         for i in final:
@@ -95,5 +95,5 @@ def evaluate(
                 cut_off += end.truncated and end.length == cut_at
             memory[i] = np.nan
             statistics.reset(i)
-            policy.reset(i)
+            stateful.reset(i)
     return Evaluation.of([end for done in finished for end in done], cut_off, statistics.agents)

@@ -26,7 +26,7 @@ from etude.training.build.setup import Setup
 LOG_PROB = {"log_prob": ((), np.dtype(np.float32))}
 
 
-class ActorLearner:
+class EngineActorLearner:
     """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
 
     memory = 0
@@ -66,13 +66,13 @@ class MakeActorLearner:
     engine: str
     compiled: bool
 
-    def __call__(self) -> ActorLearner:
+    def __call__(self) -> EngineActorLearner:
         """On the CPU and with one thread, so that rollouts give the same gradients wherever they are differentiated."""
         alone = Busy(usable_cores(), usable_cores())
         more = {"device": "cpu", "compiled": self.compiled, "busy": alone}
-        return ActorLearner(engines.create(self.engine, self.agent, self.spaces, **more), self.agent)
+        return EngineActorLearner(engines.create(self.engine, self.agent, self.spaces, **more), self.agent)
 
-    def in_worker(self) -> ActorLearner:
+    def in_worker(self) -> EngineActorLearner:
         """In a process of its own, which leaves the GPUs and their memory to the learner."""
         os.environ.update(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
         return self()

@@ -21,8 +21,8 @@ from etude.replay import (
     AdvantageSequences,
     Buffer,
     Columns,
-    Contributions,
     Epochs,
+    GradientQueue,
     MultiAgentAdvantages,
     MultiAgentTransitions,
     OneStep,
@@ -55,7 +55,7 @@ def replay_for(agent: Agent, engine: Engine, seed: int, count: int, folder: str 
     if agent.learns_from == "scores":
         return Scores(count)
     if agent.learns_from == "gradients":
-        return Contributions()
+        return GradientQueue()
     make = {
         "transitions": _transitions,
         "sequences": _sequences,

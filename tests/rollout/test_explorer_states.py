@@ -168,7 +168,10 @@ def test_memory_is_of_the_episode_where_some_environments_wait_for_others():
 
 
 def test_a_state_without_memory_or_with_that_of_another_explorer_begins_as_an_episode_does():
-    for change in (lambda column: column.pop("explorer_state"), lambda column: column.update(explorer_state=np.zeros(1))):
+    for change in (
+        lambda column: column.pop("explorer_state"),
+        lambda column: column.update(explorer_state=np.zeros(1)),
+    ):
         one, other = rollout(), rollout()
         one.collect(1, 0)
         state = one.state()

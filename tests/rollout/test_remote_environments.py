@@ -14,9 +14,9 @@ from witness import assert_same
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Spaces
 from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_in_process, workers_pay_off
-from etude.rollout.pool import worker_heuristic
+from etude.rollout.pool import lockstep
+from etude.rollout.pool.lockstep import OVERHEAD, OVERHEAD_PER_WORKER, seconds_saved, step_seconds
 from etude.rollout.pool.remote_environments import Board, as_places
-from etude.rollout.pool.worker_heuristic import OVERHEAD, OVERHEAD_PER_WORKER, seconds_saved, step_seconds
 
 TREE = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple((Box(0, 255, (2, 2), np.uint8), Discrete(5)))})
 
@@ -116,7 +116,7 @@ class Slow(Labelled):
     [(Labelled, None, InProcess), (Slow, None, LockstepPool), (Labelled, True, LockstepPool), (Slow, False, InProcess)],
 )
 def test_workers_step_where_that_is_quicker_or_asked_for(make, asked, kind, monkeypatch):
-    monkeypatch.setattr(worker_heuristic, "usable_cores", lambda: 2)
+    monkeypatch.setattr(lockstep, "usable_cores", lambda: 2)
     rollout = acting_in_process(make, Adder(), Noisy(), 1, 4, 2, PoolOptions(remote_environments=asked))
     assert type(rollout) is kind
     rollout.close()
