@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +32,9 @@ class StatefulActor(Protocol):
     """An actor together with the recurrent state of N environments."""
 
     state: np.ndarray  # [N, M] float32, for the next step
-    act: Callable[[Tree], Any]  # from observations [N, ...] to what the explorer turns into actions
+
+    def act(self, observation: Tree) -> Any:
+        """What the explorer turns into actions, for observations [N, ...]."""
 
     def reset(self, i: int) -> None:
         """The next step of the environment at this position is the first of an episode."""

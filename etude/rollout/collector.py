@@ -19,10 +19,10 @@ SHORTEST = 64  # time steps
 Index = slice | np.ndarray  # of positions
 
 
-class Active(NamedTuple):
+class ActiveEnvironments(NamedTuple):
     """What it takes to act for some of a collector's environments. A slice of positions shares the arrays."""
 
-    index: Index
+    who: Index
     explorer: Explorer
     explorer_state: np.ndarray  # [n, k]; NaN at the first step of an episode
     actor: StatefulActor
@@ -94,19 +94,19 @@ class Collector:
             self._observation = self.environments.reset()
         return self._observation
 
-    def activate(self, positions: tuple[int, ...]) -> Active:
+    def activate(self, positions: tuple[int, ...]) -> ActiveEnvironments:
         """What it takes to act for the environments at these positions; `deactivate` writes it back."""
         first = positions == self.everyone[: len(positions)]
         index: Index = slice(len(positions)) if first else np.array(positions)
         explorer = self._explorer if first else self._explorer_of_run.of(self.columns[index])
         actor = with_state(self.actor, self._recurrent_state[index])
-        return Active(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
+        return ActiveEnvironments(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
 
-    def deactivate(self, active: Active, observation: Tree, positions: tuple[int, ...]) -> None:
+    def deactivate(self, active: ActiveEnvironments, observation: Tree, positions: tuple[int, ...]) -> None:
         """Keep what these environments have come to. observation: to act on next, [n, ...]."""
-        self._explorer_state[active.index] = active.explorer_state
-        self._recurrent_state[active.index] = active.actor.state
-        self._statistics.put(active.index, active.statistics)
+        self._explorer_state[active.who] = active.explorer_state
+        self._recurrent_state[active.who] = active.actor.state
+        self._statistics.put(active.who, active.statistics)
         if len(positions) < len(self.everyone):
             everything = trees.map(np.copy, self._observation)
             trees.put(everything, list(positions), observation)
@@ -195,7 +195,8 @@ class Collector:
             restore_generator(self._generators[i], column["generator"])
             self._statistics.restore(i, column)
             self._episode[i], self._restarted[i] = column["episode"], column["restarted"]
-            explorer, recurrent = column.get("explorer_state"), column.get("recurrent_state")
+            explorer: Any = column.get("explorer_state")
+            recurrent: Any = column.get("recurrent_state")
             self._explorer_state[i] = explorer if np.shape(explorer) == self._explorer_state[i].shape else np.nan
             self._recurrent_state[i] = recurrent if np.shape(recurrent) == self._recurrent_state[i].shape else 0.0
         for i in lost:

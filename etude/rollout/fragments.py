@@ -18,7 +18,7 @@ from etude.base.data import MEMORY, Steps
 from etude.base.trees import Tree
 from etude.protocols import Environments
 from etude.rollout.collector import SHORTEST, Collector
-from etude.rollout.episodes import EpisodeAssembly, EpisodeRows, Lost
+from etude.rollout.episodes import EpisodeAssembly, EpisodeRows, EpisodeStatistics, Lost
 from etude.rollout.rows import EndedEpisode, EndedEpisodes, Rows, Template
 
 MakeRows = Callable[[Template, int, int], Rows]
@@ -55,6 +55,11 @@ class Fragment:
     step: environment steps of the run so far; each time step advances it by `stride`, the number of environments that
     the whole run steps. make_rows: allocates the rows.
     """
+
+    complete: bool
+    _t: int  # time steps so far
+    _at: Any  # index of the next time step in the rows
+    _statistics: EpisodeStatistics
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class Fragment:
         self._following, self._stepped = positions, None if first else positions
         self._columns = None if whole else np.array([self._positions.index(i) for i in positions])
         self._noise_left = self._noise if whole else self._noise[:, self._columns]
-        self._at: Any = self._t if whole else (self._t, self._columns)
+        self._at = self._t if whole else (self._t, self._columns)
         self._active = self._collector.activate(positions)
         _, self._explorer, self._explorer_state, self._actor, self._statistics = self._active
         self._observation = self._collector.observations(positions)

@@ -76,9 +76,9 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
     for part in ahead.items() if isinstance(ahead.value, list) else [ahead] if ahead.value is not None else []:
         _check_steps(part, environments, spaces)
     if "worker_gradients" in held:
-        for column, found in held["worker_gradients"].table().items():
-            if column not in columns:
-                found.refuse(f"one of environment 0 to {environments - 1}", f"gradients of {column!r}")
+        for number, found in held["worker_gradients"].table().items():
+            if number not in columns:
+                found.refuse(f"one of environment 0 to {environments - 1}", f"gradients of {number!r}")
             _check_gradients(found, environments, spaces, gradients)
 
 

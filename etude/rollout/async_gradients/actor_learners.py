@@ -61,7 +61,7 @@ class ActorLearners(Protocol):
         """Wait for its gradients."""
 
     def warnings(self) -> list[str]:
-        """See `protocols.Rollout`."""
+        """Workers that were replaced since the last call, and notes of the environments."""
 
     def state(self) -> list[dict[str, Any]]:
         """The state of every environment; only while none collects."""

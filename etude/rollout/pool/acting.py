@@ -1,4 +1,4 @@
-"""Workers that act: each collects by itself and hands its rows over through shared memory."""
+"""Workers that act: each collects by itself and returns its rows through shared memory."""
 
 from __future__ import annotations
 

@@ -157,12 +157,10 @@ class RemoteEnvironments:
         self._at: tuple[int, ...] | None = None
         self._positions: tuple[int, ...] = ()  # that the workers were last asked to step
         self._busy: list[Worker] = []
-        self._begun = False
         self._lost: list[tuple[int, Tree, int]] = []
 
     def begin(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
         """Let the workers step the first len(action) environments, or those at these positions."""
-        self._begun = True
         if at is not self._at or len(action) != len(self._positions) or not self._board.takes(action):
             self._direct(action, at)
             return
@@ -170,11 +168,8 @@ class RemoteEnvironments:
         for worker in self._busy:
             worker.ask_step()
 
-    def finish(self) -> Outcome | None:
-        """Wait for what was begun; None if nothing was."""
-        if not self._begun:
-            return None
-        self._begun = False
+    def finish(self) -> Outcome:
+        """Wait for the outcome of the step that was begun."""
         failed: dict[int, Failure] = {}
         for worker in reversed(self._busy):  # the one that was asked last: to be woken once is enough
             answer = self._supervisor.receive(worker)

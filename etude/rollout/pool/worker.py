@@ -85,7 +85,7 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
 
 
 def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:
-    """Let the next reset start these episodes, or later ones where replaying nothing ends elsewhere."""
+    """Let the next reset start these episodes, or later ones if an empty replay does not end where it should."""
     environments.reset()
     if environments.native:
         return
