@@ -184,7 +184,7 @@ class Run:
 
     def actor(self) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
-        `rollout.recall.Actor` for agents with a memory."""
+        `rollout.Actor` for agents with a memory."""
         return self._policy.actor()
 
     def act(

@@ -73,4 +73,4 @@ def workers_step(monkeypatch):
     """Workers of agents of one's own step where this process acts, also where they are not worth it."""
     from etude.solo import session
 
-    monkeypatch.setattr(session, "PoolOptions", functools.partial(session.PoolOptions, step_elsewhere=True))
+    monkeypatch.setattr(session, "PoolOptions", functools.partial(session.PoolOptions, remote_environments=True))

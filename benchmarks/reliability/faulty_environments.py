@@ -121,11 +121,11 @@ def _left_behind(folder: Path) -> list[int]:
 def _shorten_deadlines() -> None:
     import functools
 
-    from etude.rollout import crew
+    from etude.rollout.pool import supervisor
     from etude.training.kinds import kind
 
-    kind.PoolOptions = functools.partial(crew.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
-    crew._STARTING = 20.0
+    kind.PoolOptions = functools.partial(supervisor.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
+    supervisor._STARTING = 20.0
 
 
 def main() -> None:

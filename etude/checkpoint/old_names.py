@@ -43,6 +43,8 @@ COMPONENTS = {"perturbation": "layer_noise"}  # of the state of a run
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
 SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
+ROLLOUT = {"contributions": "worker_gradients"}
+ENVIRONMENT = {"memory": "explorer_state", "recalled": "recurrent_state"}  # of each environment of a rollout
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _EXAMPLES = re.compile(r"^lagged_(?=(actor|critic)s?\.)")  # in the names of weights of example agents
 _PARTS = (re.compile(r"_lagged(?=\.|$)"), "_target")  # in the names of weights: target networks
@@ -53,7 +55,7 @@ def present_state(state: Any) -> Any:
     where it is restored."""
     if not isinstance(state, Mapping):
         return state
-    renamed: dict[str, Any] = {COMPONENTS.get(name, name): value for name, value in state.items()}
+    renamed = _with_names(state, COMPONENTS)
     algorithm: Any = None
     if isinstance(described := state.get("description"), Mapping):
         renamed["description"] = present_config(described)
@@ -61,6 +63,8 @@ def present_state(state: Any) -> Any:
     for component in ("progress", "rollout"):
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
+    if isinstance(rollout := renamed.get("rollout"), Mapping):
+        renamed["rollout"] = _present_rollout(rollout)
     if "engine" in state:
         rules = (_PARTS, *WEIGHTS.get(str(algorithm), ()))
         renamed["engine"] = _with_present_weights(state["engine"], rules)
@@ -77,8 +81,7 @@ def present_agent(state: Any, weights: Collection[str]) -> Any:
         return state
     renamed = dict(state)
     if isinstance(agent := state.get("agent"), Mapping):
-        named: dict[str, Any] = {AGENT.get(name, name): value for name, value in agent.items()}
-        renamed["agent"] = _with_attributes_of(named, "weights", weights)
+        renamed["agent"] = _with_attributes_of(_with_names(agent, AGENT), "weights", weights)
     if isinstance(training := state.get("training"), Mapping):
         present = {**training}
         for component in {"progress", "rollout"} & training.keys():
@@ -100,7 +103,7 @@ def _with_attributes_of(state: Mapping[str, Any], field: str, weights: Collectio
 
 def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     """The description of a run, or its config.json, with the names of this version."""
-    renamed = {RUN_CONFIG.get(name, name): value for name, value in described.items()}
+    renamed = _with_names(described, RUN_CONFIG)
     if isinstance(config := described.get("config"), Mapping):
         own = OF_ALGORITHMS.get(str(described.get("algorithm")), {})
         names = {name: HYPERPARAMETERS.get(str(name), str(name)) for name in config}
@@ -116,6 +119,21 @@ def _with_present_classes(value: Any) -> Any:
         own = {"class": EXPLORERS[kind]} if isinstance(kind, str) and kind in EXPLORERS else {}
         return {key: _with_present_classes(item) for key, item in value.items()} | own
     return [_with_present_classes(item) for item in value] if isinstance(value, list) else value
+
+
+def _present_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the keys of environments are renamed: steps that were collected ahead may hold others of the same name."""
+    renamed = _with_names(rollout, ROLLOUT)
+    if isinstance(environments := rollout.get("environments"), Mapping):
+        renamed["environments"] = {
+            number: _with_names(one, ENVIRONMENT) if isinstance(one, Mapping) else one
+            for number, one in environments.items()
+        }
+    return renamed
+
+
+def _with_names(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in table.items()}
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -39,7 +39,9 @@ class Claim(NamedTuple):
 def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
     """What a run of this environment would import, what its maker would be told, and where its replay would be; nothing
     where that needs no trust."""
-    env, args, wrappers = environment, {}, ()
+    env: Any = environment
+    args: dict[str, Any] = {}
+    wrappers: tuple[Any, ...] = ()
     if isinstance(environment, ConfiguredEnvironment):
         env, args, wrappers = environment.env, environment.args, environment.wrappers
     found = {

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     names, rest = split_positionals(arguments)
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
-            parse(with_hyperparameters(*names) if names else Train, rest, USAGE)
+            parse(with_hyperparameters(names[0], names[1] if len(names) > 1 else None) if names else Train, rest, USAGE)
         raise ConfigError(
             f"train takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"

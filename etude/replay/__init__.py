@@ -2,10 +2,10 @@
 
 from etude.replay.advantage_sequences import AdvantageSequences
 from etude.replay.buffer import Buffer, Selector, View
-from etude.replay.contributions import Contributions
 from etude.replay.demonstrations import Demonstrations
 from etude.replay.episode_batch import EpisodeBatch, EpisodeReturns
 from etude.replay.fitness import Fitness
+from etude.replay.gradient_queue import GradientQueue
 from etude.replay.hindsight import Hindsight
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
@@ -19,8 +19,8 @@ from etude.replay.views import Advantages, NStep, OneStep
 from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
-    "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Contributions", "Demonstrations", "EpisodeBatch",
-    "EpisodeReturns", "Epochs", "Fitness", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
+    "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
+    "Epochs", "Fitness", "GradientQueue", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
     "OneStep", "Passes", "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls",
     "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

@@ -85,7 +85,8 @@ def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0)
     """Write RGB frames [H, W, 3] uint8 to a gif that repeats; returns how many there were. See `write_video`."""
     import imageio.v3
 
-    path, shape, pictures = Path(path), None, []
+    pictures: list[np.ndarray] = []
+    path, shape = Path(path), None
     for frame in frames:
         pictures.append(_checked(frame, len(pictures), shape))
         shape = pictures[0].shape

@@ -1,16 +1,15 @@
 """Rollouts: what collects steps of environments with the current weights."""
 
-from etude.rollout.collector import Actor, Collector
-from etude.rollout.crew import PoolOptions, split_columns
-from etude.rollout.hands import Elsewhere, Here
+from etude.rollout.actor import Actor, SingleActor
+from etude.rollout.async_gradients.actor_learners import LocalActorLearners, RemoteActorLearners
+from etude.rollout.async_gradients.rollout import AsyncGradients
+from etude.rollout.collector import Collector
 from etude.rollout.in_process import InProcess
-from etude.rollout.lockstep import LockstepPool
-from etude.rollout.pool import Pool
-from etude.rollout.single import SingleActor
-from etude.rollout.turns import Turns
-from etude.rollout.worth import acting_here, stepping_pays
+from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
+from etude.rollout.pool.pool import Pool
+from etude.rollout.pool.supervisor import PoolOptions, split_environments
 
 __all__ = [
-    "Actor", "Collector", "Elsewhere", "Here", "InProcess", "LockstepPool", "Pool", "PoolOptions",
-    "SingleActor", "Turns", "acting_here", "split_columns", "stepping_pays",
+    "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
+    "RemoteActorLearners", "SingleActor", "acting_in_process", "split_environments", "workers_pay_off",
 ]  # fmt: skip

@@ -1,88 +1,124 @@
-"""Whole episodes, put together from the pieces in which they were collected: one `Steps` for each environment."""
+"""Episodes: the statistics of open ones, and whole ones put together from fragments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Steps
+from etude.base.data import EpisodeEnd, Steps
 from etude.base.trees import Tree
-from etude.rollout.collector import End
-from etude.rollout.rows import Ends, Rows
+from etude.rollout.rows import EndedEpisode, EndedEpisodes, Rows
 
 
-class Stretch(NamedTuple):
-    """Time steps start to stop, which the environments at these positions took together: one column for each."""
+class EpisodeStatistics:
+    """Undiscounted returns and lengths of the open episodes of N environments; with several agents also the return of
+    each agent.
 
-    start: int
-    stop: int
-    positions: tuple[int, ...]
-
-
-class Played(NamedTuple):
-    """Some time steps of environments that go on until each has ended an episode.
-
-    Those that have ended one wait. The others close up: a row holds only the environments that took this time step, in
-    its first columns.
+    agents: their names, in the order of their rewards; None for a single agent.
     """
 
-    rows: Rows | None  # None where they are in a buffer that somebody else has, too
-    stretches: tuple[Stretch, ...]
-    ends: tuple[End, ...]
-    positions: tuple[int, ...]  # those that took steps
-    next_observation: Tree  # [len(positions), ...]
-    restarted: np.ndarray  # [len(positions)] bool
-    lost: frozenset[int]  # positions whose episode was lost with its process; another has begun
-    left: tuple[int, ...]  # positions that have not ended an episode yet
+    def __init__(self, environments: int, agents: Iterable[str] | None):
+        self.agents = tuple(agents or ())
+        self.length, self.total = np.zeros(environments, np.int64), np.zeros(environments)
+        self.by_agent = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
 
-    @property
-    def steps(self) -> int:
-        """Time steps."""
-        return self.stretches[-1].stop
+    def add(self, scores: np.ndarray, reward: np.ndarray) -> None:
+        """Add one step of every environment. scores: what it adds to the return [N]; reward: [N] or [N, agents]."""
+        self.total += scores
+        self.length += 1
+        if self.agents:
+            self.by_agent += reward
+
+    def reset(self, i: int) -> None:
+        """A new episode begins in environment i."""
+        self.total[i], self.length[i], self.by_agent[i] = 0.0, 0, 0.0
+
+    def end(self, i: int, environment: int, episode: int, truncated: bool) -> EpisodeEnd:
+        """The episode of environment i, which ended. environment, episode: their numbers in the run."""
+        each = self.by_agent[i].tolist()
+        by_agent = dict(zip(self.agents, each, strict=True)) if each and not np.isnan(each[0]) else None
+        return EpisodeEnd(environment, episode, int(self.length[i]), float(self.total[i]), truncated, by_agent)
+
+    def take(self, index: Any) -> EpisodeStatistics:
+        """Those of some environments; a slice shares the arrays."""
+        some = EpisodeStatistics(0, self.agents)
+        some.total, some.length, some.by_agent = self.total[index], self.length[index], self.by_agent[index]
+        return some
+
+    def put(self, index: Any, some: EpisodeStatistics) -> None:
+        """Write those of some environments back."""
+        self.total[index], self.length[index], self.by_agent[index] = some.total, some.length, some.by_agent
+
+    def state(self, i: int) -> dict[str, Any]:
+        """Those of environment i as plain data."""
+        by_agent = {"total_by_agent": self.by_agent[i].copy()} if self.agents else {}
+        return {"length": int(self.length[i]), "total": float(self.total[i]), **by_agent}
+
+    def restore(self, i: int, state: dict[str, Any]) -> None:
+        """Continue environment i from `state`. Early checkpoints lack the returns by agent."""
+        self.length[i], self.total[i] = state["length"], state["total"]
+        self.by_agent[i] = state.get("total_by_agent", np.nan if state["length"] else 0.0)
 
 
-class Episodes:
-    """The pieces of one episode of each of N environments.
+class Lost(NamedTuple):
+    """Replaces a final observation: the episode was lost with its worker, and another has begun."""
 
-    Environments of a native simulator stay together, in one `Steps`: they cannot wait for each other. Their episodes
-    are as many as they are when the last has ended its first.
+
+class EpisodeRows(NamedTuple):
+    """Time steps of environments, each of which stops where it ends an episode. One column for each."""
+
+    rows: Rows | None  # None on the way through a pipe: they are in shared memory
+    lengths: np.ndarray  # [n] int64: rows of each column
+    ends: tuple[EndedEpisode, ...]
+    positions: tuple[int, ...]  # of the environments, by column
+    next_observation: Tree  # [n, ...]
+    restarted: np.ndarray  # [n] bool
+    lost: tuple[int, ...]  # positions whose episode was lost with its worker; another has begun
+    unfinished: tuple[int, ...]  # positions that have not ended an episode yet
+
+
+class EpisodeAssembly:
+    """One episode of each of N environments, put together from fragments.
+
+    The environments of a native simulator stay together in one `Steps`, since they cannot be stepped one by one: it
+    holds all episodes until the last of them has ended its first.
     """
 
     def __init__(self, environments: int, native: bool):
         everyone = range(environments)
         self._groups = [_Group(everyone)] if native else [_Group(range(i, i + 1)) for i in everyone]
-        self.left = tuple(everyone)  # positions that have not ended an episode yet
-        self.time = 0  # time steps of the pieces so far
+        self.unfinished = tuple(everyone)  # positions that have not ended an episode yet
+        self.time = 0  # time steps of the fragments so far
 
-    def add(self, played: Played) -> None:
-        """Copy the rows of a piece. What an environment had before it was lost is dropped."""
+    def add(self, played: EpisodeRows) -> None:
+        """Copy the rows of a fragment. What precedes a lost episode of an environment is dropped."""
         for group in self._groups_at(played.positions):
             group.add(played)
-        self.time += played.steps
-        self.left = played.left
-        self.forget(played.lost)
+        self.time += int(played.lengths.max())
+        self.unfinished = played.unfinished
+        self.drop(played.lost)
 
-    def forget(self, positions: Any) -> None:
-        """Drop what there is of these environments, which are to end another episode."""
+    def drop(self, positions: tuple[int, ...]) -> None:
+        """Drop the rows of these environments, which are to end another episode."""
         for group in self._groups_at(positions):
             group.clear()
-            self.left = tuple(sorted({*self.left, *group.positions}))
+            self.unfinished = tuple(sorted({*self.unfinished, *group.positions}))
 
     def to_steps(self, columns: np.ndarray) -> tuple[Steps, ...]:
-        """One `Steps` for each environment, or one for all of a native simulator; `columns` [N] are their numbers."""
+        """One `Steps` for each environment, or one for all of a native simulator; `columns` [N] are their indices."""
         return tuple(group.to_steps(columns[group.positions.start : group.positions.stop]) for group in self._groups)
 
-    def _groups_at(self, positions: Any) -> Iterator[_Group]:
+    def _groups_at(self, positions: tuple[int, ...]) -> Iterator[_Group]:
         if len(self._groups) == 1:
             return iter(self._groups if positions else ())
         return (self._groups[i] for i in positions)
 
 
 class _Group:
-    """Environments whose time steps are the same."""
+    """Environments that end together."""
 
     def __init__(self, positions: range):
         self.positions = positions
@@ -90,29 +126,26 @@ class _Group:
 
     def clear(self) -> None:
         self._blocks: list[dict[str, Any]] = []
-        self._ends: list[End] = []
+        self._ends: list[EndedEpisode] = []
         self._length = 0
         self._restarted = np.zeros(0, bool)
         self._next_observation: Tree = None
 
-    def add(self, played: Played) -> None:
-        first, n, begun = self.positions.start, len(self.positions), self._length
+    def add(self, played: EpisodeRows) -> None:
         assert played.rows is not None
-        for start, stop, positions in played.stretches:
-            if first in positions:
-                column = positions.index(first)
-                self._blocks.append(played.rows.copied(slice(start, stop), slice(column, column + n)))
-                self._length += stop - start
-        self._ends += [end._replace(t=begun + end.t) for end in played.ends if end.position in self.positions]
-        place = played.positions.index(first)
-        self._next_observation = trees.rows(played.next_observation, slice(place, place + n))
+        first = played.positions.index(self.positions.start)
+        columns, length, begun = slice(first, first + len(self.positions)), int(played.lengths[first]), self._length
+        self._blocks.append(played.rows.copied(slice(0, length), columns))
+        self._length += length
+        own = [end for end in played.ends if columns.start <= end.column < columns.stop]
+        self._ends += [end._replace(t=begun + end.t, column=end.column - first) for end in own]
+        self._next_observation = trees.rows(played.next_observation, columns)
         if not begun:
-            self._restarted = played.restarted[place : place + n]
+            self._restarted = played.restarted[columns]
 
     def to_steps(self, columns: np.ndarray) -> Steps:
         rows = self._blocks[0] if len(self._blocks) == 1 else trees.concatenate(self._blocks)
-        index = [(end.t, end.position - self.positions.start) for end in self._ends]
-        ends = Ends.of(index, [end.observation for end in self._ends], [end.episode for end in self._ends], None)
+        ends = EndedEpisodes.of(self._ends, None)
         return Steps(
             **rows,
             next_observation=self._next_observation,

@@ -6,23 +6,28 @@ from typing import Any
 
 from etude.base.data import Steps
 from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
-from etude.rollout.plans import carry_out, chunk, whole_episodes
-from etude.rollout.recall import Actor
-from etude.rollout.saved import Ahead, notes, pack, unpack
+from etude.rollout.fragments import StepsFragment, WholeEpisodes, collect
+from etude.rollout.state import Ahead, notes, pack, unpack
 
 
 class InProcess:
     """Collects steps in the calling process. A `protocols.Rollout`."""
 
     def __init__(
-        self, environments: Environments, actor: Actor, explorer: Explorer, run_seed: int, judged: bool = False
+        self,
+        environments: Environments,
+        actor: Actor,
+        explorer: Explorer,
+        run_seed: int,
+        actor_priorities: bool = False,
     ):
         self.spaces = environments.spaces
         self.environments = len(environments.columns)
         self._stepped = environments
-        self._collector = Collector(environments, actor, explorer, run_seed, judged=judged)
-        self._ahead: Ahead | None = None
+        self._collector = Collector(environments, actor, explorer, run_seed, actor_priorities=actor_priorities)
+        self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
     def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
         """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
@@ -32,31 +37,31 @@ class InProcess:
             return ahead
         if ahead is not None:
             self._collector.cut()
-        return carry_out(chunk(self._collector, steps, step, n, n), self._stepped)
+        fragment = StepsFragment(self._collector, tuple(range(n)), steps, step, n)
+        return collect(fragment, self._stepped).to_steps()
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """One episode of each environment, to its end; see `protocols.Rollout` and `plans.whole_episodes`.
+        """One episode of each environment, to its end; see `protocols.Rollout`.
 
-        An episode is held in memory as a whole, and while it is put together twice: of 10 million steps with 1 KB each,
-        20 GB.
+        Episodes are held in memory twice while they are put together: 20 GB for 10 million steps of 1 KB each.
         """
         waiting, self._ahead = self._ahead, None
         if isinstance(waiting, tuple):
             return waiting
         if waiting is not None:
             self._collector.cut()
-        return carry_out(whole_episodes(self._collector, step, self.environments), self._stepped)
+        return collect(WholeEpisodes(self._collector, step, self.environments), self._stepped).to_steps()
 
     def load(self, weights: Weights) -> None:
         """Act with these from the next step on."""
         self._collector.actor.load(weights)
 
     def warnings(self) -> list[str]:
-        """What was seen of the environments since the last call that a user should know."""
+        """Warnings of the environments since the last call."""
         return self._stepped.warnings()
 
     def state(self) -> dict[str, Any]:
-        """The open episodes, counters and generators, by environment number."""
+        """The open episodes, counters and generators, by environment index."""
         return pack(self._collector.state(), self._ahead)
 
     def restore(self, state: dict[str, Any]) -> list[str]:

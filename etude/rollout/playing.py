@@ -11,8 +11,7 @@ from etude.base import trees
 from etude.base.trees import Tree
 from etude.envs import AdaptedEnvironment
 from etude.protocols import Explorer
-from etude.rollout.recall import Actor
-from etude.rollout.single import SingleActor
+from etude.rollout.actor import Actor, SingleActor
 
 
 class SingleEpisode:

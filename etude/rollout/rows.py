@@ -1,4 +1,4 @@
-"""The arrays that a chunk of steps is written into, in memory of one's own or in memory that processes share."""
+"""The arrays that collected steps are written into, in private or in shared memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
 
 class Template(NamedTuple):
-    """What one row of one environment looks like: arrays of shape [0, ...]."""
+    """Shapes and types of the row of one environment: arrays of shape [0, ...]."""
 
     observation: Tree
     action: np.ndarray
@@ -27,43 +27,58 @@ class Template(NamedTuple):
 
     @staticmethod
     def of(observation: Tree, choice: Choice, reward_shape: tuple[int, ...] = ()) -> Template:
-        """The template of observations [N, ...] and what an explorer made of them."""
+        """The template of observations [N, ...] and an explorer's choice for them."""
         extras = {name: value[:0].copy() for name, value in choice.extras.items()}
         none = trees.map(lambda leaf: leaf[:0].copy(), observation)
         return Template(none, choice.action[:0].copy(), extras, np.zeros((0, *reward_shape), np.float32))
 
 
+class EndedEpisode(NamedTuple):
+    """An episode that ended: at time step t, in this column of the rows."""
+
+    t: int
+    column: int
+    observation: Tree  # [...] the true last one
+    episode: EpisodeEnd
+
+
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """The E episodes that ended in a chunk."""
+class EndedEpisodes:
+    """The E episodes that ended in a fragment."""
 
     index: np.ndarray  # [E, 2] int64: (t, n)
     observation: Tree  # [E, ...] the true last ones
     episodes: tuple[EpisodeEnd, ...]
 
     @staticmethod
-    def of(index: list[tuple[int, int]], observations: list[Tree], episodes: list[EpisodeEnd], like: Tree) -> Ends:
-        """From one entry for each; `like` is a tree [0, ...] of such observations."""
-        observation = trees.stack(observations) if observations else like
-        return Ends(np.array(index, np.int64).reshape(-1, 2), observation, tuple(episodes))
+    def of(ends: list[EndedEpisode], like: Tree) -> EndedEpisodes:
+        """In the order of `ends`; `like` is a tree [0, ...] of their observations."""
+        observation = trees.stack([end.observation for end in ends]) if ends else like
+        index = np.array([(end.t, end.column) for end in ends], np.int64).reshape(-1, 2)
+        return EndedEpisodes(index, observation, tuple(end.episode for end in ends))
 
     @staticmethod
-    def join(parts: list[Ends], places: list[tuple[int, int]]) -> Ends:
-        """Those of several parts of a chunk, which begin at these places (t, n)."""
+    def of_steps(steps: Steps) -> EndedEpisodes:
+        """Those of collected steps."""
+        return EndedEpisodes(steps.final_index, steps.final_observation, steps.episodes)
+
+    @staticmethod
+    def join(parts: list[EndedEpisodes], places: list[tuple[int, int]]) -> EndedEpisodes:
+        """Those of several fragments, whose first rows are at these places (t, n)."""
         index = np.concatenate([part.index + place for part, place in zip(parts, places, strict=True)])
         observation = trees.concatenate([part.observation for part in parts])
-        joined = Ends(index, observation, tuple(end for part in parts for end in part.episodes))
+        joined = EndedEpisodes(index, observation, tuple(end for part in parts for end in part.episodes))
         return joined.take(np.lexsort((index[:, 1], index[:, 0])))
 
-    def take(self, order: np.ndarray) -> Ends:
+    def take(self, order: np.ndarray) -> EndedEpisodes:
         """Some of them, in this order."""
         episodes = tuple(self.episodes[i] for i in order.tolist())
-        return Ends(self.index[order], trees.rows(self.observation, order), episodes)
+        return EndedEpisodes(self.index[order], trees.rows(self.observation, order), episodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Room for T time steps of N environments, and for the observation after the last."""
+    """Arrays for T time steps of N environments, and for the observation after the last."""
 
     observation: Tree  # [T + 1, N, ...]
     action: np.ndarray  # [T, N, ...]
@@ -74,7 +89,7 @@ class Rows:
 
     @staticmethod
     def allocate(template: Template, steps: int, environments: int, new: Allocate = np.empty) -> Rows:
-        """Rows for `steps` time steps; `new(shape, dtype)` gives the memory."""
+        """Rows for `steps` time steps; `new(shape, dtype)` allocates an array."""
 
         def room(leaf: np.ndarray, more: int = 0) -> np.ndarray:
             return new((steps + more, environments, *leaf.shape[1:]), leaf.dtype)
@@ -91,7 +106,7 @@ class Rows:
 
     @staticmethod
     def over(buffer: Any, template: Template, steps: int, environments: int) -> Rows:
-        """Rows in a buffer. The same arguments give the same places in every process."""
+        """Rows in a buffer. The same arguments give the same layout in every process."""
         return Rows.allocate(template, steps, environments, carver(buffer))
 
     def place(self, other: Rows, start: int, columns: slice) -> None:
@@ -106,12 +121,6 @@ class Rows:
         self.truncated[here] = other.truncated[there]
         for name, value in self.extras.items():
             value[here] = other.extras[name][there]
-
-    def first(self, environments: int) -> Rows:
-        """The first columns; the arrays are shared, not copied."""
-        if environments == self.reward.shape[1]:
-            return self
-        return self.between(slice(0, environments))
 
     def between(self, columns: slice) -> Rows:
         """Some columns; the arrays are shared, not copied."""
@@ -137,7 +146,7 @@ class Rows:
             "extras": {name: value[here].copy() for name, value in self.extras.items()},
         }
 
-    def to_steps(self, ends: Ends, columns: np.ndarray, restarted: np.ndarray) -> Steps:
+    def to_steps(self, ends: EndedEpisodes, columns: np.ndarray, restarted: np.ndarray) -> Steps:
         """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied.
 
         ends: sorted by t, then n.
@@ -163,7 +172,7 @@ class Rows:
 
 
 def carver(buffer: Any) -> Allocate:
-    """Gives arrays in a buffer, one after the other."""
+    """Allocates arrays in a buffer, one after the other."""
     offset = 0
 
     def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -182,6 +191,6 @@ def row_bytes(template: Template) -> int:
 
 
 def capacity(template: Template, environments: int, size: int) -> int:
-    """How many time steps fit in a buffer of `size` bytes; may be 0."""
+    """How many time steps fit into a buffer of `size` bytes; may be 0."""
     arrays = len(trees.leaves(template.observation)) + len(template.extras) + 4
     return (size - arrays * _ALIGNMENT) // (row_bytes(template) * environments) - 1

@@ -59,7 +59,7 @@ class EpisodeLearner:
         """Whole episodes, one of every environment."""
         return CollectRequest(None)
 
-    def take(self, steps: Steps) -> None:
+    def take(self, steps: Any) -> None:
         """Store collected steps and count them."""
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
@@ -137,7 +137,7 @@ class EpisodeLearner:
             self.batches += k
         return end
 
-    def follow_moments(self, steps: Steps) -> bool:
+    def follow_moments(self, steps: Any) -> bool:
         """There is no normaliser."""
         return False
 

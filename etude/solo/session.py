@@ -11,8 +11,8 @@ from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, Pool, PoolOptions, acting_here
-from etude.rollout.saved import check_rollout
+from etude.rollout import InProcess, Pool, PoolOptions, acting_in_process
+from etude.rollout.state import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.settings import Settings
@@ -114,7 +114,7 @@ class Session:
             return InProcess(make(range(count)), engine if actor is None else actor, explorer, seed)
         pool = PoolOptions(overlap=self.overlaps(options))
         if actor is None:
-            return acting_here(make, engine, explorer, seed, count, options.workers, pool)
+            return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
         return Pool(make, functools.partial(copy.deepcopy, actor), explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:

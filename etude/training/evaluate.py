@@ -11,8 +11,8 @@ import numpy as np
 from etude.base.data import EpisodeEnd
 from etude.base.seeding import generator
 from etude.protocols import Environments, Explorer
-from etude.rollout.recall import Actor, recall_of
-from etude.rollout.returns import Returns
+from etude.rollout.actor import Actor, with_state
+from etude.rollout.episodes import EpisodeStatistics
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,23 @@ def evaluate(
     quota = np.full(n, episodes // n)
     quota[: episodes % n] += 1
     rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
-    returns, memory = Returns(n, environments.spaces.agents), np.full((n, explorer.memory), np.nan)
-    recall = recall_of(actor, np.zeros((n, actor.memory), np.float32))
+    statistics, memory = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.memory), np.nan)
+    stateful = with_state(actor, np.zeros((n, actor.memory), np.float32))
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
     observation, cut_off = environments.reset(), 0
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         if stopped():
             return None
         noise = explorer.draw(rng, n, environments.spaces.action)
-        choice = explorer(recall.act(observation), noise, 0, memory)
+        choice = explorer(stateful.act(observation), noise, 0, memory)
         observation, reward, _, truncated, final = environments.step(choice.action)
-        returns.add(environments.scores, reward)
+        statistics.add(environments.scores, reward)
         for i in final:
             if len(finished[i]) < quota[i]:
-                end = returns.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[i]))
+                end = statistics.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[i]))
                 finished[i].append(end)
                 cut_off += end.truncated and end.length == cut_at
             memory[i] = np.nan
-            returns.forget(i)
-            recall.forget(i)
-    return Evaluation.of([end for done in finished for end in done], cut_off, returns.agents)
+            statistics.reset(i)
+            stateful.reset(i)
+    return Evaluation.of([end for done in finished for end in done], cut_off, statistics.agents)

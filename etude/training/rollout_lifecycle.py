@@ -12,7 +12,7 @@ from etude.base.data import CollectedSteps, CollectRequest
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
-from etude.rollout.saved import check_rollout, given_up, open_episodes
+from etude.rollout.state import check_rollout, given_up, open_episodes
 
 
 class RolloutLifecycle:
@@ -87,8 +87,8 @@ class RolloutLifecycle:
         return self._left if self._rollout is None else self._rollout.state()
 
     def check_state(self, saved: Stored, gradients: Weights) -> None:
-        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: such as this
-        run's contributions hold, by name."""
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: those of
+        this run's workers, by name."""
         if saved.value is not None:
             check_rollout(saved, len(self._episodes), self._spaces, gradients)
 

@@ -83,11 +83,11 @@ def with_number(number):
         ("ppo", "moments/all/variance", with_number(-1)),
         ("ppo", "scale/returns", np.zeros(3)),
         ("sac", "layer_noise/noise", []),
-        ("recurrent_ppo", "rollout/environments/0/recalled", with_number(np.inf)),
+        ("recurrent_ppo", "rollout/environments/0/recurrent_state", with_number(np.inf)),
         ("maddpg", "rollout/environments/0/total_by_agent", with_number(np.inf)),
         ("maddpg", "rollout/environments/0/total_by_agent", np.zeros(2)),
         ("ppo", "rollout/environments/0/total_by_agent", np.zeros(0)),
-        ("a3c", "rollout/contributions/0/gradients/model.critic.dense0.weight", with_number(np.nan)),
+        ("a3c", "rollout/worker_gradients/0/gradients/model.critic.dense0.weight", with_number(np.nan)),
         ("bc", "description/data/transitions", 10**15),
     ],
 )

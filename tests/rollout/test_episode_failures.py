@@ -115,7 +115,7 @@ def test_workers_killed_at_random_moments_lose_and_double_nothing_else(kind):
             witness.check(chunk)
             step += len(chunk)
         time.sleep(rng.random() * 0.01)
-        os.kill(rng.choice(rollout._crew.workers).process.pid, signal.SIGKILL)
+        os.kill(rng.choice(rollout._supervisor.workers).process.pid, signal.SIGKILL)
     assert len(rollout.state()["environments"]) == 5
     rollout.close()
     assert len(witness.seen) == step
@@ -125,7 +125,7 @@ def test_workers_killed_at_random_moments_lose_and_double_nothing_else(kind):
 def test_a_worker_killed_between_calls_does_not_end_the_episodes_of_others_in_a_saved_state(kind):
     rollout, witness = kind(Labelled), Witness()
     witness.check(rollout.collect(1, 0))
-    os.kill(rollout._crew.workers[0].process.pid, signal.SIGKILL)
+    os.kill(rollout._supervisor.workers[0].process.pid, signal.SIGKILL)
     state = rollout.state()["environments"]
     assert [state[str(i)]["episode"] for i in range(5)] == [1, 1, 1, 0, 0]
     parts = rollout.collect_episodes(5)

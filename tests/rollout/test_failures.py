@@ -112,7 +112,7 @@ def test_an_exception_that_is_no_common_one_is_raised_here_in_clear_and_bounded_
     ],
 )
 def test_a_worker_that_writes_into_our_pipe_is_replaced(tmp_path, kind, fault, monkeypatch):
-    monkeypatch.setattr("etude.rollout.process._CUT_OFF", 1)
+    monkeypatch.setattr("etude.rollout.pool.process._CUT_OFF", 1)
     witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
     assert len(warnings) == 1
     assert "Worker 0 (environments 0 to 2) wrote into the pipe to this process" in warnings[0]
@@ -149,7 +149,7 @@ def test_what_an_environment_in_a_worker_started_ends_with_the_worker(tmp_path):
     rollout.collect(3, 0)
     first = [int(path.name) for path in tmp_path.iterdir()]
     assert len(first) == 2
-    for worker in rollout._crew.workers:
+    for worker in rollout._supervisor.workers:
         os.kill(worker.process.pid, signal.SIGKILL)
     rollout.collect(3, 15)
     wait_for_the_end_of(first)
@@ -248,10 +248,10 @@ def test_an_episode_that_was_lost_is_not_played_again(tmp_path):
 def test_workers_killed_between_calls_are_replaced():
     rollout, witness = acting(Labelled, overlap=True), Witness()
     witness.check(rollout.collect(3, 0))
-    for worker in rollout._crew.workers:
+    for worker in rollout._supervisor.workers:
         os.kill(worker.process.pid, signal.SIGKILL)
     witness.check(rollout.collect(3, 15, upcoming=4))
-    for worker in rollout._crew.workers:
+    for worker in rollout._supervisor.workers:
         os.kill(worker.process.pid, signal.SIGKILL)
     rollout.state()
     witness.check(rollout.collect(4, 30))
@@ -268,7 +268,7 @@ def test_workers_killed_at_random_moments_do_not_change_the_count():
         step += len(part)
         witness.check(part)
         time.sleep(rng.random() * 0.01)
-        os.kill(rng.choice(rollout._crew.workers).process.pid, signal.SIGKILL)
+        os.kill(rng.choice(rollout._supervisor.workers).process.pid, signal.SIGKILL)
     rollout.close()
     assert len(witness.seen) == step == 4 * 300
 
@@ -278,7 +278,7 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path):
     rollout.collect(3, 0, upcoming=3)
     while not (tmp_path / "done").exists():
         time.sleep(0.01)
-    processes = [worker.process.pid for worker in rollout._crew.workers]
+    processes = [worker.process.pid for worker in rollout._supervisor.workers]
     rollout.close()
     for pid in processes:
         with pytest.raises(ProcessLookupError):

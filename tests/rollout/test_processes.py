@@ -22,7 +22,7 @@ class Mine(Labelled):
     pass
 
 def pids(rollout):
-    return " ".join(str(worker.process.pid) for worker in rollout._crew.workers)
+    return " ".join(str(worker.process.pid) for worker in rollout._supervisor.workers)
 
 def make(kind=Mine, **options):
     rollout = Pool(kind, Adder, Noisy(), 1, 4, 2, PoolOptions(**options))

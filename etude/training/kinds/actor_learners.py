@@ -44,7 +44,7 @@ class EngineActorLearner:
         if self._actor is not self._engine:
             self._actor.load(weights)
 
-    def contribution(self, steps: Steps) -> WorkerGradients:
+    def gradients(self, steps: Steps) -> WorkerGradients:
         """Gradients at all steps [T, 1] of a rollout at once."""
         self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
         self._view.adjust(self._hyper)

@@ -13,8 +13,8 @@ from etude.config import GradientsConfig
 from etude.engines.gradients import FromRollouts, GradientSource
 from etude.envs.make import Vectorization
 from etude.protocols import Engine, Explorer, Replay, Rollout
-from etude.replay import Contributions
-from etude.rollout import Elsewhere, Here, Turns, split_columns
+from etude.replay import GradientQueue
+from etude.rollout import AsyncGradients, LocalActorLearners, RemoteActorLearners, split_environments
 from etude.training.kinds.actor_learners import MakeActorLearner
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
@@ -32,7 +32,7 @@ class AsyncGradientLearning(LearningKind):
     one_by_one = True
 
     def replay(self, context: TrainingContext) -> Replay:
-        return Contributions()
+        return GradientQueue()
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return AsyncGradientsSchedule(config)
@@ -51,13 +51,13 @@ class AsyncGradientLearning(LearningKind):
         _check(agent, engine, setup)
         make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
         if setup.workers == 0:
-            hands: Any = Here(make(np.arange(count)), make_actor(), explorer, setup.seed)
+            learners: Any = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, setup.seed)
         else:
             hyper = dict.fromkeys(engine.layout.hyper, 0.0)
             like = engine.weights() | FromRollouts(engine).version_arrays(0, hyper)
-            parts = split_columns(count, setup.workers)
-            hands = Elsewhere(make, make_actor.in_worker, explorer, setup.seed, like, parts)
-        return Turns(hands, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
+            parts = split_environments(count, setup.workers)
+            learners = RemoteActorLearners(make, make_actor.in_worker, explorer, setup.seed, like, parts)
+        return AsyncGradients(learners, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
 
     def vectorization(self, context: TrainingContext) -> Vectorization:
         found = super().vectorization(context)

@@ -171,7 +171,7 @@ class LearningKind:
             return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
         if setup.overlap:
             self.check_overlap(context)
-        options = PoolOptions(overlap=setup.overlap, judged=priorities)
+        options = PoolOptions(overlap=setup.overlap, actor_priorities=priorities)
         if engine.exportable:
             return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)

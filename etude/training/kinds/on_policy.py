@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from etude.base.data import MEMORY
 from etude.base.seeding import generator
-from etude.config import OnPolicyConfig, OnPolicySequenceConfig
+from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
 from etude.protocols import Replay
 from etude.replay import (
     Advantages,
@@ -32,7 +32,7 @@ class OnPolicyLearning(LearningKind):
     """Steps with estimated advantages, in shuffled epochs."""
 
     name = "advantages"
-    config = OnPolicyConfig
+    config: ClassVar[type[RolloutConfig]] = OnPolicyConfig
     multi_agent = True
     log_prob = True
 

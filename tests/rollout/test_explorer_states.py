@@ -168,7 +168,10 @@ def test_memory_is_of_the_episode_where_some_environments_wait_for_others():
 
 
 def test_a_state_without_memory_or_with_that_of_another_explorer_begins_as_an_episode_does():
-    for change in (lambda column: column.pop("memory"), lambda column: column.update(memory=np.zeros(1))):
+    for change in (
+        lambda column: column.pop("explorer_state"),
+        lambda column: column.update(explorer_state=np.zeros(1)),
+    ):
         one, other = rollout(), rollout()
         one.collect(1, 0)
         state = one.state()
@@ -190,9 +193,9 @@ def test_an_episode_that_cannot_be_replayed_is_forgotten():
 
 def test_memory_is_forgotten_where_what_follows_is_no_continuation():
     collector = Collector(Labelled(range(3)), Still(), Counts(), 1)
-    collector._memory[:] = 5
+    collector._explorer_state[:] = 5
     collector.cut()
-    assert np.isnan(collector._memory).all()
+    assert np.isnan(collector._explorer_state).all()
 
 
 def test_columns_of_a_native_simulator_forget_with_the_rows_that_they_lose():

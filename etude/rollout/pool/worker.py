@@ -9,126 +9,34 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
 
 from etude.base.errors import EtudeError
 from etude.base.seeding import episode_seed
-from etude.base.spaces import Spaces
 from etude.envs.faults import line_of, text_of, traceback_of
 from etude.protocols import Environments
-from etude.rollout.bells import Ear, ring
-
-GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
-STEP = "step"  # what a parent that acts says with a bell, and its answer
-
-
-class Memory(NamedTuple):
-    """What a worker shares with its parent: blocks of bytes without a name, which vanish with the last process."""
-
-    counters: Any  # see Collector
-    buffers: tuple[Any, ...]  # rows, written in turn, so that one is read while the other is written; or one board
-    weights: Any
-
-
-class Job(NamedTuple):
-    """What a worker is told when it starts."""
-
-    make_environments: Callable[[list[int]], Environments]
-    columns: list[int]
-    run_seed: int
-    first_episodes: bool  # whether the environments are new; otherwise counters say where their episodes go on
-    registered: dict[str, Any]  # environments that the program registered with Gymnasium
-    make_server: Callable[[Environments, Memory], Server]
-
-
-class Server(Protocol):
-    """What a worker does for its parent: act and step, or only step."""
-
-    def serve(self, request: Any, channel: Channel) -> None:
-        """Do what was asked and send the answers."""
-
-
-class Ready(NamedTuple):
-    """The worker has made its environments."""
-
-    spaces: Spaces
-    native: bool
-    reward_shape: tuple[int, ...]
-
-
-class Noted(NamedTuple):
-    """What a user should know of the worker's environments."""
-
-    text: str
-
-
-class Closing(NamedTuple):
-    """The worker was asked to end, and closes its environments."""
-
-
-class Raised(NamedTuple):
-    """Something in the worker raised."""
-
-    kind: str  # the name of the exception's class
-    message: str
-    traceback: str
-    ours: bool  # whether it is an error that etude raised on purpose
-
-
-class ParentGone(BaseException):
-    """Nobody is at the other end of the pipe."""
-
-
-class Channel:
-    """The worker's end of the pipe to its parent."""
-
-    def __init__(self, connection: Connection, bells: tuple[Connection, Connection], stamp: bytes):
-        """bells: the one to listen to, and the one to ring. stamp: what every message begins with."""
-        self._connection, self._bell, self._stamp = connection, bells[1], stamp
-        self._ear = Ear(connection, bells[0])
-        self.notes: Callable[[], list[str]] = list  # what there is to tell before an answer
-
-    def send(self, message: Any) -> None:
-        self._send_notes()
-        self._write(message)
-
-    def send_step(self) -> None:
-        """Answer STEP."""
-        self._send_notes()
-        ring(self._bell)
-
-    def _send_notes(self) -> None:
-        for text in self.notes():
-            self._write(Noted(text))
-
-    def _write(self, message: Any) -> None:
-        try:
-            self._connection.send_bytes(self._stamp + pickle.dumps(message))
-        except OSError:
-            raise ParentGone from None
-
-    def receive(self) -> Any:
-        """The next message, or STEP."""
-        if self._ear.listen(None):
-            return STEP
-        try:
-            return self._connection.recv()
-        except (EOFError, OSError):
-            raise ParentGone from None
+from etude.rollout.pool.channel import (
+    GROUP_SIGNALS,
+    Closing,
+    Job,
+    ParentGone,
+    Raised,
+    Ready,
+    SharedMemory,
+    WorkerChannel,
+)
 
 
 def main(
     connection: Connection,
-    bells: tuple[Connection, Connection],
+    notifications: tuple[Connection, Connection],
     stamp: bytes,
     stacks: Connection,
-    memory: Memory,
+    memory: SharedMemory,
     job: bytes,
 ) -> None:
     """Make the environments and serve until the parent says None or is gone."""
@@ -137,7 +45,7 @@ def main(
         os.setsid()  # a group of its own: what environments start ends with it
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _write_stacks_to(stacks)
-    channel = Channel(connection, bells, stamp)
+    channel = WorkerChannel(connection, notifications, stamp)
     try:
         _work(channel, memory, pickle.loads(job))
     except ParentGone:
@@ -159,14 +67,14 @@ def _raised(error: BaseException) -> Raised:
     return Raised(kind, text_of(error) + (f" ({line})" if line else ""), traceback_of(error), False)
 
 
-def _work(channel: Channel, memory: Memory, job: Job) -> None:
+def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
     for name, spec in job.registered.items():
         gymnasium.registry.setdefault(name, spec)
     environments = job.make_environments(job.columns)
     try:
-        if not job.first_episodes:
-            _skip_to(environments, counters_of(memory)[1:], job.run_seed)
-        server = job.make_server(environments, memory)
+        if job.generation:
+            _skip_to(environments, memory.counter_array()[1:], job.run_seed)
+        server = job.make_server(environments, memory, job.generation)
         channel.notes = environments.warnings
         channel.send(Ready(environments.spaces, environments.native, environments.reward_shape))
         while (request := channel.receive()) is not None:
@@ -177,7 +85,7 @@ def _work(channel: Channel, memory: Memory, job: Job) -> None:
 
 
 def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:
-    """Let the next reset start these episodes, or later ones where replaying nothing ends elsewhere."""
+    """Let the next reset start these episodes, or later ones if an empty replay does not end where it should."""
     environments.reset()
     if environments.native:
         return
@@ -220,8 +128,3 @@ def _write_stacks_to(stacks: Connection) -> None:
         os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
         faulthandler.register(signal.SIGUSR1, stacks.fileno())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])
-
-
-def counters_of(memory: Memory) -> np.ndarray:
-    """The counters of a `Collector`, in shared memory."""
-    return np.frombuffer(memory.counters, np.int64)

@@ -1,4 +1,4 @@
-"""One worker process: started, asked, listened to and ended."""
+"""One worker process as its parent has it: started, asked, listened to and ended."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any
 
 from etude.envs import closing
-from etude.protocols import Weights
-from etude.rollout.acting import weights_size
-from etude.rollout.bells import Ear, Garbled, ring
-from etude.rollout.worker import GROUP_SIGNALS, STEP, Closing, Memory, counters_of
+from etude.rollout.pool.channel import (
+    CONTEXT,
+    GROUP_SIGNALS,
+    STEP,
+    Closing,
+    Garbled,
+    MakeServer,
+    NotificationPipe,
+    SharedMemory,
+)
 
-_CONTEXT = get_context("spawn")
 _SAFE = "PYTHONSAFEPATH"
-_SLOW_TO_DIE = 2.0  # seconds between the end of a process's pipe and its own
 _CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come
+_SLOW_TO_DIE = 2.0  # seconds between the end of a process's connection and its own
 _GARBAGE = "wrote into the pipe to this process, which is etude's"
 
 # The number of threads has to be set before NumPy is imported, which importing anything of etude does.
@@ -34,23 +39,9 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
 if not safe_path:
     del os.environ["PYTHONSAFEPATH"]  # what environments start looks where it always does
-from etude.rollout.worker import main
+from etude.rollout.pool.worker import main
 main(*arguments)
 """
-
-
-@contextlib.contextmanager
-def _without_current_folder() -> Iterator[None]:
-    """A process that starts here runs none of the modules in the current folder in the place of Python's own, as
-    multiprocessing's `python -c` would. Afterwards it looks where this one does."""
-    given = os.environ.get(_SAFE)
-    os.environ[_SAFE] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(_SAFE)
-        if given is not None:
-            os.environ[_SAFE] = given
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,7 @@ class Failure:
     """Why a worker does not answer."""
 
     reason: str
-    detail: str = ""  # its traceback or where it was
+    detail: str = ""  # its traceback, or the stacks of its threads
 
     @property
     def indented(self) -> str:
@@ -66,11 +57,14 @@ class Failure:
 
 
 class Worker:
-    """One process, its end of the pipe, and what it shares."""
+    """One process, this end of its connection, and the memory that it shares.
 
-    def __init__(self, number: int, columns: list[int], memory: Memory):
-        self.number, self.columns, self.memory = number, columns, memory
-        self.counters = counters_of(memory)
+    columns: its environment indices. make_server: what it does for this process; travels by cloudpickle.
+    """
+
+    def __init__(self, number: int, columns: list[int], memory: SharedMemory, make_server: MakeServer):
+        self.number, self.columns, self.memory, self.make_server = number, columns, memory, make_server
+        self.counters = memory.counter_array()
         self.failures = 0  # in a row
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
@@ -82,55 +76,43 @@ class Worker:
         return f"Worker {self.number} ({numbers})"
 
     def launch(self, job: bytes) -> None:
-        """Start the process. The program's main module is not imported there, so that scripts need no guard and workers
-        do not load what the script loads; what a job needs of it travels by value."""
-        self.connection, theirs = _CONTEXT.Pipe()
+        """Start the process."""
+        self.connection, theirs = CONTEXT.Pipe()
         self._stamp = secrets.token_bytes(16)  # what is read without it is no message of ours
         _limit_reading(self.connection)
-        self._stacks, write_stacks = _CONTEXT.Pipe(duplex=False)
-        their_bell, self._bell = _CONTEXT.Pipe(duplex=False)
-        self._my_bell, ring_mine = _CONTEXT.Pipe(duplex=False)
-        self._ear = Ear(self.connection, self._my_bell)
-        arguments = (theirs, (their_bell, ring_mine), self._stamp, write_stacks, self.memory, job)
-        self.process = _CONTEXT.Process(
-            target=exec,
-            args=(_BOOT, {"arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}),
-            name=f"etude-{self.number}",
-        )
-        main_module = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            with _without_current_folder(), _signals_wait():
-                self.process.start()
-        finally:
-            sys.modules["__main__"] = main_module
-        for end in (theirs, write_stacks, their_bell, ring_mine):
+        self._stacks, write_stacks = CONTEXT.Pipe(duplex=False)
+        their_receiver, sender = CONTEXT.Pipe(duplex=False)
+        receiver, their_sender = CONTEXT.Pipe(duplex=False)
+        self._notifications = NotificationPipe(self.connection, receiver, sender)
+        ends = theirs, (their_receiver, their_sender), self._stamp, write_stacks
+        self.process = _start_process(self.number, (*ends, self.memory, job))
+        for end in (theirs, write_stacks, their_receiver, their_sender):
             end.close()
 
-    def ask(self, message: Any) -> None:
-        """Send a message; that nobody is there to read it shows when the answer is awaited."""
+    def ask(self, request: Any) -> None:
+        """Send a request. If nobody is there to read it, waiting for the answer shows that."""
         self.allow(0.0)
         with contextlib.suppress(OSError):
-            self.connection.send(message)
+            self.connection.send(request)
 
     def ask_step(self) -> None:
-        """It is the worker's turn to step; see `ask`."""
+        """Notify the worker that it is its turn to step."""
         self.silent = 0.0
-        ring(self._bell)
+        self._notifications.notify()
 
-    def hear(self, seconds: float) -> Any:
-        """STEP once it has been taken, or the next message or Failure; None if there is none of these so long."""
+    def receive(self, seconds: float) -> Any:
+        """STEP once it has been taken, or the next message or Failure; None if neither comes in time."""
         try:
-            rung = self._ear.listen(seconds)
+            notified = self._notifications.wait(seconds)
         except Garbled:
             return Failure(_GARBAGE)
-        if rung is None and self.process.exitcode is None:
+        if notified is None and self.process.exitcode is None:
             return None
-        return STEP if rung else self.answer()
+        return STEP if notified else self.answer()
 
     def answer(self) -> Any:
-        """The next message, or the Failure of a process that has died, or of which something else came. Only when there
-        is something to read."""
+        """The next message, or the Failure of a process that has died or sent something else. Only when there is
+        something to read."""
         try:
             if self.process.exitcode is not None and not self.connection.poll():
                 raise EOFError  # which does not show while a process that it forked has the other end, too
@@ -149,14 +131,14 @@ class Worker:
         self.silent, self._seen = -seconds, int(self.counters[0])
 
     def waited(self, seconds: float) -> float:
-        """Note that we waited for it; returns how long it has not taken a time step."""
+        """Count so many seconds of waiting; returns how long the worker has not taken a time step."""
         taken = int(self.counters[0])
         self.silent = 0.0 if taken != self._seen else self.silent + seconds
         self._seen = taken
         return self.silent
 
     def hung(self) -> Failure:
-        """The failure of a process that hangs, with where in the code it is, if it can still tell."""
+        """The failure of a process that hangs, with the stacks of its threads if it can still write them."""
         self._read_stacks()  # that others asked for
         if sys.platform != "win32":
             with contextlib.suppress(OSError):
@@ -164,21 +146,9 @@ class Worker:
             self._stacks.poll(0.5)
         return Failure(f"took no time step for {self.silent:.1f} s", self._read_stacks())
 
-    def _read_stacks(self) -> str:
-        text = b""
-        with contextlib.suppress(OSError):
-            while self._stacks.poll(0.05) and (part := os.read(self._stacks.fileno(), 65536)):
-                text += part
-        return text.decode(errors="replace")
-
-    def dismiss(self) -> None:
-        """Ask the process to end."""
-        if self.process is not None:
-            self.ask(None)
-
     def end(self, grace: float) -> None:
         """Make sure that the process has ended, and what its environments started: by force after `grace` seconds, or
-        more where it is closing its environments. May be called twice."""
+        more if it is closing its environments. May be called twice."""
         if self.process is None:
             return
         self.process.join(grace)
@@ -192,16 +162,45 @@ class Worker:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.close()
         self.process = None
-        for end in (self.connection, self._stacks, self._bell, self._my_bell):
-            end.close()
+        self.connection.close()
+        self._stacks.close()
+        self._notifications.close()
 
     def _closes(self) -> bool:
-        """Whether it has said that it is closing its environments."""
+        """Whether it has sent that it is closing its environments."""
         while self.connection.poll():
             answer = self.answer()
             if isinstance(answer, Closing | Failure):
                 return isinstance(answer, Closing)
         return False
+
+    def _read_stacks(self) -> str:
+        text = b""
+        with contextlib.suppress(OSError):
+            while self._stacks.poll(0.05) and (part := os.read(self._stacks.fileno(), 65536)):
+                text += part
+        return text.decode(errors="replace")
+
+
+def _start_process(number: int, arguments: tuple[Any, ...]) -> Any:
+    """Start worker process `number`, which calls `worker.main` with these arguments.
+
+    The program's main module is not imported there, so that scripts need no guard and workers do not load what the
+    script loads; what a job needs of it travels by value.
+    """
+    process = CONTEXT.Process(
+        target=exec,
+        args=(_BOOT, {"arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}),
+        name=f"etude-{number}",
+    )
+    main_module = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        with _without_current_folder(), _signals_wait():
+            process.start()
+    finally:
+        sys.modules["__main__"] = main_module
+    return process
 
 
 def _limit_reading(connection: Any) -> None:
@@ -212,8 +211,22 @@ def _limit_reading(connection: Any) -> None:
 
 
 @contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """A process that starts here runs none of the modules in the current folder in the place of Python's own, as
+    multiprocessing's `python -c` would. Afterwards it looks where this one does."""
+    given = os.environ.get(_SAFE)
+    os.environ[_SAFE] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE)
+        if given is not None:
+            os.environ[_SAFE] = given
+
+
+@contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """A process that starts here inherits that signals to the group wait, until it has said what it does with them."""
+    """A process that starts here inherits that signals to the group wait, until it has set its handlers."""
     if sys.platform == "win32":
         yield
         return
@@ -231,16 +244,6 @@ def _blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def new_buffer(size: int) -> Any:
-    """Bytes that processes share; they have no name, and vanish with the last process."""
-    return _CONTEXT.RawArray("b", size)
-
-
-def share_memory(environments: int, buffers: tuple[Any, ...], weights: Weights) -> Memory:
-    """Memory for one worker: these buffers, and room for weights like these."""
-    return Memory(_CONTEXT.RawArray("q", 1 + environments), buffers, new_buffer(weights_size(weights)))
 
 
 def _describe_exit(code: int | None) -> str:

@@ -1,4 +1,4 @@
-"""The state of a rollout as plain data, by environment number: the same whatever the number of workers was."""
+"""The state of a rollout as plain data, by environment index. It does not depend on the number of workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TREES = ("observation", "next_observation", "final_observation")
 
 
 def pack(columns: list[dict[str, Any]], ahead: Ahead | None = None) -> dict[str, Any]:
-    """The state of all environments, in the order of their numbers, and what was collected ahead."""
+    """The state of all environments, in their order, and what was collected ahead."""
     return {
         "environments": {str(i): column for i, column in enumerate(columns)},
         "ahead": _plain_ahead(ahead),
@@ -30,7 +30,7 @@ def pack(columns: list[dict[str, Any]], ahead: Ahead | None = None) -> dict[str,
 
 
 def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[list[dict[str, Any]], Ahead | None]:
-    """What `pack` was given; raises CheckpointError where it is of another number of environments."""
+    """What `pack` was given; raises CheckpointError for another number of environments."""
     columns = state["environments"]
     if len(columns) != environments:
         raise CheckpointError(
@@ -46,13 +46,13 @@ def open_episodes(state: dict[str, Any]) -> np.ndarray:
 
 
 def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> dict[str, Any]:
-    """A state from which every environment begins the episode after `episodes` [N], with new noise: what is left where
-    a rollout failed in the middle of a chunk."""
+    """A state from which every environment begins the episode after `episodes` [N], with new noise: for a rollout that
+    failed while it was collecting."""
     action = zeros(spaces.action, 0)
-    nowhere = [np.empty(0) for _ in trees.leaves(zeros(spaces.observation))]  # equals no observation: nothing replays
+    no_observation = [np.empty(0) for _ in trees.leaves(zeros(spaces.observation))]  # no replay ends here
     columns = []
     for column, episode in enumerate(episodes.tolist()):
-        opened = {"episode": episode, "seed": 0, "actions": action, "observation": nowhere}
+        opened = {"episode": episode, "seed": 0, "actions": action, "observation": no_observation}
         noise = generator_state(generator(run_seed, "explore again", column, step))
         counted = {"episode": episode, "length": 0, "total": 0.0, "restarted": True, "generator": noise}
         columns.append({"open": opened, **counted})
@@ -60,9 +60,11 @@ def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> 
 
 
 def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
-    """Raise CheckpointError where this is not the state of a rollout of so many environments; gradients: such as its
-    contributions hold, by name."""
-    held = saved.fields(("environments", "ahead"), ("contributions",))
+    """Raise CheckpointError unless this is the state of a rollout of so many environments.
+
+    gradients: those that it may hold, by name.
+    """
+    held = saved.fields(("environments", "ahead"), ("worker_gradients",))
     columns = held["environments"].table()
     if len(columns) != environments:
         raise CheckpointError(
@@ -73,18 +75,18 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
     ahead = held["ahead"]
     for part in ahead.items() if isinstance(ahead.value, list) else [ahead] if ahead.value is not None else []:
         _check_steps(part, environments, spaces)
-    if "contributions" in held:
-        for column, found in held["contributions"].table().items():
-            if column not in columns:
-                found.refuse(f"one of environment 0 to {environments - 1}", f"a contribution of {column!r}")
-            _check_contribution(found, environments, spaces, gradients)
+    if "worker_gradients" in held:
+        for number, found in held["worker_gradients"].table().items():
+            if number not in columns:
+                found.refuse(f"one of environment 0 to {environments - 1}", f"gradients of {number!r}")
+            _check_gradients(found, environments, spaces, gradients)
 
 
 def _check_column(saved: Stored, spaces: Spaces) -> None:
-    """One environment. What explorer and agent remember may be missing, or be that of others: see `Collector`."""
+    """One environment. The states of explorer and agent may be missing, or be those of others: see `Collector`."""
     counted = ("open", "episode", "length", "total", "restarted", "generator")
     by_agent = () if spaces.agents is None else ("total_by_agent",)
-    held = saved.fields(counted, ("memory", "recalled", *by_agent))
+    held = saved.fields(counted, ("explorer_state", "recurrent_state", *by_agent))
     _check_open(held["open"], spaces)
     held["episode"].whole(-1)
     held["length"].whole()
@@ -93,14 +95,14 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
         held["total_by_agent"].array(np.float64, (len(spaces.agents or ()),), nan=True)
     held["restarted"].flag()
     check_generator(held["generator"])
-    if "memory" in held:
-        held["memory"].array(np.float64, (None,), nan=True)
-    if "recalled" in held:
-        held["recalled"].array(np.float32, (None,), any_width=True)
+    if "explorer_state" in held:
+        held["explorer_state"].array(np.float64, (None,), nan=True)
+    if "recurrent_state" in held:
+        held["recurrent_state"].array(np.float32, (None,), any_width=True)
 
 
 def _check_open(saved: Stored, spaces: Spaces) -> None:
-    """An open episode; of one that no replay leads to, its number alone."""
+    """An open episode; its number alone if it cannot be replayed."""
     held = saved.fields(("episode",), ("seed", "actions", "observation"))
     begun = held["episode"].whole(-1) >= 0
     if len(held) == 1:
@@ -139,7 +141,7 @@ def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
     _check_ends(held["episodes"], environments, spaces)
 
 
-def _check_contribution(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
+def _check_gradients(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:
     held = saved.fields(field.name for field in fields(WorkerGradients))
     held["steps"].whole()
     held["gradient_steps"].whole()
@@ -153,7 +155,7 @@ def _check_contribution(saved: Stored, environments: int, spaces: Spaces, gradie
 
 
 def _check_ends(saved: Stored, environments: int, spaces: Spaces) -> None:
-    """Episodes that ended; those of several agents may hold the return of each."""
+    """Episodes that ended; with several agents, they may hold the return of each."""
     for end in saved.items():
         least = len(EpisodeEnd._fields) - 1
         several = spaces.agents is not None and len(end.items()) > least
@@ -169,7 +171,7 @@ def _check_ends(saved: Stored, environments: int, spaces: Spaces) -> None:
 
 
 def plain_ends(episodes: Iterable[EpisodeEnd]) -> list[list[Any]]:
-    """Episodes that ended as plain data; without the returns by agent, where there are none."""
+    """Episodes that ended as plain data; without returns by agent if there are none."""
     return [[value for value in end if value is not None] for end in episodes]
 
 
@@ -179,7 +181,7 @@ def ends_of(plain: Iterable[list[Any]]) -> tuple[EpisodeEnd, ...]:
 
 
 def notes(lost: list[int]) -> list[str]:
-    """What to tell about environments whose open episode could not be replayed."""
+    """Notes on environments whose open episode could not be replayed."""
     if not lost:
         return []
     numbers = ", ".join(str(number) for number in sorted(lost))

@@ -10,7 +10,7 @@ from witness import Witness, assert_same
 
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.rollout.collector import Collector
-from etude.rollout.plans import carry_out, chunk
+from etude.rollout.fragments import StepsFragment, collect
 from etude.training.evaluate import evaluate
 
 ENVIRONMENTS = 7
@@ -102,7 +102,10 @@ def test_memory_is_of_the_episode_where_some_environments_wait_for_others(opened
 
 
 def test_a_state_without_memory_or_with_that_of_another_agent_begins_as_an_episode_does(opened):
-    for change in (lambda column: column.pop("recalled"), lambda column: column.update(recalled=np.zeros(3))):
+    for change in (
+        lambda column: column.pop("recurrent_state"),
+        lambda column: column.update(recurrent_state=np.zeros(3)),
+    ):
         one, other = opened(), opened()
         one.collect(1, 0)
         state = one.state()
@@ -142,10 +145,10 @@ def test_the_memory_of_an_episode_is_lost_with_its_worker_and_that_of_others_is_
 def test_an_episode_lost_between_two_chunks_is_forgotten_and_a_cut_one_is_not():
     environments = Labelled(range(3))
     collector = Collector(environments, Diary(), Noisy(), 1)
-    carry_out(chunk(collector, 1, 0, 3, 3), environments)
+    collect(StepsFragment(collector, (0, 1, 2), 1, 0, 3), environments).to_steps()
     collector.cut()
     collector.lose(1, np.array([1, 1, 0], np.float32), 1)
-    assert [saved["recalled"][0] for saved in collector.state()] == [1, 0, 1]
+    assert [saved["recurrent_state"][0] for saved in collector.state()] == [1, 0, 1]
 
 
 def test_agents_without_memory_note_none_and_are_called_with_observations_alone():

@@ -1,4 +1,4 @@
-"""Gradients that wait to be applied."""
+"""Worker gradients that wait to be applied."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from etude.base.data import WorkerGradients
 from etude.replay.ring_view import Stateless
 
 
-class Contributions(Stateless):
-    """A `protocols.Replay` that hands on the gradients that came last."""
+class GradientQueue(Stateless):
+    """A `protocols.Replay` of worker gradients: first in, first out."""
 
     def __init__(self) -> None:
         self.view = self
@@ -18,16 +18,16 @@ class Contributions(Stateless):
         self._waiting: list[WorkerGradients] = []
 
     def __len__(self) -> int:
-        """How many gradients wait."""
+        """The number of gradients that wait."""
         return len(self._waiting)
 
     def add(self, found: WorkerGradients) -> None:
-        """What only counts steps brings no gradients."""
+        """Append gradients; a part of a rollout that only counts steps has none."""
         if found.gradients:
             self._waiting.append(found)
 
     def sample(self, k: int, n: int) -> WorkerGradients:
-        """The one that came first; k and n say nothing new."""
+        """The oldest gradients; k and n are ignored."""
         return self._waiting[0]
 
     def update(self, found: WorkerGradients, td_error: Any, ratio: Any = None) -> None:

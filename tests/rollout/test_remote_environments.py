@@ -13,9 +13,10 @@ from witness import assert_same
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Spaces
-from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_here, stepping_pays, worth
-from etude.rollout.stepping import Board, as_places
-from etude.rollout.worth import EACH, HAND_OVER, saved, step_seconds
+from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_in_process, workers_pay_off
+from etude.rollout.pool import lockstep
+from etude.rollout.pool.lockstep import OVERHEAD, OVERHEAD_PER_WORKER, seconds_saved, step_seconds
+from etude.rollout.pool.remote_environments import Board, as_places
 
 TREE = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple((Box(0, 255, (2, 2), np.uint8), Discrete(5)))})
 
@@ -94,12 +95,14 @@ def test_halves_are_acted_for_one_after_the_other(halves, batches):
 
 
 def test_workers_are_worth_it_where_they_save_more_than_their_hand_over():
-    assert saved(1e-3, environments=2, workers=2, cores=2) == pytest.approx(1e-3 - HAND_OVER - 2 * EACH)
-    assert saved(200e-6, environments=2, workers=2, cores=2) < 0
-    assert saved(4e-6, environments=2, workers=2, cores=2) < 0
-    assert saved(4e-6, environments=16, workers=2, cores=2) < 0
-    assert saved(1.0, environments=7, workers=7, cores=2) == pytest.approx(3.0, rel=1e-3)
-    assert saved(1.0, environments=4, workers=1, cores=2) < 0
+    assert seconds_saved(1e-3, environments=2, workers=2, cores=2) == pytest.approx(
+        1e-3 - OVERHEAD - 2 * OVERHEAD_PER_WORKER
+    )
+    assert seconds_saved(200e-6, environments=2, workers=2, cores=2) < 0
+    assert seconds_saved(4e-6, environments=2, workers=2, cores=2) < 0
+    assert seconds_saved(4e-6, environments=16, workers=2, cores=2) < 0
+    assert seconds_saved(1.0, environments=7, workers=7, cores=2) == pytest.approx(3.0, rel=1e-3)
+    assert seconds_saved(1.0, environments=4, workers=1, cores=2) < 0
 
 
 class Slow(Labelled):
@@ -113,8 +116,8 @@ class Slow(Labelled):
     [(Labelled, None, InProcess), (Slow, None, LockstepPool), (Labelled, True, LockstepPool), (Slow, False, InProcess)],
 )
 def test_workers_step_where_that_is_quicker_or_asked_for(make, asked, kind, monkeypatch):
-    monkeypatch.setattr(worth, "usable_cores", lambda: 2)
-    rollout = acting_here(make, Adder(), Noisy(), 1, 4, 2, PoolOptions(step_elsewhere=asked))
+    monkeypatch.setattr(lockstep, "usable_cores", lambda: 2)
+    rollout = acting_in_process(make, Adder(), Noisy(), 1, 4, 2, PoolOptions(remote_environments=asked))
     assert type(rollout) is kind
     rollout.close()
 
@@ -127,8 +130,8 @@ def test_what_a_step_takes_is_measured_and_the_environment_is_closed():
         return made[-1]
 
     assert step_seconds(make) >= 0.002
-    assert stepping_pays(make, 8, 2, cores=2)
-    assert not stepping_pays(Labelled, 2, 2, cores=1)
+    assert workers_pay_off(make, 8, 2, cores=2)
+    assert not workers_pay_off(Labelled, 2, 2, cores=1)
     assert all(each.closed for each in made)
     assert [each.columns.tolist() for each in made] == [[0], [0]]
 
@@ -144,7 +147,7 @@ def test_workers_that_are_replaced_and_closed_leave_no_open_files():
     pool = LockstepPool(Labelled, Adder(), Noisy(), 1, 4, 2)
     pool.collect(1, 0)
     held = open_files()
-    os.kill(pool._crew.workers[0].process.pid, signal.SIGKILL)
+    os.kill(pool._supervisor.workers[0].process.pid, signal.SIGKILL)
     pool.collect(1, 0)
     assert open_files() == held
     pool.close()

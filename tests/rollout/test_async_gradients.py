@@ -1,4 +1,4 @@
-"""Environments that contribute in turn: in this process and in workers, with which weights, and after failures."""
+"""Asynchronous gradients of local and remote actor-learners: their order, their weights, and failures."""
 
 from functools import partial
 
@@ -8,15 +8,21 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
 from etude.base.data import WorkerGradients
-from etude.rollout import Elsewhere, Here, PoolOptions, Turns, split_columns
+from etude.rollout import (
+    AsyncGradients,
+    LocalActorLearners,
+    PoolOptions,
+    RemoteActorLearners,
+    split_environments,
+)
 
 LENGTH, COUNT = 4, 3
 
 
-class Telling(Adder):
-    """Contributes its weight, the sum of the rewards and the labels of what it saw."""
+class Reporting(Adder):
+    """Its gradients are its weight and the sum of the rewards, its metrics the labels of its observations."""
 
-    def contribution(self, steps):
+    def gradients(self, steps):
         assert steps.shape == (LENGTH, 1)
         told = {"weight": np.full(2, self.weight, np.float32), "reward": np.float32([steps.reward.sum()])}
         labels = steps.observation[:, 0].reshape(-1)
@@ -27,32 +33,34 @@ class Telling(Adder):
 LIKE = {"weight": np.float32([0.0, 0.0]), "reward": np.float32([0.0])}
 
 
-class Weighted(Telling):
-    """What is loaded are two numbers, as what is sent back."""
+class Weighted(Reporting):
+    """Loads two numbers, as many as it sends back."""
 
     def load(self, weights):
         self.weight = weights["weight"][0]
 
 
-def here(make=Labelled, **_):
-    return Turns(Here(make(range(COUNT)), Weighted(), Noisy(), 1), COUNT, LENGTH)
+def local(make=Labelled, **_):
+    return AsyncGradients(LocalActorLearners(make(range(COUNT)), Weighted(), Noisy(), 1), COUNT, LENGTH)
 
 
-def elsewhere(make=Labelled, workers=2, **options):
-    parts = split_columns(COUNT, workers)
-    return Turns(Elsewhere(make, Weighted, Noisy(), 1, LIKE, parts, PoolOptions(**options)), COUNT, LENGTH)
+def remote(make=Labelled, workers=2, **options):
+    parts = split_environments(COUNT, workers)
+    return AsyncGradients(
+        RemoteActorLearners(make, Weighted, Noisy(), 1, LIKE, parts, PoolOptions(**options)), COUNT, LENGTH
+    )
 
 
-def load(turns, weight):
-    turns.load({"weight": np.float32([weight, weight]), "reward": np.float32([0.0])})
+def load(rollout, weight):
+    rollout.load({"weight": np.float32([weight, weight]), "reward": np.float32([0.0])})
 
 
-def take(turns, times, start=0):
-    """Contributions, with new weights after each: the number of those that were taken."""
+def take(rollout, times, start=0):
+    """Gradients, with new weights after each: their number so far."""
     found = []
     for i in range(start, start + times):
-        load(turns, i)
-        found.append(turns.collect(LENGTH, i * LENGTH))
+        load(rollout, i)
+        found.append(rollout.collect(LENGTH, i * LENGTH))
     return found
 
 
@@ -65,13 +73,13 @@ def plain(found):
 
 @pytest.fixture(scope="module")
 def expected():
-    turns = here()
-    found = take(turns, 9)
-    turns.close()
+    rollout = local()
+    found = take(rollout, 9)
+    rollout.close()
     return found
 
 
-def test_each_environment_starts_again_with_the_weights_after_its_own_contribution(expected):
+def test_each_environment_starts_again_with_the_weights_after_its_own_gradients(expected):
     assert [int(each.metrics["seen0"]) for each in expected] == [0, 1, 2] * 3, "in the order of their numbers"
     # The first three start together with weights 0; the one whose turn was i starts again with the weights i + 1.
     assert [each.gradient_steps for each in expected] == [0, 0, 0, 1, 2, 3, 4, 5, 6]
@@ -82,20 +90,20 @@ def test_each_environment_starts_again_with_the_weights_after_its_own_contributi
     assert [(end.episode, end.length) for end in expected[0].episodes] == [(0, 2)]
 
 
-def test_any_number_of_workers_contributes_the_same(expected):
+def test_gradients_do_not_depend_on_the_number_of_workers(expected):
     for workers in (1, 2, 3):
-        turns = elsewhere(workers=workers)
-        assert plain(take(turns, 9)) == plain(expected)
-        turns.close()
+        rollout = remote(workers=workers)
+        assert plain(take(rollout, 9)) == plain(expected)
+        rollout.close()
 
 
-@pytest.mark.parametrize("first, second", [(here, elsewhere), (elsewhere, here)])
-def test_what_waits_for_its_turn_is_saved_and_goes_on_in_other_hands(first, second, expected):
+@pytest.mark.parametrize("first, second", [(local, remote), (remote, local)])
+def test_gradients_that_wait_are_saved_and_restored_by_other_actor_learners(first, second, expected):
     one, other = first(), second()
     begun = take(one, 4)
     load(one, 4)
     state = one.state()
-    assert len(state["contributions"]) == COUNT - 1
+    assert len(state["worker_gradients"]) == COUNT - 1
     one.close()
     load(other, 4)
     assert other.restore(state) == []
@@ -104,39 +112,39 @@ def test_what_waits_for_its_turn_is_saved_and_goes_on_in_other_hands(first, seco
 
 
 def test_saving_changes_nothing_of_what_comes(expected):
-    turns = elsewhere()
+    rollout = remote()
     found = []
     for i in range(9):
-        found += take(turns, 1, i)
-        turns.state()
+        found += take(rollout, 1, i)
+        rollout.state()
     assert plain(found) == plain(expected)
-    turns.close()
+    rollout.close()
 
 
 def test_a_part_of_a_rollout_counts_steps_and_its_gradients_come_with_the_last_of_them(expected):
-    turns = here()
-    load(turns, 0)
-    part, rest = turns.collect(3, 0), turns.collect(1, 3)
+    rollout = local()
+    load(rollout, 0)
+    part, rest = rollout.collect(3, 0), rollout.collect(1, 3)
     assert (len(part), part.gradients, part.episodes) == (3, {}, ())
     assert len(rest) == 1
     assert plain([rest])[0][1:] == plain(expected)[0][1:]
-    turns.close()
+    rollout.close()
 
 
 @pytest.mark.parametrize("fault", [labelled.kill_itself, labelled.sleep_for_ever])
-def test_a_worker_that_dies_or_hangs_is_replaced_and_the_others_contribute_what_they_would_have(
+def test_a_worker_that_dies_or_hangs_is_replaced_and_the_others_send_the_gradients_that_they_would_have(
     fault, tmp_path, expected
 ):
     make = partial(Faulty, fault=fault, flag=str(tmp_path / "done"), after=6)
-    turns = elsewhere(make, deadline=1.0)
-    found = take(turns, 9)
-    (warning,) = turns.warnings()
+    rollout = remote(make, deadline=1.0)
+    found = take(rollout, 9)
+    (warning,) = rollout.warnings()
     assert "Worker 0 (environments 0 to 1)" in warning and "replaced" in warning
-    assert turns.warnings() == []
+    assert rollout.warnings() == []
     assert [each.gradient_steps for each in found] == [each.gradient_steps for each in expected], (
         "with the weights that it had"
     )
     assert plain(found[2::3]) == plain(expected[2::3]), "environment 2 is in the other worker"
     labels = [found[turn].metrics[f"seen{3 * t + 1}"] for turn in (0, 3, 6) for t in range(LENGTH)]
     assert labels == sorted(labels), "no episode is begun again"
-    turns.close()
+    rollout.close()

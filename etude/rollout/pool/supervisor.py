@@ -1,4 +1,4 @@
-"""Worker processes together: asked and waited for with deadlines, and replaced when they die or hang."""
+"""Supervises worker processes: asks them, waits with deadlines, and replaces those that die or hang."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ import numpy as np
 from etude.base import errors
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs.faults import TracebackText
-from etude.rollout.process import Failure, Worker
-from etude.rollout.worker import Job, Noted, Raised, Ready
+from etude.protocols import Environments
+from etude.rollout.pool.channel import Job, Note, Raised, Ready
+from etude.rollout.pool.process import Failure, Worker
 
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
 _GRACE = 1.0  # seconds that a worker may take to close its environments
@@ -30,13 +31,13 @@ _LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
 class PoolOptions:
     """How a pool treats its workers."""
 
-    overlap: bool = False  # collect the next chunk while the parent learns
+    overlap: bool = False  # collect the next steps while the parent learns
     deadline: float = 60.0  # seconds without a time step after which a worker counts as stuck
     restarts: int = 5  # how often in a row one worker may fail before the pool gives up
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = 4 << 20  # bytes of each worker's two buffers
-    step_elsewhere: bool | None = None  # where this process acts: whether workers step; None: where that is quicker
-    judged: bool = False  # workers' actors tell errors of what they collected, in the extra `priority`
+    remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
+    actor_priorities: bool = False  # workers compute initial priorities of what they collect, the extra `priority`
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
 
     def __post_init__(self) -> None:
@@ -46,13 +47,23 @@ class PoolOptions:
             raise ConfigError(f"deadline and buffer must be positive and restarts not negative; given {self}.")
 
 
-class Crew:
-    """The workers of one pool. `make_job(worker)` says what a worker is to do, each time it is started."""
+class WorkerSupervisor:
+    """The workers of one pool.
 
-    def __init__(self, workers: list[Worker], make_job: Callable[[Worker], Job], options: PoolOptions):
-        self.workers, self._make_job, self._options = workers, make_job, options
+    make_environments: called in a worker with the indices of its environments; travels by cloudpickle.
+    """
+
+    def __init__(
+        self,
+        workers: list[Worker],
+        make_environments: Callable[[list[int]], Environments],
+        run_seed: int,
+        options: PoolOptions,
+    ):
+        self.workers, self._options = workers, options
+        self._make_environments, self._run_seed = make_environments, run_seed
         self.warnings: list[str] = []
-        self._noted: set[str] = set()  # what workers told of their environments, each of which is told once
+        self._noted: set[str] = set()  # notes of environments, each of which is passed on once
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
@@ -60,7 +71,7 @@ class Crew:
         self._finalizer.atexit = False
         try:
             for worker in workers:
-                worker.launch(self._pickled(worker))
+                worker.launch(self._job(worker))
             self.ready = [self._await_ready(worker) for worker in workers][0]
         except BaseException:
             self.close()
@@ -68,36 +79,29 @@ class Crew:
 
     def wait(self, busy: Iterable[Worker]) -> Iterator[tuple[Worker, Any]]:
         """Block until some of the busy workers have answered, died or hung: (worker, message or Failure) of these."""
-        if self._closed:
-            raise ConfigError("This pool is closed; make a new one.")
+        self._check_open()
         busy = list(busy)
         by_handle = {handle: worker for worker in busy for handle in (worker.connection, worker.process.sentinel)}
-        heard = False
-        while not heard:
+        answered = False
+        while not answered:
             ready = {by_handle[handle].number: by_handle[handle] for handle in wait(list(by_handle), self._tick)}
             for number in sorted(ready):
-                answer = self._judge(ready[number], ready[number].answer())
+                answer = self._checked(ready[number], ready[number].answer())
                 if answer is not None:
-                    heard = True
+                    answered = True
                     yield ready[number], answer
             stuck = [] if ready else [each for each in busy if each.waited(self._tick) > self._options.deadline]
             if stuck:
                 yield from ((worker, worker.hung()) for worker in stuck)
                 return
 
-    def hear(self, worker: Worker) -> Any:
+    def receive(self, worker: Worker) -> Any:
         """The next answer of one worker, or the Failure of one that died or hung. Cheaper than `wait`."""
-        if self._closed:
-            raise ConfigError("This pool is closed; make a new one.")
-        while (answer := self._judge(worker, heard := worker.hear(self._tick))) is None:
-            if heard is None and worker.waited(self._tick) > self._options.deadline:
+        self._check_open()
+        while (answer := self._checked(worker, received := worker.receive(self._tick))) is None:
+            if received is None and worker.waited(self._tick) > self._options.deadline:
                 return worker.hung()
         return answer
-
-    def news(self) -> list[str]:
-        """Workers that were replaced since the last call, and why."""
-        told, self.warnings = self.warnings, []
-        return told
 
     def ask_all(self, requests: dict[int, Any], again: bool = True) -> list[Any]:
         """The answers of some workers, in their order. One that fails is replaced; the new one is asked `again`, or the
@@ -117,13 +121,49 @@ class Crew:
                 answers[worker.number] = answer
         return [answers[number] for number in requests]
 
+    def take_warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why; notes of their environments."""
+        warnings, self.warnings = self.warnings, []
+        return warnings
+
+    def replace(self, worker: Worker, failure: Failure) -> Ready:
+        """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
+        while True:
+            worker.end(0.0)
+            worker.failures += 1
+            if worker.failures > self._options.restarts:
+                self._give_up(worker, failure)
+            self.warnings.append(f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}")
+            if worker.failures > 1:
+                time.sleep(min(_LONGEST_PAUSE, 0.1 * 2 ** (worker.failures - 2)))
+            worker.generation += 1
+            worker.counters[1:] += 1
+            worker.launch(self._job(worker))
+            answer = self._first_answer(worker)
+            if isinstance(answer, Ready):
+                return answer
+            failure = answer
+
+    def close(self) -> None:
+        """End all workers. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self._at_exit)
+        self._finalizer.detach()
+        _end_all(self.workers)
+
     @property
     def _tick(self) -> float:
         return min(0.25, self._options.deadline / 20)
 
-    def _judge(self, worker: Worker, message: Any) -> Any:
-        """An answer; None for what is none, but a note."""
-        if isinstance(message, Noted):
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError("This pool is closed; make a new one.")
+
+    def _checked(self, worker: Worker, message: Any) -> Any:
+        """An answer; None for a note. Raises, or returns as a Failure, what the worker raised."""
+        if isinstance(message, Note):
             if message.text not in self._noted:
                 self._noted.add(message.text)
                 self.warnings.append(message.text)
@@ -140,35 +180,10 @@ class Crew:
         Exception.__init__(error, text)
         raise error from TracebackText(message.traceback)
 
-    def replace(self, worker: Worker, failure: Failure) -> Ready:
-        """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
-        while True:
-            worker.end(0.0)
-            worker.failures += 1
-            if worker.failures > self._options.restarts:
-                self._give_up(worker, failure)
-            self.warnings.append(f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}")
-            if worker.failures > 1:
-                time.sleep(min(_LONGEST_PAUSE, 0.1 * 2 ** (worker.failures - 2)))
-            worker.generation += 1
-            worker.counters[1:] += 1
-            worker.launch(self._pickled(worker))
-            answer = self._first_answer(worker)
-            if isinstance(answer, Ready):
-                return answer
-            failure = answer
-
-    def close(self) -> None:
-        """End all workers. May be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        atexit.unregister(self._at_exit)
-        self._finalizer.detach()
-        _end_all(self.workers)
-
-    def _pickled(self, worker: Worker) -> bytes:
-        return cloudpickle.dumps(self._make_job(worker))
+    def _job(self, worker: Worker) -> bytes:
+        known, server = _registered_environments(), worker.make_server
+        job = Job(self._make_environments, worker.columns, self._run_seed, worker.generation, known, server)
+        return cloudpickle.dumps(job)
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:
         worker.allow(max(0.0, _STARTING - self._options.deadline))
@@ -186,7 +201,16 @@ class Crew:
         )
 
 
-def registered_environments() -> dict[str, Any]:
+def split_environments(environments: int, workers: int) -> list[list[int]]:
+    """The environment indices, split into runs of as equal length as possible."""
+    if not 1 <= workers <= environments:
+        raise ConfigError(
+            f"{workers} workers cannot share {environments} environments; expected from 1 to {environments} workers."
+        )
+    return [list(map(int, part)) for part in np.array_split(np.arange(environments), workers)]
+
+
+def _registered_environments() -> dict[str, Any]:
     """What the program and its packages registered with Gymnasium, which workers would not know."""
     return {
         name: spec
@@ -195,17 +219,8 @@ def registered_environments() -> dict[str, Any]:
     }
 
 
-def split_columns(environments: int, workers: int) -> list[list[int]]:
-    """The environments' numbers, split into runs of as equal length as possible."""
-    if not 1 <= workers <= environments:
-        raise ConfigError(
-            f"{workers} workers cannot share {environments} environments; expected from 1 to {environments} workers."
-        )
-    return [list(map(int, part)) for part in np.array_split(np.arange(environments), workers)]
-
-
-def _closer(crew: Crew) -> Callable[[], None]:
-    reference, owner = weakref.ref(crew), os.getpid()
+def _closer(supervisor: WorkerSupervisor) -> Callable[[], None]:
+    reference, owner = weakref.ref(supervisor), os.getpid()
 
     def close() -> None:
         alive = reference()
@@ -217,7 +232,8 @@ def _closer(crew: Crew) -> Callable[[], None]:
 
 def _end_all(workers: list[Worker]) -> None:
     for worker in workers:
-        worker.dismiss()
+        if worker.process is not None:
+            worker.ask(None)
     until = time.monotonic() + _GRACE
     for worker in workers:
         worker.end(max(0.01, until - time.monotonic()))

@@ -1,0 +1,98 @@
+"""Actors: what chooses actions in a rollout, with the recurrent state of agents that have one."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.base.spaces import Space
+from etude.base.trees import Tree
+from etude.envs import Translation
+from etude.protocols import Explorer, Weights
+
+
+class Actor(Protocol):
+    """What a rollout needs of an engine."""
+
+    memory: int  # size of the recurrent state of one environment; 0 for most agents
+
+    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+        """What the explorer turns into actions, for observations [N, ...].
+
+        Recurrent agents also take their state [N, M] float32, zeros at the first step of an episode, and return it for
+        the next step. Others are called with observations alone.
+        """
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from now on."""
+
+
+class StatefulActor(Protocol):
+    """An actor together with the recurrent state of N environments."""
+
+    state: np.ndarray  # [N, M] float32, for the next step
+
+    def act(self, observation: Tree) -> Any:
+        """What the explorer turns into actions, for observations [N, ...]."""
+
+    def reset(self, i: int) -> None:
+        """The next step of the environment at this position is the first of an episode."""
+
+
+def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
+    """An actor that continues from the recurrent state [N, M]."""
+    return _Recurrent(actor, state) if actor.memory else _FeedForward(actor, state)
+
+
+class _FeedForward:
+    """Adds no call to acting."""
+
+    def __init__(self, actor: Actor, state: np.ndarray):
+        self.act, self.state = actor.act, state
+
+    def reset(self, i: int) -> None: ...
+
+
+class _Recurrent:
+    def __init__(self, actor: Actor, state: np.ndarray):
+        self._actor, self.state = actor, state
+
+    def act(self, observation: Tree) -> Any:
+        output, self.state = self._actor.act(observation, self.state)
+        return output
+
+    def reset(self, i: int) -> None:
+        self.state[i] = 0.0
+
+
+class SingleActor:
+    """Chooses one action at a time for one environment outside of a rollout, in the environment's own units: for
+    deployment and for loops of one's own. The states of the agent and of its explorer are kept from call to call.
+
+    action: the canonical action space. rng: what exploration draws from.
+    """
+
+    def __init__(self, actor: Actor, translation: Translation, action: Space, rng: np.random.Generator):
+        self._actor, self._translation, self._action, self._rng = actor, translation, action, rng
+        self._stateful = with_state(actor, np.zeros((1, actor.memory), np.float32))
+        self._explorer_state = np.empty((1, 0))
+
+    def act(self, observation: Any, info: dict[str, Any], first: bool, explorer: Explorer, step: int) -> Any:
+        """An action of the environment for one of its observations. first: of an episode. step: see `Explorer`.
+
+        Raises SpaceError for an observation that does not fit, and leaves everything as it was.
+        """
+        seen = self._translation.observe(observation, info, first)
+        if first:
+            self._stateful.reset(0)
+            self._explorer_state[:] = np.nan
+        if explorer.memory > self._explorer_state.shape[1]:
+            self._explorer_state = np.full((1, explorer.memory), np.nan)
+        noise = explorer.draw(self._rng, 1, self._action)
+        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.memory])
+        return self._translation.action(choice.action)
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from now on."""
+        self._actor.load(weights)

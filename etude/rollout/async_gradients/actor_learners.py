@@ -1,0 +1,241 @@
+"""Actor-learners in this process or in worker processes: each environment collects a rollout with its own copy of the
+weights and computes gradients at it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from etude.base.data import Steps, WorkerGradients
+from etude.base.spaces import Spaces
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.actor import Actor
+from etude.rollout.collector import Collector
+from etude.rollout.fragments import StepsFragment, collect
+from etude.rollout.pool.channel import (
+    RestoreState,
+    SaveState,
+    SharedMemory,
+    WorkerChannel,
+    new_buffer,
+    share_memory,
+    weights_in,
+    weights_size,
+)
+from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
+
+_SHARED = np.empty(0, np.float32)  # stands for an array that lies in shared memory
+
+
+class ActorLearner(Actor, Protocol):
+    """Acts, and differentiates the losses at what it collected."""
+
+    def gradients(self, steps: Steps) -> WorkerGradients:
+        """Gradients at the steps [T, 1] of one environment, with the weights that were loaded last."""
+
+
+class RolloutRequest(NamedTuple):
+    """`steps` time steps of one environment. step: environment steps of the run so far; each time step advances it by
+    `stride`."""
+
+    environment: int
+    steps: int
+    step: int
+    stride: int
+
+
+class ActorLearners(Protocol):
+    """Local or remote actor-learners, one for each environment."""
+
+    spaces: Spaces
+
+    def begin(self, request: RolloutRequest, weights: Weights) -> None:
+        """Let an environment collect and differentiate a rollout with these weights."""
+
+    def finish(self, environment: int) -> WorkerGradients:
+        """Wait for its gradients."""
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and notes of the environments."""
+
+    def state(self) -> list[dict[str, Any]]:
+        """The state of every environment; only while none collects."""
+
+    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
+        """Continue from `state`; returns the indices of environments that could not."""
+
+    def close(self) -> None:
+        """Close the environments. May be called twice."""
+
+
+class LocalActorLearners:
+    """Actor-learners in this process: a rollout is collected when it is requested."""
+
+    def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int):
+        self.spaces = environments.spaces
+        self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
+        self._gradients: dict[int, WorkerGradients] = {}  # by environment, those not taken yet
+
+    def begin(self, request: RolloutRequest, weights: Weights) -> None:
+        """Collect and differentiate a rollout with these weights."""
+        gradients = _gradients(self._collector, self._actor, request, weights)
+        self._gradients[request.environment] = gradients
+
+    def finish(self, environment: int) -> WorkerGradients:
+        """The gradients of its rollout."""
+        return self._gradients.pop(environment)
+
+    def warnings(self) -> list[str]:
+        """Warnings of the environments since the last call."""
+        return self._collector.environments.warnings()
+
+    def state(self) -> list[dict[str, Any]]:
+        """The state of every environment."""
+        return self._collector.state()
+
+    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
+        """Continue from `state`; returns the indices of environments that could not."""
+        return self._collector.restore(columns)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._collector.environments.close()
+
+
+class RemoteActorLearners:
+    """Actor-learners in worker processes, each of which serves the requests for its environments one by one.
+
+    make_environments: called in a worker with the indices of its environments. make_actor: called in a worker. Both
+    travel by cloudpickle. like: the weights that will be loaded, by name.
+    """
+
+    def __init__(
+        self,
+        make_environments: Callable[[list[int]], Environments],
+        make_actor: Callable[[], ActorLearner],
+        explorer: Explorer,
+        run_seed: int,
+        like: Weights,
+        parts: list[list[int]],
+        options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
+    ):
+        size, shapes = (
+            weights_size(like),
+            {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()},
+        )
+        server = partial(GradientServer, make_actor, explorer, run_seed, shapes)
+        workers = []
+        for i, part in enumerate(parts):
+            memory = share_memory(len(part), tuple(new_buffer(size) for _ in part))
+            workers.append(Worker(i, part, memory, server))
+        self._worker_of = {column: worker for worker in workers for column in worker.columns}
+        self._shared = {
+            column: weights_in(buffer, like)
+            for worker in workers
+            for column, buffer in zip(worker.columns, worker.memory.buffers, strict=True)
+        }
+        self._requested: dict[int, tuple[RolloutRequest, Weights]] = {}  # by environment, the oldest first
+        self._gradients: dict[int, WorkerGradients] = {}
+        self._supervisor = WorkerSupervisor(workers, make_environments, run_seed, options)
+        self.spaces = self._supervisor.ready.spaces
+
+    def begin(self, request: RolloutRequest, weights: Weights) -> None:
+        """Let its worker collect and differentiate a rollout with these weights."""
+        self._requested[request.environment] = request, weights
+        self._ask(request.environment)
+
+    def finish(self, environment: int) -> WorkerGradients:
+        """Wait for its gradients. A worker that fails is replaced, and starts its rollouts over with new episodes."""
+        worker = self._worker_of[environment]
+        while environment not in self._gradients:
+            answer = self._supervisor.receive(worker)
+            if isinstance(answer, Failure):
+                self._supervisor.replace(worker, answer)
+                for again in [other for other in self._requested if self._worker_of[other] is worker]:
+                    self._ask(again)
+                continue
+            worker.failures = 0
+            self._take(*answer)
+        return self._gradients.pop(environment)
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        return self._supervisor.take_warnings()
+
+    def state(self) -> list[dict[str, Any]]:
+        """The state of every environment; only while none collects."""
+        parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
+        return [column for part in parts for column in part]
+
+    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
+        """Continue from `state`; returns the indices of environments that could not."""
+        workers = self._supervisor.workers
+        requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
+        return [number for part in self._supervisor.ask_all(requests) for number in part]
+
+    def close(self) -> None:
+        """End the workers and free the memory they share."""
+        self._supervisor.close()
+
+    def _ask(self, environment: int) -> None:
+        request, weights = self._requested[environment]
+        for name, value in weights.items():
+            self._shared[environment][name][...] = value
+        self._worker_of[environment].ask(request)
+
+    def _take(self, environment: int, found: WorkerGradients) -> None:
+        del self._requested[environment]
+        shared = self._shared[environment]
+        gradients = {name: shared[name].copy() for name in found.gradients}
+        self._gradients[environment] = dataclasses.replace(found, gradients=gradients)
+
+
+class GradientServer:
+    """Serves rollout requests in a worker. Each environment's gradients are written to the arrays from which its
+    weights are read. shapes: those of the weights that are loaded, with their types, by name."""
+
+    def __init__(
+        self,
+        make_actor: Callable[[], ActorLearner],
+        explorer: Explorer,
+        run_seed: int,
+        shapes: dict[str, tuple[tuple[int, ...], np.dtype]],
+        environments: Environments,
+        memory: SharedMemory,
+        generation: int,
+    ):
+        self._actor = make_actor()
+        self._collector = Collector(environments, self._actor, explorer, run_seed, memory.counter_array(), generation)
+        columns = self._collector.columns.tolist()
+        like = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        self._shared = {c: weights_in(buffer, like) for c, buffer in zip(columns, memory.buffers, strict=True)}
+
+    def serve(self, request: Any, channel: WorkerChannel) -> None:
+        """Carry out a request and send the answer."""
+        if isinstance(request, RolloutRequest):
+            channel.send((request.environment, self._collect(request)))
+        elif isinstance(request, RestoreState):
+            channel.send(self._collector.restore(request.state))
+        else:
+            channel.send(self._collector.state())
+
+    def _collect(self, request: RolloutRequest) -> WorkerGradients:
+        shared = self._shared[request.environment]
+        weights = {name: value.copy() for name, value in shared.items()}
+        found = _gradients(self._collector, self._actor, request, weights)
+        for name, gradient in found.gradients.items():
+            shared[name][...] = gradient
+        return dataclasses.replace(found, gradients=dict.fromkeys(found.gradients, _SHARED))
+
+
+def _gradients(collector: Collector, actor: ActorLearner, request: RolloutRequest, weights: Weights) -> WorkerGradients:
+    """Collect a rollout of one environment with these weights, and differentiate it."""
+    actor.load(weights)
+    position = request.environment - int(collector.columns[0])
+    fragment = StepsFragment(collector, (position,), request.steps, request.step, request.stride)
+    return actor.gradients(collect(fragment, collector.environments).to_steps())

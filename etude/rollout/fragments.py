@@ -1,0 +1,250 @@
+"""Rollout fragments: the time steps of some environments while they are being collected.
+
+    while not fragment.complete:
+        fragment.record(environments.step(*fragment.act()))
+
+Fragments do not step environments themselves, so that a pool can interleave several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from etude.base import trees
+from etude.base.data import MEMORY, Steps
+from etude.base.trees import Tree
+from etude.protocols import Environments
+from etude.rollout.collector import SHORTEST, Collector
+from etude.rollout.episodes import EpisodeAssembly, EpisodeRows, EpisodeStatistics, Lost
+from etude.rollout.rows import EndedEpisode, EndedEpisodes, Rows, Template
+
+MakeRows = Callable[[Template, int, int], Rows]
+Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Any]]  # what `Environments.step` returns
+
+
+class AnyFragment(Protocol):
+    """What is collected step by step."""
+
+    complete: bool
+
+    def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
+        """The next arguments of `Environments.step`."""
+
+    def record(self, outcome: Outcome) -> None:
+        """Take in what that step returned."""
+
+
+Collected = TypeVar("Collected", bound=AnyFragment)
+
+
+def collect(fragment: Collected, environments: Environments) -> Collected:
+    """Act, step and record until the fragment is complete; returns it."""
+    while not fragment.complete:
+        action, positions = fragment.act()
+        fragment.record(environments.step(action, positions))
+    return fragment
+
+
+class Fragment:
+    """Time steps of the environments at some positions of a collector, or of all in a native simulator, which cannot
+    step a part of them. Each environment has a column of the rows.
+
+    step: environment steps of the run so far; each time step advances it by `stride`, the number of environments that
+    the whole run steps. make_rows: allocates the rows.
+    """
+
+    complete: bool
+    _t: int  # time steps so far
+    _at: Any  # index of the next time step in the rows
+    _statistics: EpisodeStatistics
+
+    def __init__(
+        self,
+        collector: Collector,
+        positions: tuple[int, ...],
+        steps: int,
+        step: int,
+        stride: int,
+        make_rows: MakeRows = Rows.allocate,
+    ):
+        self._collector, self._environments, self._counters = collector, collector.environments, collector.counters
+        self._requested = positions
+        self._positions = collector.everyone if collector.environments.native else positions
+        self._steps, self._step, self._stride = steps, step, stride
+        self.rows = make_rows(collector.template(), steps, len(self._positions))
+        self._recurrent_states = self.rows.extras.get(MEMORY)
+        self._prepare()
+        self._noise = collector.draw(steps, self._positions)
+        self._begin()
+
+    def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
+        """Actions of the environments that go on, and their positions if they are not the first ones."""
+        rows, at, observation, t = self.rows, self._at, self._observation, self._t
+        if self._recurrent_states is not None:
+            self._recurrent_states[at] = self._actor.state
+        now = self._step + t * self._stride
+        action, extras = self._explorer(self._actor.act(observation), self._noise_left[t], now, self._explorer_state)
+        trees.put(rows.observation, at, observation)
+        rows.action[at] = action
+        for name, value in extras.items():
+            rows.extras[name][at] = value
+        return action, self._stepped
+
+    def record(self, outcome: Outcome) -> None:
+        """Write the outcome of a step into the rows."""
+        rows, at = self.rows, self._at
+        self._observation, reward, terminated, truncated, final = outcome
+        rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
+        self._statistics.add(self._environments.scores, reward)
+        self._counters[0] += 1
+        self._t = t = self._t + 1
+        self._at = t if self._columns is None else (t, self._columns)
+        if final:
+            self._end_episodes(final, terminated)
+            self._after_ends()
+        if self._t == self._steps and not self.complete:
+            self._finish()
+
+    def _prepare(self) -> None:
+        """Called before noise is drawn."""
+
+    def _after_ends(self) -> None:
+        """Called after a step in which episodes ended or were lost."""
+
+    def _begin(self) -> None:
+        self.complete, self._t = self._steps == 0, 0
+        self._ends: list[EndedEpisode] = []
+        self._lost: list[int] = []  # positions
+        self._follow(self._positions)
+
+    def _follow(self, positions: tuple[int, ...]) -> None:
+        """Act for these environments from now on."""
+        whole, first = positions == self._positions, positions == self._collector.everyone[: len(positions)]
+        self._following, self._stepped = positions, None if first else positions
+        self._columns = None if whole else np.array([self._positions.index(i) for i in positions])
+        self._noise_left = self._noise if whole else self._noise[:, self._columns]
+        self._at = self._t if whole else (self._t, self._columns)
+        self._active = self._collector.activate(positions)
+        _, self._explorer, self._explorer_state, self._actor, self._statistics = self._active
+        self._observation = self._collector.observations(positions)
+
+    def _end_episodes(self, final: dict[int, Tree], terminated: np.ndarray) -> None:
+        for i in sorted(final):
+            position = self._following[i]
+            if isinstance(final[i], Lost):
+                self._lost.append(position)
+            else:
+                episode = self._collector.end_episode(position, self._statistics, i, not terminated[i])
+                self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
+            self._explorer_state[i] = np.nan
+            self._statistics.reset(i)
+            self._actor.reset(i)
+
+    def _write_back(self) -> None:
+        self._collector.deactivate(self._active, self._observation, self._following)
+
+    def _finish(self) -> None:
+        self._write_back()
+        self.complete = True
+
+
+class StepsFragment(Fragment):
+    """A fixed number of time steps of every environment. After the loss of an episode it starts over, because all
+    columns have the same number of rows. Rows of a native simulator that were not requested are dropped."""
+
+    def to_steps(self) -> Steps:
+        """The rows of the environments asked for; they share the arrays."""
+        collector, n = self._collector, len(self._requested)
+        trees.put(self.rows.observation, self._steps, collector.observations(self._positions))
+        restarted = collector.take_restarted(self._requested)
+        collector.cut(self._positions[n:])
+        ends = EndedEpisodes.of(self._ends, collector.template().observation)
+        collected = self.rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
+        collector.add_priorities(collected)
+        return collected
+
+    def _after_ends(self) -> None:
+        if self._lost:
+            self._write_back()
+            self._collector.cut()
+            self._begin()
+
+
+class EpisodesFragment(Fragment):
+    """Time steps of environments that each stop at the end of an episode, at most `steps` of them, and only up to the
+    loss of an episode. Those of a native simulator go on until all that were requested have ended one."""
+
+    def _prepare(self) -> None:
+        collector = self._collector
+        self._unfinished, self._native = self._requested, collector.environments.native
+        collector.clear_priorities(self.rows)
+        self._restarted = collector.take_restarted(self._positions)
+        self._generators = collector.generators(self._positions)
+        self._lengths = np.zeros(len(self._positions), np.int64)
+
+    def played(self) -> EpisodeRows:
+        """What was collected."""
+        following = self._collector.observations(self._positions)
+        ends, lost = tuple(self._ends), tuple(self._lost)
+        return EpisodeRows(
+            self.rows, self._lengths, ends, self._positions, following, self._restarted, lost, self._unfinished
+        )
+
+    def _after_ends(self) -> None:
+        ended = {self._positions[end.column] for end in self._ends}
+        self._unfinished = tuple(i for i in self._unfinished if i not in ended)
+        if self._lost or not self._unfinished:
+            self._finish()
+        elif not self._native:
+            self._write_back()
+            self._follow(self._unfinished)
+
+    def _write_back(self) -> None:
+        super()._write_back()
+        self._lengths[slice(None) if self._columns is None else self._columns] = self._t
+
+    def _finish(self) -> None:
+        super()._finish()
+        for i, state, length in zip(self._positions, self._generators, self._lengths.tolist(), strict=True):
+            if length < self._steps:
+                self._collector.rewind(i, state, length)
+        if self._native and self._lost:
+            self._collector.cut()
+
+
+class WholeEpisodes:
+    """One episode of every environment, in as many fragments as it takes. An environment that has ended its episode
+    waits for the others, unless it is in a native simulator. A time step advances `step` by `stride` even if only some
+    environments take it."""
+
+    def __init__(self, collector: Collector, step: int, stride: int):
+        self._collector, self._step, self._stride = collector, step, stride
+        self._episodes = EpisodeAssembly(len(collector.columns), collector.environments.native)
+        self.complete = False
+        self._begin()
+
+    def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
+        """The next arguments of `Environments.step`."""
+        return self._fragment.act()
+
+    def record(self, outcome: Outcome) -> None:
+        """Take in what that step returned."""
+        self._fragment.record(outcome)
+        if self._fragment.complete:
+            self._episodes.add(self._fragment.played())
+            self.complete = not self._episodes.unfinished
+            if not self.complete:
+                self._begin()
+
+    def to_steps(self) -> tuple[Steps, ...]:
+        """One `Steps` for each environment, or one for all of a native simulator."""
+        self._collector.expected = max(SHORTEST, self._episodes.time)
+        return self._episodes.to_steps(self._collector.columns)
+
+    def _begin(self) -> None:
+        time = self._episodes.time
+        steps, step = time or self._collector.expected, self._step + time * self._stride  # rows grow by doubling
+        self._fragment = EpisodesFragment(self._collector, self._episodes.unfinished, steps, step, self._stride)

@@ -1,0 +1,1 @@
+"""Worker pools: workers that act by themselves, and workers that step environments for an actor in this process."""

@@ -1,0 +1,254 @@
+"""Collects in worker processes that only step; acting is done here, for all environments at once.
+
+For actors that cannot leave this process, such as networks that a user wrote in a framework. Workers pay off only where
+environments step slower than a process wakes up; results do not depend on who steps them, so that the choice may depend
+on timings.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from etude.base.cores import usable_cores
+from etude.base.data import Steps
+from etude.base.spaces import ACTION_MASK, Spaces, zeros
+from etude.base.trees import Tree
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.actor import Actor
+from etude.rollout.collector import Collector
+from etude.rollout.fragments import AnyFragment, Outcome, StepsFragment, WholeEpisodes
+from etude.rollout.in_process import InProcess
+from etude.rollout.pool.channel import new_buffer, share_memory
+from etude.rollout.pool.process import Worker
+from etude.rollout.pool.remote_environments import Interrupted, RemoteEnvironments, SteppingServer
+from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
+from etude.rollout.rows import EndedEpisodes, Rows
+from etude.rollout.state import Ahead, notes, pack, unpack
+
+# Seconds of a time step for notifications, for all workers together, and in addition for each: benchmarks/stepping.py
+# finds 0.19 ms and 0.03 ms on an idle virtual machine with two cores, which fall asleep; solo_speed.py, with PyTorch
+# acting, 0.39 ms for two workers. If they are wrong, workers are left out that would have saved little.
+OVERHEAD, OVERHEAD_PER_WORKER = 300e-6, 30e-6
+
+
+@dataclass(frozen=True)
+class _Half:
+    """All workers, or half of them: environments that are acted for in one batch."""
+
+    collector: Collector
+    environments: RemoteEnvironments
+
+    @property
+    def columns(self) -> range:
+        """The indices of its environments."""
+        columns = self.collector.columns
+        return range(int(columns[0]), int(columns[-1]) + 1)
+
+    def finish(self) -> Outcome:
+        """The outcome of the step that was begun."""
+        outcome = self.environments.finish()
+        self.lose()
+        return outcome
+
+    def lose(self) -> None:
+        """Take over the new episodes of workers that were replaced."""
+        for position, observation, episode in self.environments.take_lost():
+            self.collector.lose(position, observation, episode)
+
+    def state(self) -> list[dict[str, Any]]:
+        """The state of the collector, once no worker fails."""
+        while True:
+            try:
+                return self.collector.state()
+            except Interrupted:
+                self.lose()
+
+
+class LockstepPool:
+    """Collects with environments in worker processes and an actor in this one. A `protocols.Rollout`.
+
+    If a worker is replaced, its open episodes are lost. `collect` then starts over for all environments of the batch,
+    because all have the same number of rows; `collect_episodes` keeps all other episodes.
+    """
+
+    def __init__(
+        self,
+        make_environments: Callable[[list[int]], Environments],
+        actor: Actor,
+        explorer: Explorer,
+        run_seed: int,
+        environments: int,
+        workers: int,
+        options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
+    ):
+        self.environments, self._actor = environments, actor
+        columns = split_environments(environments, workers)
+        middle = -(-workers // 2) if options.halves else workers
+        numbers = range(middle), range(middle, workers)
+        parts = [_workers(columns, part, options.buffer) for part in numbers if part]
+        everyone = [worker for part in parts for worker in part]
+        self._supervisor = WorkerSupervisor(everyone, make_environments, run_seed, options)
+        self.spaces = self._supervisor.ready.spaces
+        remote = [RemoteEnvironments(self._supervisor, part) for part in parts]
+        self._halves = [_Half(Collector(each, actor, explorer, run_seed), each) for each in remote]
+        self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
+
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`. Nothing runs ahead."""
+        n = self.environments if environments is None else environments
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+            return ahead
+        self._cut(ahead)
+        halves = [half for half in self._halves if half.columns.start < n]
+        if len(halves) > 1:
+            return self._join(halves, steps, step, n)
+        fragment = StepsFragment(halves[0].collector, tuple(range(n)), steps, step, n)
+        self._collect([fragment])
+        return fragment.to_steps()
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`. Nothing runs ahead."""
+        waiting, self._ahead = self._ahead, None
+        if isinstance(waiting, tuple):
+            return waiting
+        self._cut(waiting)
+        parts = [WholeEpisodes(half.collector, step, self.environments) for half in self._halves]
+        self._collect(parts)
+        return tuple(steps for part in parts for steps in part.to_steps())
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next step on."""
+        self._actor.load(weights)
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        return self._supervisor.take_warnings()
+
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment index."""
+        return pack([column for half in self._halves for column in half.state()], self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        parts = [half.collector.restore([columns[c] for c in half.columns]) for half in self._halves]
+        return notes([number for part in parts for number in part])
+
+    def close(self) -> None:
+        """End the workers. May be called twice."""
+        self._supervisor.close()
+
+    def _cut(self, ahead: Ahead | None) -> None:
+        if ahead is not None:
+            for half in self._halves:
+                half.collector.cut()
+
+    def _join(self, halves: list[_Half], steps: int, step: int, n: int) -> Steps:
+        """The steps of several halves, which write into the same rows."""
+        columns = [half.columns[: None if half.environments.native else n - half.columns.start] for half in halves]
+        rows = Rows.allocate(halves[0].collector.template(), steps, columns[-1].stop)
+        fragments = []
+        for half, part in zip(halves, columns, strict=True):
+            own = rows.between(slice(part.start, part.stop))
+            positions = tuple(range(min(len(part), n - part.start)))
+            fragments.append(StepsFragment(half.collector, positions, steps, step, n, lambda *_, own=own: own))
+        self._collect(fragments)
+        parts = [fragment.to_steps() for fragment in fragments]
+        ends = EndedEpisodes.join(
+            [EndedEpisodes.of_steps(part) for part in parts], [(0, part.start) for part in columns]
+        )
+        return rows.to_steps(ends, np.arange(n), np.concatenate([part.restarted for part in parts]))
+
+    def _collect(self, fragments: Sequence[AnyFragment]) -> None:
+        """While this process acts for one half, the workers of the other step."""
+        going = [pair for pair in zip(self._halves, fragments, strict=False) if not pair[1].complete]
+        for half, fragment in going:
+            half.environments.begin(*fragment.act())
+        while going:
+            for half, fragment in going:
+                fragment.record(half.finish())
+                if not fragment.complete:
+                    half.environments.begin(*fragment.act())
+            going = [pair for pair in going if not pair[1].complete]
+
+
+def _workers(columns: list[list[int]], numbers: range, buffer: int) -> list[Worker]:
+    """Workers with these numbers, which share one board."""
+    board, first = new_buffer(buffer * len(numbers)), columns[numbers.start][0]
+    places = columns[numbers.stop - 1][-1] - first + 1
+    workers = []
+    for number in numbers:
+        own = columns[number]
+        server = partial(SteppingServer, own[0] - first, places)
+        workers.append(Worker(number, own, share_memory(len(own), (board,)), server))
+    return workers
+
+
+def acting_in_process(
+    make_environments: Callable[[list[int]], Environments],
+    actor: Actor,
+    explorer: Explorer,
+    run_seed: int,
+    environments: int,
+    workers: int,
+    options: PoolOptions,
+) -> InProcess | LockstepPool:
+    """A rollout for an actor that cannot leave this process, with workers that step if the options ask for them or they
+    pay off."""
+    remote = options.remote_environments
+    if remote is None:  # timed with copies, as workers have them: the environment may be a user's own
+        copied = cloudpickle.loads(cloudpickle.dumps(make_environments))
+        remote = workers_pay_off(copied, environments, workers)
+    if remote:
+        return LockstepPool(make_environments, actor, explorer, run_seed, environments, workers, options)
+    return InProcess(make_environments(list(range(environments))), actor, explorer, run_seed)
+
+
+def workers_pay_off(
+    make_environments: Callable[[list[int]], Environments], environments: int, workers: int, cores: int | None = None
+) -> bool:
+    """Whether a `LockstepPool` is expected to be quicker than `InProcess`; both collect the same.
+
+    Makes environment 0 here, steps it for about 0.05 s and closes it; raises what that raises. cores: None for those
+    that this process may use.
+    """
+    return seconds_saved(step_seconds(make_environments), environments, workers, cores or usable_cores()) > 0
+
+
+def seconds_saved(step: float, environments: int, workers: int, cores: int) -> float:
+    """Expected seconds that workers save in a time step of all environments, each of which takes `step` seconds."""
+    busiest = -(-environments // min(workers, cores))
+    return (environments - busiest) * step - OVERHEAD - OVERHEAD_PER_WORKER * workers
+
+
+def step_seconds(make_environments: Callable[[list[int]], Environments], budget: float = 0.05) -> float:
+    """Median seconds of a step of one environment with the first legal action, measured for `budget` seconds."""
+    environments = make_environments([0])
+    try:
+        observation = environments.reset()
+        taken: list[float] = []
+        until = time.perf_counter() + budget
+        while not taken or time.perf_counter() < until:
+            action = _legal(environments.spaces, observation)
+            began = time.perf_counter()
+            observation = environments.step(action)[0]
+            taken.append(time.perf_counter() - began)
+        return statistics.median(taken)
+    finally:
+        environments.close()
+
+
+def _legal(spaces: Spaces, observation: Tree) -> np.ndarray:
+    action: Any = zeros(spaces.action, 1)
+    if spaces.masked:
+        action = observation[ACTION_MASK].argmax(-1).astype(action.dtype)
+    return action

@@ -1,0 +1,292 @@
+"""Collects in worker processes that act by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.base.data import Steps
+from etude.base.errors import NetworkError
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.episodes import EpisodeAssembly
+from etude.rollout.pool.acting import (
+    ActingServer,
+    BufferRead,
+    EpisodesPart,
+    FragmentRequest,
+    PortableActor,
+    StepsPart,
+)
+from etude.rollout.pool.channel import (
+    RestoreState,
+    SaveState,
+    SharedMemory,
+    new_buffer,
+    share_memory,
+    weights_in,
+    weights_size,
+)
+from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
+from etude.rollout.rows import EndedEpisodes, Rows, Template
+from etude.rollout.state import Ahead, notes, pack, unpack
+
+
+class Pool:
+    """Collects steps in worker processes, each of which acts for its environments by itself. A `protocols.Rollout`.
+
+    As long as no worker fails, any number of workers collects the same steps as `InProcess`, bit for bit.
+
+    make_environments: called in a worker with the indices of its environments. make_actor: called in a worker, and once
+        here to see its weights. Both travel by cloudpickle.
+    """
+
+    def __init__(
+        self,
+        make_environments: Callable[[list[int]], Environments],
+        make_actor: Callable[[], PortableActor],
+        explorer: Explorer,
+        run_seed: int,
+        environments: int,
+        workers: int,
+        options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
+    ):
+        self.environments, self._overlap = environments, options.overlap
+        like = make_actor().weights()
+        shared = new_buffer(weights_size(like))  # one copy, which all workers read
+        self._shared = weights_in(shared, like)
+        self._staged: Weights = {}
+        self._loaded: set[str] = set()
+        self._version = 0
+        self._templates: dict[int, Template] = {}
+        self._pending: Pending | None = None  # what workers collect ahead
+        self._ahead: Ahead | None = None  # what they have collected ahead
+        self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
+        server = partial(ActingServer, make_actor, explorer, run_seed, options.actor_priorities)
+        parts = enumerate(split_environments(environments, workers))
+        self._supervisor = WorkerSupervisor(
+            [Worker(i, columns, _memory(len(columns), options.buffer, shared), server) for i, columns in parts],
+            make_environments,
+            run_seed,
+            options,
+        )
+        self.spaces = self._supervisor.ready.spaces
+
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+        n = self.environments if environments is None else environments
+        collected = self._collected_ahead()
+        if not isinstance(collected, Steps) or collected.shape != (steps, n):
+            self._drop(collected)
+            collected = self._finish(self._request_steps(steps, step, n))
+        self._ahead = None
+        if upcoming and self._overlap:
+            self._pending = self._request_steps(upcoming, step + len(collected), self.environments)
+        return collected
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`.
+
+        Of a worker that fails, the episodes that had ended and been handed over are kept. Native simulators go on until
+        all environments of a worker have ended an episode.
+        """
+        collected = self._collected_ahead()
+        if not isinstance(collected, tuple):
+            self._drop(collected)
+            collected = self._finish(self._request_episodes(step))
+        self._ahead = None
+        if ahead and self._overlap:
+            self._pending = self._request_episodes(step + sum(len(part) for part in collected))
+        return collected
+
+    def load(self, weights: Weights) -> None:
+        """Act with these from the next request on. Copied at once: the caller may go on changing them."""
+        known = self._shared
+        for name, value in weights.items():
+            if name not in known:
+                raise NetworkError(f"There is no weight named {name!r}; the actor has {', '.join(sorted(known))}.")
+            if known[name].shape != np.shape(value):
+                raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the actor's has {known[name].shape}.")
+        self._staged |= {name: np.array(value) for name, value in weights.items()}
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        return self._supervisor.take_warnings()
+
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment index, and what was collected ahead."""
+        self._collected_ahead()
+        parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
+        for number in self._cut:
+            parts[number] = [column | {"restarted": True} for column in parts[number]]
+        return pack([column for part in parts for column in part], self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        self._collected_ahead()
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        self._cut.clear()
+        workers = self._supervisor.workers
+        requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
+        return notes([number for part in self._supervisor.ask_all(requests) for number in part])
+
+    def close(self) -> None:
+        """End the workers and free the memory they share. May be called twice."""
+        self._supervisor.close()
+
+    def _collected_ahead(self) -> Ahead | None:
+        """What was collected ahead, once it is complete."""
+        if self._pending is not None:
+            self._ahead = self._finish(self._pending)
+            self._pending = None
+        return self._ahead
+
+    def _drop(self, ahead: Ahead | None) -> None:
+        if ahead is None:
+            return
+        dropped = len(ahead) if isinstance(ahead, Steps) else sum(len(part) for part in ahead)
+        self._supervisor.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
+        self._cut = {worker.number for worker in self._supervisor.workers}
+
+    def _request_steps(self, steps: int, step: int, n: int) -> Pending:
+        return self._send(PendingSteps(self._request(step, n), steps, n, self._supervisor.workers))
+
+    def _request_episodes(self, step: int) -> Pending:
+        request, native = self._request(step, self.environments), self._supervisor.ready.native
+        return self._send(PendingEpisodes(request, self._supervisor.workers, native))
+
+    def _request(self, step: int, stride: int) -> FragmentRequest:
+        """What all workers are asked. They must be at rest, because it writes the weights that they read."""
+        if self._staged:
+            for name, value in self._staged.items():
+                self._shared[name][...] = value
+            self._version += 1
+            self._loaded.update(self._staged)
+            self._staged = {}
+        return FragmentRequest(step, stride, self._version, tuple(sorted(self._loaded)))
+
+    def _send(self, pending: Pending) -> Pending:
+        for worker in pending.workers:
+            worker.ask(pending.request(worker)._replace(cut=worker.number in self._cut))
+            self._cut.discard(worker.number)
+        return pending
+
+    def _finish(self, pending: Pending) -> Any:
+        """Receive the parts that workers collect until all are there."""
+        while busy := [worker for worker in pending.workers if pending.awaits(worker)]:
+            for worker, answer in self._supervisor.wait(busy):
+                if isinstance(answer, Failure):
+                    pending.drop(worker)
+                    self._supervisor.replace(worker, answer)
+                    worker.ask(pending.request(worker))
+                    continue
+                self._templates[worker.number] = answer.template or self._templates[worker.number]
+                pending.add(worker, answer, self._templates[worker.number])
+                if pending.awaits(worker):
+                    worker.ask(BufferRead())
+        for worker in pending.workers:
+            worker.failures = 0
+        return pending.result()
+
+
+def _memory(environments: int, buffer: int, weights: Any) -> SharedMemory:
+    """Two buffers for rows: the parent reads one while the worker writes the other."""
+    return share_memory(environments, (new_buffer(buffer), new_buffer(buffer)), weights)
+
+
+class Pending(Protocol):
+    """What workers were asked to collect, and the parts that have arrived."""
+
+    workers: list[Worker]  # those that take part
+
+    def request(self, worker: Worker) -> FragmentRequest:
+        """What a worker is asked to do, as long as no part of it is kept."""
+
+    def awaits(self, worker: Worker) -> bool:
+        """Whether there are more parts to come from a worker."""
+
+    def add(self, worker: Worker, part: Any, template: Template) -> None:
+        """Copy a part out of the worker's buffer."""
+
+    def drop(self, worker: Worker) -> None:
+        """Drop what cannot be kept of the parts of a worker that failed."""
+
+    def result(self) -> Any:
+        """All parts, in the order of environments."""
+
+
+class PendingSteps:
+    """Time steps of the first environments. Returns `Steps`."""
+
+    def __init__(self, request: FragmentRequest, steps: int, n: int, workers: list[Worker]):
+        self._request, self._steps, self._n = request, steps, n
+        self.workers = [worker for worker in workers if worker.columns[0] < n]
+        self._parts: dict[int, list[StepsPart]] = {worker.number: [] for worker in self.workers}
+        self._rows: Rows | None = None
+
+    def request(self, worker: Worker) -> FragmentRequest:
+        columns = self._columns(worker)
+        return self._request._replace(steps=self._steps, n=columns.stop - columns.start)
+
+    def awaits(self, worker: Worker) -> bool:
+        return self._done(worker) < self._steps
+
+    def add(self, worker: Worker, part: StepsPart, template: Template) -> None:
+        if self._rows is None:
+            self._rows = Rows.allocate(template, self._steps, self._n)
+        written = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
+        self._rows.place(written, self._done(worker), self._columns(worker))
+        self._parts[worker.number].append(part)
+
+    def drop(self, worker: Worker) -> None:
+        self._parts[worker.number].clear()  # all columns have as many rows: nothing from before the failure is kept
+
+    def result(self) -> Steps:
+        restarted = np.zeros(self._n, bool)
+        ends, places = [], []
+        for worker in self.workers:
+            parts, columns = self._parts[worker.number], self._columns(worker)
+            restarted[columns] = parts[0].restarted
+            start = 0
+            for part in parts:
+                ends.append(part.ends)
+                places.append((start, columns.start))
+                start += part.steps
+        assert self._rows is not None
+        return self._rows.to_steps(EndedEpisodes.join(ends, places), np.arange(self._n), restarted)
+
+    def _done(self, worker: Worker) -> int:
+        return sum(part.steps for part in self._parts[worker.number])
+
+    def _columns(self, worker: Worker) -> slice:
+        return slice(worker.columns[0], min(worker.columns[-1] + 1, self._n))
+
+
+class PendingEpisodes:
+    """One episode of every environment. Returns one `Steps` for each."""
+
+    def __init__(self, request: FragmentRequest, workers: list[Worker], native: bool):
+        self._request, self.workers = request, workers
+        self._episodes = [EpisodeAssembly(len(worker.columns), native) for worker in workers]
+
+    def request(self, worker: Worker) -> FragmentRequest:
+        episodes = self._episodes[worker.number]
+        return self._request._replace(unfinished=episodes.unfinished, time=episodes.time)
+
+    def awaits(self, worker: Worker) -> bool:
+        return bool(self._episodes[worker.number].unfinished)
+
+    def add(self, worker: Worker, part: EpisodesPart, template: Template) -> None:
+        rows = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
+        self._episodes[worker.number].add(part.played._replace(rows=rows))
+
+    def drop(self, worker: Worker) -> None:
+        episodes = self._episodes[worker.number]  # those that have ended are kept
+        episodes.drop(episodes.unfinished)
+
+    def result(self) -> tuple[Steps, ...]:
+        parts = zip(self.workers, self._episodes, strict=True)
+        return tuple(steps for worker, part in parts for steps in part.to_steps(np.array(worker.columns)))
