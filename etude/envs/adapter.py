@@ -19,7 +19,7 @@ from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 
 
 @dataclass(frozen=True)
-class Layout:
+class SpaceConversion:
     """How the observations and actions of one kind of environment are translated."""
 
     observations: Observations
@@ -28,7 +28,7 @@ class Layout:
     @classmethod
     def of(
         cls, observation: Space, action: Space, info: dict[str, Any], scaling: ActionScaling = NormalisedActions
-    ) -> Layout:
+    ) -> SpaceConversion:
         """`info`: what the first reset returned, where an action mask shows."""
         return cls(Observations(observation, info), Actions(action, scaling))
 
@@ -98,7 +98,7 @@ class AdaptedEnvironment:
         self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
         self._where = FaultLocation(name, 0, -1, 0)
         _, info = self._raw_reset(None)
-        self._layout = Layout.of(env.observation_space, env.action_space, info, scaling)
+        self._layout = SpaceConversion.of(env.observation_space, env.action_space, info, scaling)
         self.spaces = spaces or self._layout.spaces
 
     def reset(self, seed: int | None = None) -> Tree:

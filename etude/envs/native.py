@@ -27,7 +27,7 @@ from etude.base.errors import ConfigError, SpaceError
 from etude.base.seeding import episode_seed
 from etude.base.spaces import ACTION_MASK
 from etude.base.trees import Tree
-from etude.envs.adapter import Layout, check_reset, explain_flag, explain_step
+from etude.envs.adapter import SpaceConversion, check_reset, explain_flag, explain_step
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.observations import Mismatch
@@ -65,7 +65,9 @@ class NativeEnvironments:
         self._resets = 0
         self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
-        self._layout = Layout.of(simulator.single_observation_space, simulator.single_action_space, _row(infos, 0))
+        self._layout = SpaceConversion.of(
+            simulator.single_observation_space, simulator.single_action_space, _row(infos, 0)
+        )
         self.spaces = self._layout.spaces
 
     def translation(self) -> Translation:

@@ -9,7 +9,7 @@ import numpy as np
 from etude.base.errors import SpaceError
 from etude.base.spaces import ACTION_MASK, Discrete
 from etude.base.trees import Tree
-from etude.envs.adapter import Layout
+from etude.envs.adapter import SpaceConversion
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch
 
@@ -24,7 +24,7 @@ class Translation(Protocol):
         """An action of the environment from one of the agent's [1, ...], for what was observed last."""
 
 
-def translation_of(env: Any, layout: Layout) -> Translation:
+def translation_of(env: Any, layout: SpaceConversion) -> Translation:
     """What translates for an environment with this layout."""
     return JointTranslation(env, layout) if isinstance(env, MultiAgentEnvironment) else AgentTranslation(layout)
 
@@ -32,7 +32,7 @@ def translation_of(env: Any, layout: Layout) -> Translation:
 class AgentTranslation:
     """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`."""
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: SpaceConversion):
         self._observations, self._convert = layout.observations, layout.actions.convert
         self._discrete = isinstance(layout.actions.space, Discrete)
 
@@ -52,7 +52,7 @@ class AgentTranslation:
 class JointTranslation:
     """Of several agents: dicts by agent, of those that act now."""
 
-    def __init__(self, env: MultiAgentEnvironment, layout: Layout):
+    def __init__(self, env: MultiAgentEnvironment, layout: SpaceConversion):
         self._env, self._observations = env, layout.observations
         self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
 

@@ -18,7 +18,7 @@ from etude.base.seeding import episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
-from etude.envs.adapter import Layout, explain_flag, explain_reset, explain_step
+from etude.envs.adapter import SpaceConversion, explain_flag, explain_reset, explain_step
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
@@ -83,7 +83,7 @@ class LoopEnvironments:
         self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
-        self._layout = Layout.of(first.observation_space, first.action_space, info, scaling)
+        self._layout = SpaceConversion.of(first.observation_space, first.action_space, info, scaling)
         self.spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)

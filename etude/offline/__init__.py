@@ -2,6 +2,6 @@
 
 from etude.offline.dataset import Dataset, to_steps
 from etude.offline.files import read, write
-from etude.offline.recorder import Recorder
+from etude.offline.recorder import EpisodeRecorder
 
-__all__ = ["Dataset", "Recorder", "read", "to_steps", "write"]
+__all__ = ["Dataset", "EpisodeRecorder", "read", "to_steps", "write"]

@@ -9,7 +9,7 @@ from etude.base.data import Episode, Steps
 from etude.base.trees import Tree
 
 
-class Recorder:
+class EpisodeRecorder:
     """Puts episodes together from `Steps` of any environments, in the order in which they are collected.
 
     episodes: the whole ones so far, in the order in which they ended.

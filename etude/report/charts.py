@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.base.errors import MissingExtra
 from etude.base.events import Event, Started
-from etude.report.records import Recorder, scalars
+from etude.report.records import MetricsRecorder, scalars
 
 
 class TensorBoard:
@@ -19,7 +19,7 @@ class TensorBoard:
 
     def __init__(self, directory: str | Path, every: int = 1000):
         self.directory = Path(directory)
-        self._recorder = Recorder(every)
+        self._recorder = MetricsRecorder(every)
         self._writer: Any = None
 
     def __call__(self, event: Event) -> None:
@@ -53,7 +53,7 @@ class WandB:
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
             raise MissingExtra("The Weights & Biases reporter", "wandb") from error
-        self._recorder = Recorder(every)
+        self._recorder = MetricsRecorder(every)
         self._options = options
         self._run: Any = None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from etude.base.events import Event, Finished, Started
 from etude.report.json_lines import keep_until, read_records
 from etude.report.plots import draw_run
-from etude.report.records import Record, Recorder
+from etude.report.records import MetricsRecorder, Record
 from etude.report.series import series
 
 
@@ -24,7 +24,7 @@ class Curve:
         self.path = Path(path)
         self._seconds = seconds
         self._clock = clock
-        self._recorder = Recorder()
+        self._recorder = MetricsRecorder()
         self._records: list[Record] = []
         self._drawn = clock()
 

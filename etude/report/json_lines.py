@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.base.events import Event, Started
 from etude.checkpoint import replacing
-from etude.report.records import Record, Recorder
+from etude.report.records import MetricsRecorder, Record
 
 
 class JsonLines:
@@ -23,7 +23,7 @@ class JsonLines:
 
     def __init__(self, path: str | Path, every: int = 1000):
         self.path = Path(path)
-        self._recorder = Recorder(every)
+        self._recorder = MetricsRecorder(every)
         self._file: Any = None
 
     def __call__(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, L
 Record = dict[str, Any]
 
 
-class Recorder:
+class MetricsRecorder:
     """Turns each event into the records it completes.
 
     Training is summed up over intervals of `every` environment steps; the means in a record are over the episodes and

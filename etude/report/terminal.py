@@ -11,7 +11,7 @@ from typing import Any, cast
 from etude.base.data import EpisodeEnd
 from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
 from etude.report.notebook import CellOutput, in_notebook
-from etude.report.records import Recorder, means_by_agent, scalars
+from etude.report.records import MetricsRecorder, means_by_agent, scalars
 from etude.report.streams import Lasting
 
 RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
@@ -100,7 +100,7 @@ class Table:
         from rich.console import Console
 
         self._console = console or Console(file=cast(Any, Lasting(sys.stdout)), highlight=False)
-        self._recorder = Recorder(every)
+        self._recorder = MetricsRecorder(every)
 
     def __call__(self, event: Event) -> None:
         from rich.table import Table as Grid

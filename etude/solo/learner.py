@@ -19,7 +19,7 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
-from etude.training.progress import Progress, check_progress
+from etude.training.progress import RunProgress, check_progress
 
 MOST_MINIBATCHES = 64  # in one call of the engine
 
@@ -43,7 +43,7 @@ class EpisodeLearner:
     ):
         self.settings, self.regime, self.engine, self.buffer, self.count = settings, regime, engine, buffer, count
         self._hyper, self._rng = hyper, rng
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.configure(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
         self.batches = 0  # minibatches learned since the agent was made
@@ -181,6 +181,6 @@ class EpisodeLearner:
         self._collections, self.loss = counted.pop("collections"), counted.pop("loss")
         self._received[:] = counted.pop("received")
         restore_generator(self._rng, counted.pop("generator"))
-        self.progress = Progress(**counted)
+        self.progress = RunProgress(**counted)
         if "replay" in state:
             self.buffer.restore(state["replay"])

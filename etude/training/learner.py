@@ -15,7 +15,7 @@ from etude.base.seeding import check_generator, generator, generator_state, rest
 from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Replay, Weights
-from etude.training.progress import Progress, check_progress
+from etude.training.progress import RunProgress, check_progress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
@@ -43,7 +43,7 @@ class Learner:
     def __init__(self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int):
         self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
         self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
@@ -180,7 +180,7 @@ class Learner:
         self.engine.restore(state["engine"])
         if "replay" in state:
             self.replay.restore(state["replay"])
-        self.progress = Progress(**state["progress"])
+        self.progress = RunProgress(**state["progress"])
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

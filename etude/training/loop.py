@@ -12,7 +12,7 @@ from etude.base.errors import EnvironmentFault, NumericalError
 from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.engines.divergence import Divergence
 from etude.protocols import Weights
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.schedule import Schedule
 
 
@@ -22,7 +22,7 @@ class Learning(Protocol):
     count: int  # environments that are collected from in one call
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """What the run counts."""
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:

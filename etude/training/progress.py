@@ -9,7 +9,7 @@ from etude.base.checks import Stored
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """All of it is in a run's checkpoints."""
 
     step: int = 0  # environment steps
@@ -25,7 +25,7 @@ class Progress:
 
 
 def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]:
-    """The fields of a `Progress`, and `more`. Raises CheckpointError where they are not."""
+    """The fields of a `RunProgress`, and `more`. Raises CheckpointError where they are not."""
     held = saved.fields((*_ALWAYS, *more), _SINCE)
     step = held["step"].whole()
     for name in ("total", "gradient_steps"):
@@ -41,4 +41,4 @@ def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]
 
 
 _SINCE = ("evaluation_steps", "evaluation_cost", "evaluation_due")  # older files have none
-_ALWAYS = tuple(field.name for field in fields(Progress) if field.name not in _SINCE)
+_ALWAYS = tuple(field.name for field in fields(RunProgress) if field.name not in _SINCE)

@@ -18,7 +18,7 @@ from etude.explore import Greedy, Sample
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
-from etude.offline import Dataset, Recorder
+from etude.offline import Dataset, EpisodeRecorder
 from etude.offline.columns import Columns, split
 from etude.protocols import Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
@@ -43,9 +43,9 @@ def record(env: Any, episodes: int, actor: Any = None, explorer: Explorer | None
     environments = make_environments(env, np.arange(count), run_seed=seed)
     if actor is None:
         actor = RandomActor(environments.spaces)
-        explorer = Uniform() if isinstance(environments.spaces.action, Box) else Sample()
+        explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
     rollout = InProcess(environments, actor, explorer or Greedy(), seed)
-    recorder = Recorder()
+    recorder = EpisodeRecorder()
     try:
         # As many episodes of each environment, so that short ones are not recorded more often than long ones.
         for _ in range(-(-episodes // count)):
@@ -93,7 +93,7 @@ class RandomActor:
 
 
 @dataclass(frozen=True)
-class Uniform(StatelessExplorer):
+class UniformActions(StatelessExplorer):
     """Actions from [-1, 1], each alike, in the shape of the output; `log_prob` [N] float32."""
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:

@@ -21,7 +21,7 @@ class Reporters:
         if not all(callable(reporter) for reporter in self._reporters):
             raise ConfigError(
                 f"report = {reporters!r}; expected a reporter, or a list of them: callables that get every event, such "
-                "as etude.report.Progress()."
+                "as etude.report.RunProgress()."
             )
         self._failed: set[int] = set()  # positions of reporters that could not write
 

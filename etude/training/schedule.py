@@ -9,7 +9,7 @@ from typing import Any, Self
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class Schedule:
         """Whether an evaluation is due between two steps."""
         return _crossed(before, now, self.evaluate_every)
 
-    def affords(self, progress: Progress, end: int) -> bool:
+    def affords(self, progress: RunProgress, end: int) -> bool:
         """Whether an evaluation that is due now may take place in a run up to step `end`: where it stays within
         `evaluate_share`, and where it is the last one. Decided by steps alone, so that every run decides alike."""
         if self.evaluate_share is None or not self.evaluates(progress.step, end):
             return True
         return progress.evaluation_steps + self.cost(progress) <= self.evaluate_share * progress.step
 
-    def cost(self, progress: Progress) -> int:
+    def cost(self, progress: RunProgress) -> int:
         """The environment steps that an evaluation will take: as the last one, or as episodes of training."""
         return progress.evaluation_cost or self.evaluate_episodes * progress.step // max(1, progress.episodes)
 

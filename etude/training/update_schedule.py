@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from etude.protocols import Replay
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 
 
 class UpdatesDue(NamedTuple):
@@ -22,7 +22,7 @@ class UpdateSchedule(Protocol):
         """Time steps of all environments until the next learning phase, at environment step `step` with `stored` rows
         in the replay; None: one whole episode of each environment."""
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         """The learning phase that is due now; `progress.phases` may count it."""
 
     def after_updates(self, replay: Replay) -> None:

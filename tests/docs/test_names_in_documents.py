@@ -15,7 +15,7 @@ from etude import cli, networks
 from etude.algorithms import ALGORITHMS
 from etude.base import events
 from etude.base.data import EpisodeEnd
-from etude.report.records import Recorder
+from etude.report.records import MetricsRecorder
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 FOLDERS = ("benchmarks", "docs", "etude", "tests")
@@ -141,7 +141,7 @@ def test_an_option_that_does_not_exist_is_noticed():
 
 def recorded(emitted):
     """The keys of the records of these events."""
-    recorder = Recorder(every=1_000)
+    recorder = MetricsRecorder(every=1_000)
     ordered = [kind for kind in EVENTS if kind in emitted]
     return {key for kind in ordered for record in recorder(kind(*EVENTS[kind])) for key in record}
 

@@ -107,6 +107,16 @@ def loose_faults(root: Path) -> list[str]:
     return sorted({path.stem for path in root.glob("*.py")} - LOOSE)
 
 
+def shared_names(root: Path) -> dict[str, list[str]]:
+    """Public classes of one name in several modules; examples have names of their own."""
+    found: dict[str, list[str]] = {}
+    for module, path in sources(root).items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and part_of(module) != "examples":
+                found.setdefault(node.name, []).append(module)
+    return {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
 def missing_places(root: Path) -> list[str]:
     """Names in FLOORS for which there is neither a folder nor a module."""
     paths = {place: root / place.replace(".", "/") for place in FLOOR}
@@ -160,6 +170,10 @@ def test_only_the_map_is_loose_at_the_top_and_every_floor_names_what_there_is():
     assert loose_faults(ROOT) == [] and missing_places(ROOT) == []
 
 
+def test_public_classes_have_names_of_their_own():
+    assert shared_names(ROOT) == {}
+
+
 def test_there_are_no_import_cycles_also_none_hidden_in_functions():
     assert cycles(ROOT) == []
 
@@ -200,9 +214,9 @@ def broken(tmp_path):
         "base/__init__.py": "",
         "base/data.py": "def late():\n    from etude.replay import ring\n    print(ring)\n",
         "replay/__init__.py": "import etude.explore\n",
-        "replay/ring.py": "from ..base import data\nimport torch.nn\n",
+        "replay/ring.py": "from ..base import data\nimport torch.nn\nclass Ring: ...\n",
         "rollout/__init__.py": "import etude.replay\n",
-        "explore/__init__.py": "",
+        "explore/__init__.py": "class Ring: ...\nclass _Own: ...\n",
         "solo/__init__.py": "",
         "solo/agent.py": "def late():\n    import keras\n",
         "solo/engines/torch.py": "import torch\n",
@@ -222,6 +236,7 @@ def test_each_rule_notices_its_breach(broken):
         "etude.rollout and etude.replay are of two axes",
         "etude.run imports etude.Run; import the module that holds the name",
     ]
+    assert shared_names(broken) == {"Ring": ["etude.explore", "etude.replay.ring"]}
     assert loose_faults(broken) == ["helpers"] and "networks" in missing_places(broken)
     assert cycles(broken) == ["etude.base.data -> etude.replay.ring -> etude.base.data"]
     assert outside_faults(broken, FRAMEWORKS, {"ops", "engines", "solo.engines"}) == [

@@ -11,7 +11,7 @@ from recordings import SPACES, dataset, episode
 from etude.base import trees
 from etude.base.data import Episode, Steps
 from etude.base.errors import DataError
-from etude.offline import Dataset, Recorder, to_steps
+from etude.offline import Dataset, EpisodeRecorder, to_steps
 from etude.replay import Advantages, NStep, OneStep, Ring, Sequences, WholeReturns
 from etude.replay.times import between
 
@@ -109,7 +109,7 @@ def assert_equal(one: Episode, other: Episode):
 @pytest.mark.parametrize("chunk", [1, 2, 3, 10])
 def test_a_recorder_puts_episodes_together_from_chunks_of_any_length(chunk):
     given = dataset("multidiscrete")
-    steps, recorder = to_steps(given.episodes), Recorder()
+    steps, recorder = to_steps(given.episodes), EpisodeRecorder()
     for start in range(0, 10, chunk):
         recorder.add(_continued(between(steps, start, min(start + chunk, 10)), start > 0))
     assert len(recorder.episodes) == 4
@@ -123,7 +123,7 @@ def _continued(steps: Steps, goes_on: bool) -> Steps:
 
 def test_a_recorder_drops_what_nothing_continues_and_cuts_what_is_open():
     steps = to_steps([episode(1, 4, SPACES["box"])])
-    recorder = Recorder()
+    recorder = EpisodeRecorder()
     recorder.add(between(steps, 0, 2))
     recorder.add(_continued(between(steps, 0, 3), False))  # began anew
     recorder.cut()

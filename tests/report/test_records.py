@@ -2,12 +2,12 @@ import pytest
 from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
 
 from etude.base.events import Adjusted, Collected, Evaluated, Learned, Saving, Warned
-from etude.report.records import Recorder, scalars
+from etude.report.records import MetricsRecorder, scalars
 
 
 def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_interval():
     now = [0.0]
-    record = Recorder(every=100, clock=lambda: now[0])
+    record = MetricsRecorder(every=100, clock=lambda: now[0])
     assert record(started()) == [
         {"step": 0, "started": started().description},
     ]
@@ -34,7 +34,7 @@ def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_inter
 
 
 def test_an_interval_that_is_stepped_over_gives_one_record():
-    record = Recorder(every=100)
+    record = MetricsRecorder(every=100)
     record(started())
     assert [r["step"] for r in record(collected(950, 1.0))] == [950]
     assert record(collected(999, 1.0)) == []
@@ -42,7 +42,7 @@ def test_an_interval_that_is_stepped_over_gives_one_record():
 
 
 def test_a_save_ends_the_interval_so_that_nothing_is_carried_over_it():
-    record = Recorder(every=100)
+    record = MetricsRecorder(every=100)
     record(started())
     record(collected(50, 4.0))
     assert record(Saving(50, "last"))[0]["rollout/ep_rew_mean"] == 4.0
@@ -51,7 +51,7 @@ def test_a_save_ends_the_interval_so_that_nothing_is_carried_over_it():
 
 def test_a_resumed_run_writes_the_records_of_the_uninterrupted_one():
     def records(*runs):
-        record = Recorder(every=1_000)
+        record = MetricsRecorder(every=1_000)
         found = [r for run in runs for event in run for r in record(event)]
         return [
             {k: v for k, v in r.items() if k != "time/fps"} for r in found if "started" not in r and "finished" not in r
@@ -62,7 +62,7 @@ def test_a_resumed_run_writes_the_records_of_the_uninterrupted_one():
 
 
 def test_scalars_are_the_numbers_that_belong_on_a_chart():
-    record = Recorder()
+    record = MetricsRecorder()
     (evaluation,) = record(Evaluated(10, (1.0, 3.0), (5, 7), True))
     assert scalars(evaluation) == {"eval/mean_reward": 2.0, "eval/mean_ep_length": 6.0, "eval/cut_off": 0}
     (change,) = record(Adjusted(10, "learning_rate", 0.1, 0.05, "plateau"))
@@ -73,12 +73,12 @@ def test_scalars_are_the_numbers_that_belong_on_a_chart():
 
 @pytest.mark.parametrize("tag", ["rollout/ep_rew_mean", "eval/mean_reward", "train/q", "time/fps"])
 def test_a_run_has_the_tags_that_the_tools_of_the_field_show(tag):
-    record = Recorder()
+    record = MetricsRecorder()
     assert any(tag in scalars(r) for event in a_run() for r in record(event))
 
 
 def test_the_mean_return_of_each_of_several_agents_has_a_tag_of_its_own():
-    record = Recorder(every=100)
+    record = MetricsRecorder(every=100)
     record(started())
     # Of the last one the returns by agent are not known: its beginning was in a checkpoint that did not hold them.
     (training,) = record(

@@ -18,7 +18,7 @@ from etude.rollout import AsyncGradients, LocalActorLearners, RemoteActorLearner
 from etude.training.kinds.actor_learners import MakeActorLearner
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.setup import Setup
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
@@ -79,7 +79,7 @@ class AsyncGradientsSchedule:
     def steps_until_update(self, step: int, stored: int) -> int:
         return self.config.rollout_length - step % self.config.rollout_length
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         return UpdatesDue(len(replay), 1)
 
     def after_updates(self, replay: Replay) -> None:

@@ -11,7 +11,7 @@ from etude.replay import EpisodeBatch, EpisodeReturns
 from etude.replay.episode_batch import power_of_two
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least
@@ -52,7 +52,7 @@ class EpisodesSchedule:
     def steps_until_update(self, step: int, stored: int) -> None:
         return None
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         rows = len(replay)
         return UpdatesDue(1 if rows else 0, power_of_two(rows, SMALLEST_BATCH))
 

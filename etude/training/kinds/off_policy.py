@@ -19,7 +19,7 @@ from etude.replay.sizes import Extras
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
@@ -103,7 +103,7 @@ class OffPolicySchedule:
         to_next_phase = self.config.train_every - step % self.config.train_every
         return -(-to_next_phase // self.count)
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         phases = progress.step // self.config.train_every
         due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
         return UpdatesDue(

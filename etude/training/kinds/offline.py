@@ -17,7 +17,7 @@ from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
 from etude.training.learner import Learner
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.setup import Setup
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
@@ -89,7 +89,7 @@ class OfflineSchedule:
     def steps_until_update(self, step: int, stored: int) -> int:
         return self.config.gradient_steps
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         return UpdatesDue(self.config.gradient_steps, self.config.batch_size)
 
     def after_updates(self, replay: Replay) -> None:
@@ -106,7 +106,7 @@ class OfflineLearner:
         self._requested = 0
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """`step` counts gradient steps."""
         return self._learner.progress
 

@@ -24,7 +24,7 @@ from etude.replay import (
 from etude.replay.sizes import Extras
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
-from etude.training.progress import Progress
+from etude.training.progress import RunProgress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
@@ -90,7 +90,7 @@ class OnPolicySchedule:
     def steps_until_update(self, step: int, stored: int) -> int:
         return self.config.rollout_length - stored // self.count % self.config.rollout_length
 
-    def updates_due(self, progress: Progress, replay: Replay) -> UpdatesDue:
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         rows = self.config.rollout_length * self.count
         examples = rows // self._length
         size = max(1, min(self.config.minibatch_size or rows, rows) // self._length)
