@@ -71,7 +71,7 @@ def test_every_policy_and_noise_is_told_and_there():
 
 @pytest.mark.parametrize("name", sorted(set(NOT_HERE.split())))
 def test_what_is_not_here_is_told_and_is_not_here(name):
-    assert name in named("Not here")
+    assert name in named("Not in etude")
     assert not hasattr(etude.RL, name)
     assert not hasattr(etude.solo, name)
 

@@ -18,7 +18,7 @@ from etude.replay import Fitness
 
 SPACES = Spaces(VECTOR, Discrete(3))
 HYPER = {"learning_rate": 0.1, "gamma": 0.9, "gae_lambda": 1.0, "entropy_coefficient": 0.0, "value_coefficient": 0.5}
-HYPER |= {"max_gradient_norm": 1.0, "initial_log_std": 0.0, "deviation": 0.5, "weight_decay": 0.1}
+HYPER |= {"max_gradient_norm": 1.0, "initial_log_std": 0.0, "sigma": 0.5, "weight_decay": 0.1}
 
 
 def a2c(engine_name):
