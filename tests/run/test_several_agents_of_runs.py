@@ -73,7 +73,12 @@ def test_an_agent_of_a_shared_policy_is_told_which_one_it_is(tmp_path):
         ("dqn", Meeting, lambda agent: f"a.{agent}", "without a dot"),
         ("dqn", Meeting, {"ann": "config", "bob": "y"}, "cannot be called 'config' here"),
         ("dqn", Mixed, None, "DQN needs Discrete actions"),
-        ("maddpg", Counting, None, "MADDPG judges what all agents do at once; in this environment they take turns"),
+        (
+            "maddpg",
+            Counting,
+            None,
+            "MADDPG.s critics take the simultaneous actions of all agents; in this environment they take turns",
+        ),
         ("maddpg", Meeting, "shared", "MADDPG trains a policy for each agent"),
     ],
 )

@@ -23,7 +23,7 @@ OFF_POLICY = {
 }  # fmt: skip
 GREEDY = {**OFF_POLICY, "target_update_every": 20, "epsilon": 0.5}
 SINGLE = {**GREEDY, "n_step": 1}
-SUPPORT = {"atoms": 15, "lowest": -2.0, "highest": 6.0}
+SUPPORT = {"atoms": 15, "v_min": -2.0, "v_max": 6.0}
 SOFT = {**OFF_POLICY, "tau": 0.05, "temperature": 1e-3, "learn_temperature": False}
 NOISY = {**OFF_POLICY, "tau": 0.05, "exploration_noise": 0.5, "random_steps": 200}
 ON_POLICY = {
