@@ -54,7 +54,7 @@ def unlike_preset(task: str) -> dict:
     from etude import Adam, Linear, Mlp, Recurrent
 
     one_step = {"double": False, "n_step": 1}
-    ppo = {"rollout": 32}
+    ppo = {"rollout_length": 32}
     values_as_cleanrl = {
         **one_step, "network": Mlp((120, 84)), "learning_rate": 2.5e-4, "batch_size": 128, "buffer_size": 10_000,
         "learning_starts": 10_000, "train_every": 10, "gradient_steps": 1, "target_update_every": 50,
@@ -71,10 +71,10 @@ def unlike_preset(task: str) -> dict:
         },
         "dqn as CleanRL": values_as_cleanrl,
         "c51 as CleanRL": {
-            **values_as_cleanrl, "atoms": 101, "lowest": -100.0, "highest": 100.0,
+            **values_as_cleanrl, "atoms": 101, "v_min": -100.0, "v_max": 100.0,
             "optimizer": Adam(epsilon=0.01 / 128),
         },
-        "ppo as CleanRL": {**ppo, "clip": 0.2, "value_clip": 0.2},
+        "ppo as CleanRL": {**ppo, "clip_range": 0.2, "value_clip_range": 0.2},
         "ddpg as CleanRL": {"network": Mlp((256, 256))},
         "td3 as CleanRL": {"network": Mlp((256, 256))},
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -44,4 +45,5 @@ class Curve:
         run = series(self._records)
         if len(run.steps) or len(run.evaluated):
             draw_run(run, self.path)
+            gc.collect()  # a picture leaves cycles of references behind, with about 10 MB of images
         self._drawn = self._clock()

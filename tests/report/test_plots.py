@@ -1,3 +1,4 @@
+import gc
 import json
 
 import numpy as np
@@ -183,6 +184,18 @@ def test_the_curve_is_drawn_now_and_then(tmp_path, monkeypatch):
         curve(event)
     assert 1 < len(drawn) < 4
     assert drawn[-1] == 10_000
+
+
+def test_no_picture_of_the_curve_stays_in_memory(tmp_path):
+    gc.collect()
+    gc.disable()  # so that only the curve can have freed them
+    try:
+        curve = Curve(tmp_path / "curve.png", seconds=0.0)
+        for event in a_run():
+            curve(event)
+        assert not [each for each in gc.get_objects() if isinstance(each, Figure)]
+    finally:
+        gc.enable()
 
 
 def test_what_cannot_be_drawn_is_explained(tmp_path):

@@ -12,6 +12,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from etude.envs import make_environments
+from etude.explore import Greedy
+from etude.training.evaluate import evaluate
+
 CHOICES, NUMBERS = gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (1,))
 
 
@@ -217,11 +221,8 @@ class Cue(gym.Env):
 
 def returns_for_both_cues(run: Any, delay: int) -> list[float]:
     """The return of the best policy of a run for either cue."""
-    found = []
-    for side in (0, 1):
-        run.environment = partial(Cue, delay, side)
-        found.append(run.evaluate(episodes=1).mean)
-    return found
+    environments = [make_environments(partial(Cue, delay, side), np.arange(1), run_seed=1) for side in (0, 1)]
+    return [evaluate(each, run.actor(), Greedy(), 1, 1).mean for each in environments]
 
 
 PROBES = (Constant, Seen, Later, Acting, Sides, Forever, Corridor, Short, Chance)

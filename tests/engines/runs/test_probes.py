@@ -13,6 +13,7 @@ from probes import PROBES, Chance, Corridor, Forever, Sides
 
 import etude
 from etude import Linear, Mlp, Recurrent
+from etude.algorithms.critics import DiscreteTwinCritic, TwinCritic
 from etude.engines.numpy import NumpyEngine
 
 GAMMA = 0.8
@@ -164,10 +165,9 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     if run.agent.acts_by == "values":
         return agent.act(observation).max(1)
     bound, best = agent.layout.bind(agent.weights()), agent.act(observation).mode()
-    if best.ndim == 1:
-        return np.take_along_axis(bound.critic(observation).mean(0), best[:, None], 1)[:, 0]
-    q = bound.critic((observation, best))[..., 0]
-    return q.mean(0) if q.ndim == 2 else q
+    if isinstance(bound.critic, TwinCritic | DiscreteTwinCritic):
+        return bound.critic(observation, best).mean(0)
+    return bound.critic((observation, best))[:, 0]
 
 
 def mark_of(probe, name):

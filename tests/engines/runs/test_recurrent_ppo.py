@@ -49,7 +49,7 @@ class OneStepOfGradient:
 
     def __init__(self, run):
         self.run, self.inner, self.kept = run, run.learner.gradients, []
-        self.marks = self.inner.marks
+        self.version_arrays = self.inner.version_arrays
 
     def learn(self, batches, hyper, done):
         ring = self.run.learner.replay.ring
@@ -84,7 +84,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         agent, first = actor.layout.bind(weights), batches.extras["first"][0]
         observation, memory = trees.map(lambda x: x[0], batches.observation), batches.extras["memory"][0]
         outputs, after = [], []
-        for part, at in (("policy", slice(0, agent.actors)), ("critic", slice(agent.actors, None))):
+        for part, at in (("policy", slice(0, agent.actor_size)), ("critic", slice(agent.actor_size, None))):
             output, memories = agent.model[part].unroll(agent.normaliser(observation), memory[:, at], first)
             outputs.append(output)
             after.append(memories)
@@ -126,9 +126,11 @@ def test_ppo_acts_alike_for_both_cues(engine_name):
 
 
 def test_what_cannot_be_is_refused(engine_name):
-    with pytest.raises(ConfigError, match=r"rollout = 20, sequence_length = 8; expected a rollout of whole sequences"):
+    with pytest.raises(
+        ConfigError, match=r"rollout_length = 20, sequence_length = 8; expected a rollout of whole sequences"
+    ):
         RecurrentPPOConfig(rollout_length=20, sequence_length=8)
-    with pytest.raises(ConfigError, match="value_clip = -1"):
+    with pytest.raises(ConfigError, match="value_clip_range = -1"):
         RecurrentPPOConfig(value_clip_range=-1)
     for algorithm, config, more, message in (
         ("ppo", PPOConfig(network=Recurrent()), {}, r"whose memory this algorithm does not keep.*recurrent_ppo"),
