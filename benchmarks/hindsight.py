@@ -83,9 +83,7 @@ def main() -> None:
         cells[key] = cell
         ordered = dict(sorted(cells.items()))
         measure.write(__file__, {"configs": configs, "summary": summary(cells), "cells": ordered})
-        print(
-            f"{key:<16} reached {cell['reached']:.2f}, return {cell['return']:g}, {cell['seconds']:.0f} s", flush=True
-        )
+        print(f"{key:<16} reached {cell['reached']:.2f}, return {cell['return']:g}", flush=True)
 
     measure.run_cells(wanted, options.jobs, functools.partial(measure.cell, "hindsight.py", timeout=3600), keep)
 
