@@ -11,6 +11,7 @@ SB3 = (
     "policy_kwargs", "net_arch", "n_steps", "batch_size", "n_epochs", "ent_coef", "vf_coef", "clip_range_vf",
     "max_grad_norm", "target_kl", "train_freq", "target_update_interval", "exploration_fraction",
     "exploration_initial_eps", "exploration_final_eps", "action_noise", "replay_buffer_class",
+    "goal_selection_strategy", "n_sampled_goal",
     "optimize_memory_usage", "eval_env", "eval_freq", "n_eval_episodes", "save_freq", "callback", "tensorboard_log",
     "progress_bar", "verbose",
 )  # fmt: skip

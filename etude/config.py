@@ -78,11 +78,14 @@ class OffPolicyConfig(Config):
     importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
     exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
     actor_priorities: bool = False  # actors compute initial priorities; False: new rows have the largest error so far
+    hindsight: str = "none"  # HER: relabel goals by a "future", the "final" or any step of the "episode"; or "none"
+    hindsight_goals: int = 4  # k of HER: transitions with new goals for each one that keeps its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "learning_starts", "priority_exponent", "importance_exponent", "exploration_exponent")
-        checks.counts(self, "batch_size", "buffer_size", "train_every", "gradient_steps", "n_step")
+        checks.counts(self, "batch_size", "buffer_size", "train_every", "gradient_steps", "n_step", "hindsight_goals")
+        checks.one_of(self, "hindsight", ("none", "future", "final", "episode"))
         if self.actor_priorities and not self.priority_exponent:
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
@@ -92,6 +95,11 @@ class OffPolicyConfig(Config):
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities and normalize_reward; actors do not know the scale of the "
                 "rewards. Leave one of them off."
+            )
+        if self.actor_priorities and self.hindsight != "none":
+            raise ConfigError(
+                f"{type(self).__name__}: actor_priorities = True, hindsight = {self.hindsight!r}; actors compute "
+                "priorities for the goals that they acted for. Leave one of them off."
             )
 
 

@@ -4,6 +4,7 @@ from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
 from etude.envs.configured import ConfiguredEnvironment, configured
+from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
     action_space_of,
     choose_vectorization,
@@ -24,6 +25,7 @@ __all__ = [
     "ConfiguredEnvironment",
     "EnvironmentSpec",
     "Finding",
+    "GoalOutcome",
     "LoopEnvironments",
     "NativeEnvironments",
     "RawActions",

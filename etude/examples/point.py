@@ -67,6 +67,11 @@ class PointWorld(gym.Env):
         read; it is there because goal environments pass it."""
         return np.where(PointWorld.reached(achieved_goal, desired_goal), 0.0, -1.0).astype(np.float32)
 
+    @staticmethod
+    def compute_terminated(achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any = None) -> np.ndarray:
+        """Whether positions [..., 2] end an episode with goals [..., 2]: where they reach them, [...] bool."""
+        return PointWorld.reached(achieved_goal, desired_goal)
+
     def render(self) -> np.ndarray | None:
         """The plane seen from above [160, 160, 3] uint8: the point in blue, the goal in green; y grows upwards."""
         if self.render_mode is None:

@@ -22,5 +22,8 @@ class Preset:
     source: str
 
 
+POINT = "etude.examples.point:PointWorld"
+"""The goal environment of the examples."""
+
 ZOO = "rl-baselines3-zoo, hyperparams/{}.yml, {}"
 """The source of most presets: https://github.com/DLR-RM/rl-baselines3-zoo, by file and entry."""

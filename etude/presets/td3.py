@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etude.networks import Mlp
-from etude.presets.preset import ZOO, Preset
+from etude.presets.preset import POINT, ZOO, Preset
 
 TD3 = {
     "Pendulum-v1": Preset(
@@ -35,5 +35,22 @@ TD3 = {
         environments=1,
         source="Fujimoto et al. 2018, arXiv:1802.09477, table 3, with 256 x 256 units and batches of 256, as in the "
         "authors' later code (paper: 400 x 300, 100).",
+    ),
+    POINT: Preset(
+        config={
+            "network": Mlp((64, 64)),
+            "learning_rate": 1e-3,
+            "gamma": 0.98,
+            "batch_size": 256,
+            "learning_starts": 1_000,
+            "random_steps": 1_000,
+            "exploration_noise": 0.2,
+            "hindsight": "future",
+            "hindsight_goals": 4,
+        },
+        steps=3_000,
+        environments=1,
+        source=f"Of etude's own, for {POINT}, tried on seed 101; relabelling as in Andrychowicz et al. 2017, "
+        "arXiv:1707.01495, section 4.5.",
     ),
 }

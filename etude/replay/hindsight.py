@@ -100,7 +100,7 @@ class Hindsight:
         return self.view.place(ring, rows)
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        _require_goals(ring.spaces.observation)
+        require_goals(ring.spaces.observation)
         start = self.view.place(ring, rows)
         chosen = self.rng.random(rows.shape) < self.share
         from_ = start[chosen]
@@ -125,7 +125,8 @@ class Hindsight:
         self.view.restore(state["view"])
 
 
-def _require_goals(space: Space) -> None:
+def require_goals(space: Space) -> None:
+    """Raise ConfigError unless observations are those of a goal environment."""
     if not isinstance(space, Dict) or not set(GOALS) <= set(space.spaces):
         raise ConfigError(
             f"Hindsight needs observations with goals, Dict(observation, achieved_goal, desired_goal); got "

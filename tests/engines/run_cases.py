@@ -15,6 +15,7 @@ from etude.algorithms import (
     A3CConfig,
     ApexDDPGConfig,
     APPOConfig,
+    DDPGConfig,
     DQNConfig,
     ESConfig,
     IMPALAConfig,
@@ -27,6 +28,7 @@ from etude.algorithms import (
     SACConfig,
 )
 from etude.base.events import Collected, Evaluated, Event, Learned
+from etude.presets.preset import POINT
 
 RATE = Linear(1e-2, 1e-4)
 TINY = Mlp((8,))
@@ -63,6 +65,8 @@ A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy_coefficient=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 APEX_DDPG_TINY = ApexDDPGConfig(**FAST, buffer_size=200, random_steps=24)
 SAC_TINY = SACConfig(**FAST, buffer_size=200)
+HINDSIGHT = {"hindsight": "future", "n_step": 2, "priority_exponent": 0.6}
+DDPG_HINDSIGHT_TINY = DDPGConfig(**FAST, **HINDSIGHT, **NORMALISED, buffer_size=200, random_steps=24)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ CASES = [
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
     Case("a3c", "CartPole-v1", A3C_TINY, changed={"workers": 2}),
     Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 2}),
+    Case("ddpg-hindsight", POINT, DDPG_HINDSIGHT_TINY, changed={"workers": 2}),
     Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
     Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),

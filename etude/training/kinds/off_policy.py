@@ -18,6 +18,7 @@ from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selec
 from etude.replay.sizes import Extras
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.hindsight import with_hindsight
 from etude.training.kinds.kind import LearningKind
 from etude.training.progress import RunProgress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
@@ -41,7 +42,8 @@ class OffPolicyLearning(LearningKind):
             reward_shape=context.team,
             folder=setup.replay_folder,
         )
-        return Buffer(ring, self.selector(config, ring), self.view(context), generator(setup.seed, "replay"))
+        view = with_hindsight(self.view(context), context)
+        return Buffer(ring, self.selector(config, ring), view, generator(setup.seed, "replay"))
 
     def extras(self, context: TrainingContext) -> Extras:
         """What the ring stores besides transitions: shapes and dtypes by name."""

@@ -1,0 +1,29 @@
+"""Hindsight experience replay (HER) as a setting of off-policy learning. Andrychowicz et al. 2017, arXiv:1707.01495."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.envs import GoalOutcome
+from etude.replay import Hindsight, View
+from etude.replay.hindsight import require_goals
+from etude.training.kinds.context import TrainingContext
+
+
+def with_hindsight(view: Any, context: TrainingContext) -> View:
+    """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
+    goals, or several agents."""
+    config, name = context.agent.config, type(context.agent).__name__
+    if config.hindsight == "none":
+        return view
+    if context.team:
+        raise ConfigError(
+            f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
+            "for one. Leave hindsight off."
+        )
+    require_goals(context.engine.spaces.observation)
+    share = config.hindsight_goals / (config.hindsight_goals + 1)
+    rng = generator(context.setup.seed, "hindsight")
+    return Hindsight(view, GoalOutcome(context.environment), rng, config.hindsight, share)

@@ -1,0 +1,141 @@
+"""Hindsight experience replay as a setting of runs."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Dict, Discrete, MultiBinary
+from run_worlds import Counted
+
+from etude import Mlp, Recurrent, Run
+from etude.algorithms import ApexDQNConfig, DDPGConfig, DQNConfig, R2D2Config
+from etude.base.errors import ConfigError
+from etude.base.events import Learned
+from etude.presets import PRESETS
+from etude.presets.preset import POINT
+
+TINY = {"network": Mlp((4,)), "batch_size": 16, "learning_starts": 40, "train_every": 8, "buffer_size": 500}
+BITS = 4
+
+
+class BitFlip(gym.Env):
+    """Each action flips one bit; the goal is a pattern. Andrychowicz et al. 2017, section 3.1."""
+
+    observation_space = Dict({key: MultiBinary(BITS) for key in ("observation", "achieved_goal", "desired_goal")})
+    action_space = Discrete(BITS)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.bits, self.goal = self.np_random.integers(0, 2, (2, BITS)).astype(np.int8)
+        self.time = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.bits, self.time = self.bits.copy(), self.time + 1
+        self.bits[action] ^= 1
+        reached = bool((self.bits == self.goal).all())
+        return self.observe(), float(reached) - 1, reached, self.time == BITS and not reached, {}
+
+    def observe(self):
+        return {"observation": self.bits, "achieved_goal": self.bits, "desired_goal": self.goal}
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return (achieved_goal == desired_goal).all(-1) - 1.0
+
+    def compute_terminated(self, achieved_goal, desired_goal, info):
+        return (achieved_goal == desired_goal).all(-1)
+
+
+def point(**more) -> Run:
+    config = DDPGConfig(**{**TINY, "random_steps": 1_000, "hindsight": "future", **more})
+    return Run("ddpg", POINT, config=config, engine="torch", environments=2, seed=1)
+
+
+def drawn(run: Run):
+    """A large batch of transitions, and which of them have goals that the environment never sets."""
+    batch = run.learner.replay.sample(1, 4_000)
+    goal = batch.observation["desired_goal"][0]
+    return batch, ((goal < 3.5) | (goal > 4.5)).any(-1)
+
+
+@pytest.mark.parametrize(("goals", "share"), [(1, 0.5), (4, 0.8)])
+def test_goals_are_relabelled_in_the_ratio_that_the_config_says(goals, share):
+    with point(hindsight_goals=goals) as run:
+        run.train(200)
+        _, relabelled = drawn(run)
+    assert abs(relabelled.mean() - share) < 0.1  # few of the achieved goals are where goals are set
+
+
+def test_relabelled_transitions_have_the_rewards_and_ends_of_their_goals():
+    with point() as run:
+        run.train(200)
+        batch, relabelled = drawn(run)
+    achieved, goal = batch.next_observation["achieved_goal"][0], batch.next_observation["desired_goal"][0]
+    reached = np.linalg.norm(achieved - goal, axis=-1) < 0.15
+    np.testing.assert_array_equal(batch.reward[0], np.where(reached, 0, -1))
+    np.testing.assert_array_equal(batch.discount[0], np.float32(0.99) * ~reached)
+    assert (reached & relabelled).mean() > 0.05
+    np.testing.assert_array_equal(goal, batch.observation["desired_goal"][0])
+
+
+def test_without_hindsight_transitions_keep_their_goals():
+    with point(hindsight="none") as run:
+        run.train(200)
+        assert not drawn(run)[1].any()
+
+
+R2D2 = {"network": Recurrent(Mlp((4,)), 4), "sequence_length": 4, "burn_in": 1}
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+@pytest.mark.parametrize(
+    ("algorithm", "config", "changes"),
+    [("dqn", DQNConfig, {"n_step": 3, "priority_exponent": 0.6}), ("r2d2", R2D2Config, R2D2)],
+)
+def test_discrete_goals_multi_step_returns_priorities_and_sequences_learn_with_hindsight(
+    algorithm, config, changes, strategy
+):
+    config = config(**{**TINY, **changes, "normalize_reward": True, "hindsight": strategy})
+    with Run(algorithm, BitFlip, config=config, engine="torch", environments=2, workers=1) as run:
+        events = [event for event in run.steps(96) if isinstance(event, Learned) and event.losses]
+    assert events
+    assert np.isfinite([loss for event in events for loss in event.losses.values()]).all()
+
+
+def test_the_presets_of_the_point_world_relabel_goals():
+    tuned = [name for name, presets in PRESETS.items() if POINT in presets]
+    assert tuned == ["ddpg", "sac", "td3"]
+    for name in tuned:
+        with Run(name, POINT, engine="torch") as run:
+            assert (run.agent.config.hindsight, run.agent.config.hindsight_goals) == ("future", 4)
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_environments_without_goals_are_refused():
+    with pytest.raises(ConfigError, match="Hindsight needs observations with goals, Dict"):
+        Run("dqn", Counted, hindsight="future", engine="torch")
+
+
+def test_goal_environments_without_rewards_of_goals_are_refused():
+    class Mute(BitFlip):
+        compute_reward = property()
+
+    with pytest.raises(ConfigError, match="Mute has no compute_reward"):
+        Run("dqn", Mute, hindsight="future", engine="torch")
+
+
+def test_several_agents_are_refused():
+    with pytest.raises(ConfigError, match="MADDPG: hindsight = 'final', but this environment has several agents"):
+        Run("maddpg", "mpe2:simple_speaker_listener_v4", hindsight="final", engine="torch")
+
+
+def test_settings_that_do_not_go_together_are_refused():
+    with pytest.raises(ConfigError, match="hindsight = 'past'; expected 'none' or 'future' or 'final' or 'episode'"):
+        DQNConfig(hindsight="past")
+    with pytest.raises(ConfigError, match="hindsight_goals = 0; expected a whole number of at least 1"):
+        DQNConfig(hindsight_goals=0)
+    with pytest.raises(ConfigError, match="actor_priorities = True, hindsight = 'future'; actors compute priorities"):
+        ApexDQNConfig(hindsight="future")
