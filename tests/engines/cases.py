@@ -57,6 +57,7 @@ VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
 NESTED = Dict({"place": Tuple([Discrete(3), MultiDiscrete([2, 4])]), "switches": MultiBinary(3), "speed": VECTOR})
 MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+CAMERA = Dict({"camera": IMAGE, "speed": VECTOR})
 SMALL_CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
 
 
@@ -107,6 +108,7 @@ CASES = [
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
     Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
     Case("sac on images", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV)),
+    Case("sac on a camera and a vector", "sac", Spaces(CAMERA, BOX2), SACConfig(network=SMALL_CONV)),
     Case("sac, fixed temperature", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, learn_temperature=False)),
     Case(
         "sac, bounded",
@@ -122,6 +124,8 @@ CASES = [
     Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
     Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
     Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, target_gap=1.0)),
+    Case("cql discrete on images", "cql", Spaces(IMAGE, Discrete(3)), CQLConfig(network=SMALL_CONV)),
+    Case("cql box on images", "cql", Spaces(IMAGE, BOX2), CQLConfig(network=SMALL_CONV, samples=2)),
     Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
     Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
     Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
