@@ -1,7 +1,7 @@
 """Random shifts of images: pad by repeating the border, crop at a random place.
 
-Yarats, Kostrikov & Fergus 2021, Image augmentation is all you need, arXiv:2004.13649 (DrQ), section 4.1 with 4 pixels
-and K = M = 1: one shift of the observation and another of the next one, as in DrQ-v2, arXiv:2107.09645.
+Yarats, Kostrikov & Fergus 2021, Image augmentation is all you need, arXiv:2004.13649 (DrQ), where it is 4 pixels. With
+K = M = 1: one shift of the observation and another of the next one, as in DrQ-v2, arXiv:2107.09645.
 """
 
 from __future__ import annotations
