@@ -37,11 +37,13 @@ class DQNConfig(OffPolicyConfig):
     double: bool = True  # double Q-learning: the online network selects the next action, the target network values it
     target_update_every: int = 500  # gradient steps between two updates of the target network
     epsilon: float | Linear = Linear(1.0, 0.05, 0.1)  # probability of a random action
+    random_shift: int = 0  # shift images randomly by up to so many pixels in every batch (DrQ); 0: off
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon")
         checks.counts(self, "target_update_every")
+        checks.not_negative(self, "random_shift")
 
 
 class DQN(Agent):
@@ -53,14 +55,17 @@ class DQN(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n))
         self.q_target = target(self.q, every="target_update_every")
         self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
+        self.noise = dict(self.random_shift.noise)
 
     def act(self, observation: Tree) -> Any:
         return self._of(self.q(self.normaliser(observation)), observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        batch = self.random_shift(batch, noise)
         q = self.q.perturbed(noise["q"])(self.normaliser(batch.observation))
         following = self.normaliser(batch.next_observation)
         next_q = self.q_target.perturbed(noise["q_target"])(following)

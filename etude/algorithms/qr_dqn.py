@@ -45,14 +45,17 @@ class QRDQN(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
         self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
         self.q_target = target(self.q, every="target_update_every")
         self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
+        self.noise = dict(self.random_shift.noise)
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        batch = self.random_shift(batch, noise)
         quantiles = ops.take_row(self.q.perturbed(noise["q"])(self.normaliser(batch.observation)), batch.action)
         following = self.normaliser(batch.next_observation)
         next_quantiles = self.q_target.perturbed(noise["q_target"])(following)

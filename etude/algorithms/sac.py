@@ -38,11 +38,12 @@ class SACConfig(SampledConfig):
     temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
     learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
     target_entropy: float | None = None  # target entropy in nats; None: minus the action dimension
+    random_shift: int = 0  # shift images randomly by up to so many pixels in every batch (DrQ); 0: off
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "temperature")
+        checks.not_negative(self, "temperature", "random_shift")
 
 
 class SAC(Agent):
@@ -53,17 +54,19 @@ class SAC(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
         self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")
         self.temperature = entropy_temperature(self.config)
-        self.noise = {"action": (self.size,), "next_action": (self.size,)}
+        self.noise = {"action": (self.size,), "next_action": (self.size,), **self.random_shift.noise}
 
     def act(self, observation: Tree) -> TanhGaussian:
         x = self.actor(self.normaliser(observation))
         return TanhGaussian(x[:, : self.size], ops.clip(x[:, self.size :], *LOG_STD))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        batch = self.random_shift(batch, noise)
         action, log_prob = self.act(batch.observation).sample_with_log_prob(noise["action"])
         return Losses(
             critic=self.critic_loss(batch, noise["next_action"]),

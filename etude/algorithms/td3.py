@@ -39,11 +39,13 @@ class TD3Config(OffPolicyConfig):
     target_noise: float = 0.2  # standard deviation of the noise on target actions (target policy smoothing)
     target_noise_clip: float = 0.5  # clip range of that noise
     policy_delay: int = 2  # gradient steps of the critics for each one of the actor
+    random_shift: int = 0  # shift images randomly by up to so many pixels in every batch (DrQ); 0: off
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.not_negative(self, "random_steps", "exploration_noise", "target_noise", "target_noise_clip")
+        checks.not_negative(self, "random_shift")
         checks.counts(self, "policy_delay")
 
 
@@ -56,17 +58,19 @@ class TD3(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
         self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.actor_target = target(self.actor, tau="tau", every="policy_delay")
         self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
-        self.noise = {"target": (size,)}
+        self.noise = {"target": (size,), **self.random_shift.noise}
 
     def act(self, observation: Tree) -> Deterministic:
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        batch = self.random_shift(batch, noise)
         return Losses(critic=self.critic_loss(batch, noise["target"]), actor=self.actor_loss(batch))
 
     def critic_loss(self, batch: Batch, noise: Any) -> Loss:

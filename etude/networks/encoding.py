@@ -85,6 +85,16 @@ def at(observation: Tree, path: Path) -> Any:
     return observation
 
 
+def replaced(observation: Tree, path: Path, value: Any) -> Tree:
+    """The observation with this value under a path."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(observation, dict):
+        return {**observation, key: replaced(observation[key], rest, value)}
+    return tuple(replaced(part, rest, value) if i == key else part for i, part in enumerate(observation))
+
+
 def _one_hots(x: Any, sizes: list[int]) -> Any:
     flat = ops.reshape(x, (-1, len(sizes)))
     return ops.concatenate([ops.one_hot(flat[:, i], size) for i, size in enumerate(sizes)], -1)

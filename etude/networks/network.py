@@ -21,6 +21,7 @@ from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.normaliser import normalise, normalised_parts
+from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import ActorCritic, Conv, Mlp, ModuleFactory, Recurrent, Spec, framework_of
 
@@ -270,6 +271,10 @@ class Maker:
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""
         return Normaliser(space, on)
+
+    def random_shift(self, space: Space, pixels: int) -> RandomShift:
+        """Random shifts of the images in a batch by up to so many pixels; does nothing where this is 0."""
+        return RandomShift(space, pixels)
 
 
 AnyPart = TypeVar("AnyPart", bound=Part)

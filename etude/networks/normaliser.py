@@ -12,7 +12,7 @@ from etude import ops
 from etude.base.checks import LARGEST, Stored
 from etude.base.spaces import Box, Space
 from etude.base.trees import Tree
-from etude.networks.encoding import Path, at, leaves
+from etude.networks.encoding import Path, at, leaves, replaced
 
 CLIP = 10.0  # standard deviations, as in Stable-Baselines3 and the original OpenAI baselines
 
@@ -100,17 +100,8 @@ def normalise(values: Mapping[str, Any], parts: list[NormalisedPart], observatio
     """`(x - mean) * scale`, clipped, for the normalised parts; the others unchanged."""
     for name, path, _ in parts:
         x = (at(observation, path) - values[f"{name}.mean"]) * values[f"{name}.scale"]
-        observation = _replace(observation, path, ops.clip(x, -CLIP, CLIP))
+        observation = replaced(observation, path, ops.clip(x, -CLIP, CLIP))
     return observation
-
-
-def _replace(tree: Tree, path: tuple, value: Any) -> Tree:
-    if not path:
-        return value
-    key, rest = path[0], path[1:]
-    if isinstance(tree, dict):
-        return {**tree, key: _replace(tree[key], rest, value)}
-    return tuple(_replace(part, rest, value) if i == key else part for i, part in enumerate(tree))
 
 
 class RunningScale:

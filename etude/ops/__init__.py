@@ -214,6 +214,11 @@ def take_row(x: Array, index: Array) -> Array:
     return _of[type(x)].take_row(x, index)
 
 
+def gather(x: Array, index: Array) -> Array:
+    """x[b, index[b]] for every b: x [B, n, ...] and integers [B, m] -> [B, m, ...]."""
+    return _of[type(x)].gather(x, index)
+
+
 def split_last(x: Array, sizes: Sequence[int]) -> Sequence[Array]:
     """x [..., sum of sizes] in pieces [..., size] along its last axis."""
     return _of[type(x)].split_last(x, sizes)

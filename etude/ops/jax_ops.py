@@ -104,6 +104,10 @@ def take_row(x: Any, index: Any) -> Any:
     return jnp.sum(x * jnp.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
 
 
+def gather(x: Any, index: Any) -> Any:
+    return x[jnp.arange(x.shape[0])[:, None], index]
+
+
 def split_last(x: Any, sizes: Sequence[int]) -> Sequence[Any]:
     return jnp.split(x, list(itertools.accumulate(sizes))[:-1], -1)
 

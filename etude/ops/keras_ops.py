@@ -93,6 +93,12 @@ def take_row(x: Any, index: Any) -> Any:
     return ops.sum(x * ops.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
 
 
+def gather(x: Any, index: Any) -> Any:
+    rows, n = x.shape[:2]
+    flat = ops.reshape(x, (rows * n, *x.shape[2:]))
+    return ops.take(flat, ops.cast(index, "int32") + n * ops.arange(rows, dtype="int32")[:, None], axis=0)
+
+
 def split_last(x: Any, sizes: Sequence[int]) -> Sequence[Any]:
     return ops.split(x, list(itertools.accumulate(sizes))[:-1], -1)
 

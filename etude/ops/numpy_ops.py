@@ -198,6 +198,10 @@ def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.take_along_axis(x, np.asarray(index)[..., None, None], -2).squeeze(-2)
 
 
+def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return x[np.arange(len(x))[:, None], index]
+
+
 def split_last(x: np.ndarray, sizes: Sequence[int]) -> Sequence[np.ndarray]:
     return np.split(x, list(itertools.accumulate(sizes))[:-1], -1)
 

@@ -156,6 +156,10 @@ def take_row(x: Tensor, index: Tensor) -> Tensor:
     return torch.gather(x, -2, index).squeeze(-2)
 
 
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    return x[torch.arange(x.shape[0], device=x.device)[:, None], index.long()]
+
+
 def split_last(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
     return torch.split(x, list(sizes), -1)
 

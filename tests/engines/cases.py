@@ -57,6 +57,7 @@ VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
 NESTED = Dict({"place": Tuple([Discrete(3), MultiDiscrete([2, 4])]), "switches": MultiBinary(3), "speed": VECTOR})
 MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+CAMERA = Dict({"camera": IMAGE, "speed": VECTOR})
 SMALL_CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
 
 
@@ -98,6 +99,7 @@ CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
     Case("dqn on images", "dqn", Spaces(IMAGE, Discrete(3)), DQNConfig(network=SMALL_CONV)),
+    Case("dqn on shifted images", "dqn", Spaces(IMAGE, Discrete(3)), DQNConfig(network=SMALL_CONV, random_shift=4)),
     Case("dqn on nested", "dqn", Spaces(NESTED, Discrete(3)), DQNConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo discrete", "ppo", Spaces(VECTOR, Discrete(3)), PPOConfig(network=Mlp((16,), "tanh", "orthogonal"))),
     Case("ppo multidiscrete", "ppo", Spaces(NESTED, MultiDiscrete([2, 3])), PPOConfig(network=NARROW)),
@@ -107,6 +109,8 @@ CASES = [
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
     Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
     Case("sac on images", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV)),
+    Case("sac on a camera and a vector", "sac", Spaces(CAMERA, BOX2), SACConfig(network=SMALL_CONV)),
+    Case("sac on shifted images", "sac", Spaces(CAMERA, BOX2), SACConfig(network=SMALL_CONV, random_shift=2)),
     Case("sac, fixed temperature", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, learn_temperature=False)),
     Case(
         "sac, bounded",
@@ -122,6 +126,8 @@ CASES = [
     Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
     Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
     Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, target_gap=1.0)),
+    Case("cql discrete on images", "cql", Spaces(IMAGE, Discrete(3)), CQLConfig(network=SMALL_CONV)),
+    Case("cql box on images", "cql", Spaces(IMAGE, BOX2), CQLConfig(network=SMALL_CONV, samples=2)),
     Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
     Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
     Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
@@ -132,6 +138,7 @@ CASES = [
     Case("td3", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW)),
     Case("td3, bounded", "td3", Spaces(NESTED, BOX2), TD3Config(network=NARROW, policy_delay=1, max_gradient_norm=1.0)),
     Case("td3 on images", "td3", Spaces(IMAGE, BOX2), TD3Config(network=SMALL_CONV, normalize_observation=True)),
+    Case("td3 on shifted images", "td3", Spaces(IMAGE, BOX2), TD3Config(network=SMALL_CONV, random_shift=4)),
     Case("discrete sac", "discrete_sac", Spaces(VECTOR, Discrete(3)), DiscreteSACConfig(network=NARROW)),
     Case("discrete sac on images", "discrete_sac", Spaces(IMAGE, Discrete(3)), DiscreteSACConfig(network=SMALL_CONV)),
     Case(
@@ -175,6 +182,7 @@ CASES = [
         Spaces(MASKED, Discrete(3)),
         QRDQNConfig(network=NARROW, quantiles=8, double=True),
     ),
+    Case("c51 on shifted images", "c51", Spaces(IMAGE, Discrete(3)), C51Config(network=SMALL_CONV, random_shift=1)),
     Case("qr_dqn on images", "qr_dqn", Spaces(IMAGE, Discrete(3)), QRDQNConfig(network=SMALL_CONV, quantiles=8)),
     Case(
         "rainbow",

@@ -46,6 +46,7 @@ CALLS += [
     ("take_last", (X, INDEX)),
     ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
     ("take_row", (np.stack([X, -X]), np.array([1, 0]))),
+    ("gather", (IMAGES, np.array([[8, 0, 0], [1, 2, 8]]))),
     ("linear_binning", (np.minimum(3 * POSITIVE, 3), X, 4)),
     ("linear_binning", (np.array([0, 0.25, 3], np.float32), np.array([1, 2, -4], np.float32), 4)),
     ("linear_recurrence", (X, POSITIVE, X[0])),
