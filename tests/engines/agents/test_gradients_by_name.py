@@ -11,7 +11,7 @@ from etude.base.data import Batch, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
-from etude.engines.gradients import FromRollouts, split_version
+from etude.engines.gradients import FromRollouts
 from etude.engines.numpy import NumpyEngine
 from etude.engines.summary import READ_BY_LOSSES
 from etude.replay import Fitness
@@ -118,14 +118,6 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
         assert update.metrics["entropy"] == 0.5 and update.metrics["gradient_age"] == age
         for name, value in engine.weights().items():
             np.testing.assert_allclose(before[name] - value, moved, rtol=1e-3, err_msg=name)
-
-
-def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_split_again(engine_name):
-    engine = a2c(engine_name)
-    version_arrays = FromRollouts(engine).version_arrays(12, {"gamma": 0.9, "entropy_coefficient": 0.1})
-    weights, hyper, gradient_steps = split_version(engine.weights() | version_arrays)
-    assert weights.keys() == engine.weights().keys()
-    assert (hyper, gradient_steps) == ({"gamma": 0.9, "entropy_coefficient": 0.1}, 12)
 
 
 def es(**more):
