@@ -7,7 +7,7 @@ from cases import VECTOR
 from etude import Adam, Mlp, engines
 from etude.algorithms import A2C, A3C, ES, A2CConfig, A3CConfig, ESConfig
 from etude.base import trees
-from etude.base.data import Batch, WorkerGradients
+from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
@@ -142,7 +142,7 @@ def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):
 def test_each_environment_acts_with_its_own_weights_and_pairs_are_mirrored():
     actor, mean = PerturbedActor(es(), SPACES, 5), NumpyEngine(es(), SPACES)
     weights = mean.weights()
-    actor.load({**weights, "generation": np.array(3)})
+    actor.load(weights, PolicyVersion(3, {}))
     observation = np.random.default_rng(0).uniform(-1, 1, (6, 5)).astype(np.float32)
     columns = (0, 1, 3, 2, 7, 0)
     found = actor.act(observation)(columns).logits
@@ -154,7 +154,7 @@ def test_each_environment_acts_with_its_own_weights_and_pairs_are_mirrored():
         alone.load(own)
         np.testing.assert_allclose(found[i], alone.act(observation[i : i + 1]).logits[0], rtol=1e-5, atol=1e-6)
     assert np.array_equal(actor.act(observation[3:])(columns[3:]).logits, found[3:])
-    actor.load({"generation": np.array(4)})
+    actor.load({}, PolicyVersion(4, {}))
     assert not np.allclose(actor.act(observation)(columns).logits, found)
 
 
