@@ -65,8 +65,11 @@ class StateDependentSample(Alike):
         self._draw_again(noise, memory)
         memory[:, 0] += 1
         matrix = memory[:, 1:].reshape(-1, self.size, self.features).astype(np.float32)
-        action, log_prob = output.sample_with_log_prob(output.standard_noise(matrix))
-        return Choice(action, {"log_prob": log_prob} if self.log_prob else {})
+        standard = output.standard_noise(matrix)
+        if not self.log_prob:
+            return Choice(output.sample(standard), {})
+        action, log_prob = output.sample_with_log_prob(standard)
+        return Choice(action, {"log_prob": log_prob})
 
     def _draw_again(self, noise: np.ndarray, memory: np.ndarray) -> None:
         """Draw the matrices of the environments for which it is time."""
