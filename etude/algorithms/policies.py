@@ -16,7 +16,7 @@ from etude.losses.distributions import (
     UNMASKED,
     Deterministic,
     Gaussian,
-    StateDependent,
+    StateDependentGaussian,
     TanhGaussian,
     of_choices,
     state_dependent,
@@ -96,9 +96,7 @@ class StateDependentPolicy(Policy):
         super().__init__(spaces)
         self._kind, self._learn_features = kind, learn_features
 
-    def make(
-        self, make: Maker, spec: Any, initial_log_std: float | None = 0.0, gain: float = 0.01
-    ) -> dict[str, Part]:
+    def make(self, make: Maker, spec: Any, initial_log_std: float | None = 0.0, gain: float = 0.01) -> dict[str, Part]:
         """The parts `features`, `mean` and `log_std`.
 
         initial_log_std: of the noise where the features have a mean square of 1. gain: on the first weights of `mean`.
@@ -113,7 +111,7 @@ class StateDependentPolicy(Policy):
             "log_std": make.free(np.full((self.outputs, hidden), start)),
         }
 
-    def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> StateDependent:
+    def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> StateDependentGaussian:
         features = parts["features"](seen)
         scaling = features if self._learn_features else ops.stop_gradient(features)
         return state_dependent(self._kind, parts["mean"](features), scaling, parts["log_std"]())

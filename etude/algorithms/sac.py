@@ -21,7 +21,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import SampledConfig, StateDependentConfig
-from etude.losses.distributions import StateDependent, TanhGaussian
+from etude.losses.distributions import StateDependentGaussian, TanhGaussian
 from etude.losses.soft import soft_actor, soft_target
 from etude.networks import Maker, Mlp, Spec, target
 
@@ -48,8 +48,8 @@ class SACConfig(SampledConfig, StateDependentConfig):
         checks.not_negative(self, "temperature", "random_shift")
         if self.gsde and self.exploration_correlation:
             raise ConfigError(
-                f"{type(self).__name__}: gsde = True and exploration_correlation = {self.exploration_correlation}; each "
-                "makes exploration noise in a way of its own. Leave one of them off."
+                f"{type(self).__name__}: gsde = True and exploration_correlation = {self.exploration_correlation}; the "
+                "noise of gSDE is correlated already. Leave one of them off."
             )
 
 
@@ -74,7 +74,7 @@ class SAC(Agent):
             return self.gsde.make(make, self.config.actor_network, gain=1.0)
         return make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
 
-    def act(self, observation: Tree) -> TanhGaussian | StateDependent:
+    def act(self, observation: Tree) -> TanhGaussian | StateDependentGaussian:
         seen = self.normaliser(observation)
         if self.gsde is not None:
             return self.gsde(self.actor, observation, seen)

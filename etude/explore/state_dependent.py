@@ -14,14 +14,14 @@ from etude.base.seeding import generator
 from etude.base.spaces import Space
 from etude.explore.outputs import check_distribution, describe
 from etude.explore.stateless import Alike
-from etude.losses.distributions import StateDependent
+from etude.losses.distributions import StateDependentGaussian
 
 SEEDS = 2**24  # as many as float32 has numbers in [0, 1) at equal distances
 
 
 @dataclass(frozen=True)
 class StateDependentSample(Alike):
-    """A sample of a `StateDependent` policy, with its log probability as the extra `log_prob` [N] float32.
+    """A sample of a `StateDependentGaussian`, with its log probability as the extra `log_prob` [N] float32.
 
     The noise of an action is a linear function of the policy's features, whose coefficients are drawn again at the
     first step of an episode and after every `sample_every` steps of it: Raffin, Kober & Stulp 2021, arXiv:2005.05719.
@@ -51,10 +51,10 @@ class StateDependentSample(Alike):
         return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        if not isinstance(output, StateDependent):
+        if not isinstance(output, StateDependentGaussian):
             raise ConfigError(
-                "StateDependentSample needs a StateDependent policy, as of a config with gsde = True; the agent's act "
-                f"returned {describe(output)}. Use Sample."
+                "StateDependentSample needs a StateDependentGaussian policy, as of a config with gsde = True; the "
+                f"agent's act returned {describe(output)}. Use Sample."
             )
         if output.scale.shape[1:] != (self.size, self.features):
             raise ConfigError(

@@ -239,7 +239,7 @@ def _log_slope(x: Array) -> Array:
     return ops.sum(2 * (_LOG_2 - x - ops.softplus(-2 * x)), -1)
 
 
-class StateDependent(NamedTuple):
+class StateDependentGaussian(NamedTuple):
     """A policy with what exploration noise as a function of the state (gSDE) is made of: see `state_dependent`. Noise
     that is independent from action to action has the same distribution."""
 
@@ -269,7 +269,7 @@ class StateDependent(NamedTuple):
 
 def state_dependent(
     kind: type[Gaussian] | type[TanhGaussian], mean: Array, features: Array, log_std: Array
-) -> StateDependent:
+) -> StateDependentGaussian:
     """The policy mean + M z, where z are features of the state and the coefficients M are independently normal. Its
     variances are sum_h (std_ah z_h)**2, plus 1e-6.
 
@@ -278,7 +278,7 @@ def state_dependent(
     """
     std = ops.exp(log_std)
     variance = ops.matmul(ops.square(features), ops.swapaxes(ops.square(std), 0, 1))
-    return StateDependent(kind(mean, 0.5 * ops.log(variance + 1e-6)), ops.expand_dims(features, 1) * std)
+    return StateDependentGaussian(kind(mean, 0.5 * ops.log(variance + 1e-6)), ops.expand_dims(features, 1) * std)
 
 
 class Deterministic(NamedTuple):

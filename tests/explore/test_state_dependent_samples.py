@@ -30,9 +30,7 @@ def fresh(explorer, columns=COLUMNS):
 
 def actions(explorer, policy, rng, steps, memory):
     """[steps, N, SIZE] in states that stay the same."""
-    return np.stack(
-        [explorer(policy, explorer.draw(rng, len(memory), BOX), t, memory).action for t in range(steps)]
-    )
+    return np.stack([explorer(policy, explorer.draw(rng, len(memory), BOX), t, memory).action for t in range(steps)])
 
 
 @pytest.mark.parametrize(("every", "draws"), [(1, 8), (3, 3), (None, 1)])
@@ -108,7 +106,7 @@ def test_what_does_not_fit_is_refused(rng):
             StateDependentSample(*wrong)
     explorer = StateDependentSample(FEATURES, SIZE)
     noise = explorer.draw(rng, COLUMNS, BOX)
-    with pytest.raises(ConfigError, match="needs a StateDependent policy.*returned a Gaussian. Use Sample"):
+    with pytest.raises(ConfigError, match="needs a StateDependentGaussian policy.*returned a Gaussian. Use Sample"):
         explorer(policy_of(rng).policy, noise, 0, fresh(explorer))
     other = StateDependentSample(FEATURES + 1, SIZE)
     with pytest.raises(ConfigError, match="size = 2 and features = 6, the agent's policy 2 and 5"):

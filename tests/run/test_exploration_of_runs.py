@@ -113,7 +113,13 @@ def test_an_explorer_of_ones_own_is_given_again(tmp_path):
         ("ppo", PPOConfig(), "CartPole-v1", Sample(log_prob=False), "keeps no log probabilities"),
         ("dqn", DQNConfig(), "CartPole-v1", Boltzmann, "Boltzmann is a class; make one"),
         ("discrete_sac", DiscreteSACConfig(), "CartPole-v1", CorrelatedSample(0.5, 1), "Give Greedy or Sample, or"),
-        ("ppo", PPOConfig(), "Pendulum-v1", StateDependentSample(64, 1), "learns from advantages. Give Sample, or leave"),
+        (
+            "ppo",
+            PPOConfig(),
+            "Pendulum-v1",
+            StateDependentSample(64, 1),
+            "learns from advantages. Give Sample, or leave",
+        ),
         ("impala", IMPALAConfig(), "CartPole-v1", Greedy(), "learns from unrolls. Give Sample, or leave it out"),
     ],
 )
