@@ -62,7 +62,8 @@ class SAC(Agent):
         self.size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
-        self.gsde = StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if self.config.gsde else None
+        gsde = self.config.gsde_features > 0
+        self.gsde = StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
         self.actor: Any = self._make_actor(make, spaces)
         self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")

@@ -16,7 +16,7 @@ from etude.explore.outputs import check_distribution, describe
 from etude.explore.stateless import Alike
 from etude.losses.distributions import StateDependentGaussian
 
-SEEDS = 2**24  # as many as float32 has numbers in [0, 1) at equal distances
+SEEDS = 2**24  # how many numbers a float32 generator draws from
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class StateDependentSample(Alike):
         return 1 + self.size * self.features
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        """Seeds of matrices: a matrix for every step would fill the memory."""
+        """Seeds of matrices, [steps, 2]: matrices for all steps of a fragment would take too much memory."""
         return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:

@@ -240,14 +240,14 @@ def _log_slope(x: Array) -> Array:
 
 
 class StateDependentGaussian(NamedTuple):
-    """A policy with what exploration noise as a function of the state (gSDE) is made of: see `state_dependent`. Noise
-    that is independent from action to action has the same distribution."""
+    """A policy whose noise may be a function of the state (gSDE); made by `state_dependent`. Samples take noise [B, A]
+    as those of `policy` do: `standard_noise`, or independent normal numbers, which have the same distribution."""
 
     policy: Gaussian | TanhGaussian
-    scale: Array  # [B, A, H]: H features times the deviations of their coefficients in the noise of A numbers
+    scale: Array  # [B, A, H]: features times the standard deviations of their coefficients
 
     def standard_noise(self, matrix: Array) -> Array:
-        """The noise [B, A] for `sample` that the standard normal matrices [B, A, H] are in these states."""
+        """The noise [B, A] that standard normal matrices [B, A, H] give in these states."""
         return ops.sum(self.scale * matrix, -1) * ops.exp(-self.policy.log_std)
 
     def sample(self, noise: Array) -> Array:
@@ -270,10 +270,9 @@ class StateDependentGaussian(NamedTuple):
 def state_dependent(
     kind: type[Gaussian] | type[TanhGaussian], mean: Array, features: Array, log_std: Array
 ) -> StateDependentGaussian:
-    """The policy mean + M z, where z are features of the state and the coefficients M are independently normal. Its
-    variances are sum_h (std_ah z_h)**2, plus 1e-6.
+    """The policy mean + M z of features z, whose coefficients M are independently normal with standard deviations
+    exp(log_std). The variances of actions are those of M z, plus 1e-6. Raffin, Kober & Stulp 2021, arXiv:2005.05719.
 
-    Raffin, Kober & Stulp 2021, arXiv:2005.05719.
     mean: [B, A], before tanh for a `TanhGaussian`. features: [B, H]. log_std: [A, H], of the coefficients.
     """
     std = ops.exp(log_std)
