@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
-from etude.networks import Mlp, Spec, actor_of, critic_of
+from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Config:
         return 0.0
 
     @property
+    def gsde_features(self) -> int:
+        """How many features of the actor scale its exploration noise; 0: the noise does not depend on the state."""
+        return 0
+
+    @property
     def actor_network(self) -> Spec:
         """The network of actors."""
         return actor_of(self.network)
@@ -62,6 +67,31 @@ class Config:
     def critic_network(self) -> Spec:
         """The network of critics."""
         return critic_of(self.network)
+
+
+@dataclass(frozen=True)
+class StateDependentConfig(Config):
+    """Gaussian policies whose exploration noise may depend on the state: gSDE. Raffin, Kober & Stulp 2021,
+    arXiv:2005.05719."""
+
+    gsde: bool = False  # Box actions: exploration noise that is a function of the state (gSDE)
+    gsde_sample_every: int | None = None  # gsde: time steps between two draws of that function; None: one per episode
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gsde_sample_every is not None:
+            checks.counts(self, "gsde_sample_every")
+        spec = self.actor_network
+        if self.gsde and not (isinstance(spec, Mlp | Conv) and spec.widths):
+            raise ConfigError(
+                f"{type(self).__name__}: gsde = True, network = {spec!r}; the noise is a function of the actor's last "
+                "hidden layer. Give the actor a spec with hidden layers, such as Mlp((64, 64)), or leave gsde off."
+            )
+
+    @property
+    def gsde_features(self) -> int:
+        spec: Any = self.actor_network
+        return spec.widths[-1] if self.gsde else 0
 
 
 @dataclass(frozen=True)

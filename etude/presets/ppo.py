@@ -1,6 +1,6 @@
 """Presets of PPO.
 
-Where the zoo explores with state-dependent noise (gSDE), etude's PPO draws independent Gaussian noise: see `source`.
+Where the zoo explores with state-dependent noise (gSDE), these presets draw independent Gaussian noise: see `source`.
 """
 
 from __future__ import annotations

@@ -118,6 +118,9 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
+    Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
+    Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),
     Case("bc box", "bc", Spaces(VECTOR, BOX2), BCConfig(network=NARROW, normalize_observation=True)),
     Case("bc box, squared error", "bc", Spaces(NESTED, BOX2), BCConfig(network=NARROW, squared_error=True)),
     Case("bc masked", "bc", Spaces(MASKED, Discrete(3)), BCConfig(network=NARROW)),
@@ -195,6 +198,7 @@ CASES = [
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c multibinary", "a2c", Spaces(VECTOR, MultiBinary(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case("a2c box, gsde", "a2c", Spaces(VECTOR, BOX2), A2CConfig(network=NARROW, gsde=True)),
     Case("a3c discrete", "a3c", Spaces(MASKED, Discrete(3)), A3CConfig(network=NARROW)),
     Case("a3c box", "a3c", Spaces(NESTED, BOX2), A3CConfig(network=NARROW, max_gradient_norm=None)),
     Case(
