@@ -17,7 +17,6 @@ class CheckEnv:
     """Check ENV: a Gymnasium id, `module:callable` or `file.py:callable`. The exit code is 1 if it has mistakes."""
 
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     from etude.envs.check import check_environment
     from etude.envs.configured import configured
 
-    environment = configured(names[0], environment_arguments(options.env_arg), options.wrapper)
+    environment = configured(names[0], environment_arguments(options.env_arg), None)
     findings = check_environment(environment)
     for finding in findings:
         say(f"{finding.kind}: {finding.name}: {finding.message}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,12 @@ from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
+OPTIONS = {  # for arguments of `Run` and the config that have another name here
+    "environments": "--envs",
+    "env_args": "--env-arg",
+    "wrappers": "--wrapper",
+    "network": "--set.network.widths",
+}
 NETWORKS = {"mlp": Mlp, "conv": Conv}
 USAGE = "train ALGORITHM ENV"
 
@@ -138,7 +145,16 @@ def _refuse_other_names(arguments: Sequence[str], offered: Any) -> None:
         if name in hyperparameters:
             raise ConfigError(f"train has no option --{name.replace('_', '-')}: it is --set.{name.replace('_', '-')}.")
         if hint := INSTEAD.get(name):
-            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {hint}.")
+            words = re.findall(r"`(\w+)`", hint)
+            options = [option for word in words if (option := _option(word, known, hyperparameters))]
+            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {' or '.join(options) or hint}.")
+
+
+def _option(word: str, known: set[str], hyperparameters: set[str]) -> str | None:
+    """The option for an argument of `Run` or `train`, or a field of the config; None where there is none."""
+    if word in OPTIONS or word not in known | hyperparameters:
+        return OPTIONS.get(word)
+    return f"--{'' if word in known else 'set.'}{word.replace('_', '-')}"
 
 
 def _schedule(options: Any) -> Any:

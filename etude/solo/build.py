@@ -94,8 +94,8 @@ def _check_outputs(agent: Any, settings: Settings, output: Any, described: Envir
         )
     if isinstance(space, Discrete) and values and settings.explorer is None:
         raise ConfigError(
-            f"{type(agent).__name__}.action returns values of {space.n} actions, and no policy chooses among them. Give "
-            "one: set(policy=EpsGreedyQPolicy(0.1)), for example."
+            f"{type(agent).__name__}.action returns values of {space.n} actions, and no policy chooses among them. "
+            "Give one: set(policy=EpsGreedyQPolicy(0.1)), for example."
         )
 
 

@@ -180,7 +180,11 @@ def test_an_algorithm_with_a_typing_error_is_answered_with_the_one_that_was_mean
     ("option", "word"),
     [
         ("--total-timesteps", "steps"),
-        ("--n-envs=4", "environments"),
+        ("--n-envs=4", "use --envs."),
+        ("--env-kwargs", "use --env-arg."),
+        ("--eval-freq", "use --evaluate-every."),
+        ("--net-arch", "use --set.network.widths."),
+        ("--n-steps", "use --set.rollout-length."),
         ("--learning-rate", "--set.learning-rate"),
         ("--verbose", "report"),
     ],
