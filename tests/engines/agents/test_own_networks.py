@@ -93,4 +93,4 @@ def test_an_algorithm_with_one_network_refuses_two(engine_name):
 def test_a_network_of_another_framework_is_refused_with_the_engines_that_take_it(engine_name):
     given = "jax" if engine_name == "torch" else "torch"
     with pytest.raises(NetworkError, match=f"the engine {engine_name} expects .*give engine='{given}'"):
-        engine_of(engine_name, DQN(DQNConfig(network=dict)), CHOICES)
+        engine_of(engine_name, DQN(DQNConfig(network=lambda: object())), CHOICES)
