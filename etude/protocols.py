@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import Batch, Choice, Steps, Update, WorkerGradients
+from etude.base.data import INITIAL_VERSION, Batch, Choice, PolicyVersion, Steps, Update, WorkerGradients
 from etude.base.events import Event
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
@@ -78,8 +78,9 @@ class Engine(Protocol):
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them."""
 
-    def load(self, weights: Weights) -> None:
-        """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Take over weights by name; raises NetworkError where a name or a shape does not fit. version: see `Rollout`;
+        engines act alike in every version."""
 
     def state(self) -> dict[str, Any]:
         """Everything that learning continues from: weights, target copies, optimizer moments, counters, generator."""
@@ -176,8 +177,8 @@ class Rollout(Protocol):
         next call at once, with the weights that there are, if the rollout can overlap.
         """
 
-    def load(self, weights: Weights) -> None:
-        """Act with these from the next collected step on."""
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these weights, of this version, from the next collected step on."""
 
     def warnings(self) -> list[str]:
         """What happened since the last call that a user should know: workers replaced, episodes dropped."""

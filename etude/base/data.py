@@ -126,6 +126,16 @@ class Update:
     ratio: np.ndarray | None = None  # [k, B]: how likely the actions are now, over how likely they were when taken
 
 
+class PolicyVersion(NamedTuple):
+    """What belongs to the weights that a rollout loads."""
+
+    gradient_steps: int  # those that led to the weights
+    hyper: dict[str, float]  # hyperparameters of the losses, at that step
+
+
+INITIAL_VERSION = PolicyVersion(0, {})
+
+
 class Choice(NamedTuple):
     """What an explorer decided for N environments."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from etude.agent import Agent
-from etude.base.data import Batch, Update
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.seeding import generator
 from etude.base.spaces import Spaces
@@ -22,8 +22,6 @@ from etude.engines.numpy import NumpyEngine
 from etude.networks.network import Network, NetworkForEach, parts_of, put_part
 from etude.ops.blas import one_thread
 from etude.protocols import Engine, Layout, Weights
-
-GENERATION = "generation"  # loaded by rollouts with the weights: gradient steps so far
 
 
 def noise_of(layout: Layout, run_seed: int, generation: int, pair: int) -> np.ndarray:
@@ -47,7 +45,7 @@ class PerturbedActor:
                 f"{type(agent).__name__} is to act with weights of its own in each environment, and trains "
                 f"{', '.join(others)}; expected networks made from specs alone."
             )
-        self._generation = np.zeros((), np.int64)
+        self._generation = 0  # gradient steps that led to the weights
         self._vectors: dict[int, np.ndarray] = {}  # the weights [P] of each environment, of this generation
         self._bound: dict[tuple[int, ...], Agent] = {}
 
@@ -74,21 +72,20 @@ class PerturbedActor:
     def _vector(self, column: int) -> np.ndarray:
         if column not in self._vectors:
             layout = self._engine.layout
-            noise = noise_of(layout, self._run_seed, int(self._generation), column // 2)
+            noise = noise_of(layout, self._run_seed, self._generation, column // 2)
             sign = np.float32((1 if column % 2 == 0 else -1) * layout.agent.config.sigma)
             self._vectors[column] = layout.as_vector(self._engine.weights()) + sign * noise
         return self._vectors[column]
 
-    def load(self, weights: Weights) -> None:
-        """Take over weights and the generation; raises NetworkError where a name or a shape does not fit."""
-        weights = dict(weights)
-        self._generation = weights.pop(GENERATION, self._generation)
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Take over weights and their generation; raises NetworkError where a name or a shape does not fit."""
         self._engine.load(weights)
+        self._generation = version.gradient_steps
         self._vectors, self._bound = {}, {}
 
     def weights(self) -> Weights:
-        """The weights by name, and the generation."""
-        return {**self._engine.weights(), GENERATION: self._generation}
+        """The weights by name."""
+        return self._engine.weights()
 
 
 class FromReturns:
@@ -113,7 +110,3 @@ class FromReturns:
         metrics = {"return_mean": returns.mean(), "return_deviation": returns.std(), "return_best": returns.max()}
         metrics["gradient_norm"], metrics["weight_norm"] = norms
         return Update({}, {**update.metrics, **{name: float(value) for name, value in metrics.items()}}, None, 1)
-
-    def version_arrays(self, gradient_steps: int, hyper: dict[str, float]) -> Weights:
-        """The generation."""
-        return {GENERATION: np.array(gradient_steps, np.int64)}

@@ -12,7 +12,7 @@ from etude import ops
 from etude.agent import Agent
 from etude.base import seeding
 from etude.base.checks import Stored
-from etude.base.data import Batch, Update
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.adam import adam, clip_by_norm, norm_of
@@ -245,7 +245,7 @@ class FunctionalEngine:
         values = self._state["values"]
         return self.backend.numpy({name: values[name] for name in (values if names is None else names)})
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         self.layout.check_weights(weights)
         self._state["values"] = {**self._state["values"], **self.backend.put(dict(weights))}

@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.base import trees
-from etude.base.data import Batch
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
@@ -64,7 +64,7 @@ class NumpyEngine:
             )
         return td_error
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         self.layout.check_weights(weights)
         self._values |= weights

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.data import INITIAL_VERSION, PolicyVersion
 from etude.base.trees import Tree
 from etude.protocols import Engine, Weights
 
@@ -28,7 +29,7 @@ class Perturbed:
         finally:
             self._engine.load(self._still)
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with this noise from now on; other weights are the engine's."""
         self._noise = {name: weights.get(name, noise) for name, noise in self._noise.items()}
         self._engine.load({name: value for name, value in weights.items() if name not in self._noise})

@@ -13,7 +13,7 @@ from etude.agent import Agent, Losses
 from etude.base import seeding, trees
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.data import Batch, Update
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import NetworkError
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
@@ -179,7 +179,7 @@ class TorchEngine:
         return to_numpy({name: self._values[name] for name in (self._values if names is None else names)})
 
     @torch.no_grad()
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         self.layout.check_weights(weights)
         for name, value in weights.items():

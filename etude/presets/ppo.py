@@ -25,6 +25,26 @@ _LUNAR_LANDER = {
     "normalize_reward": False,
 }
 
+_MUJOCO = Preset(
+    config={
+        "network": _NETWORK,
+        "learning_rate": Linear(3e-4, 0.0),
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "clip_range": 0.2,
+        "value_clip_range": 0.2,
+        "entropy_coefficient": 0.0,
+        "rollout_length": 2_048,
+        "minibatch_size": 64,
+        "epochs": 10,
+        "normalize_observation": True,
+        "normalize_reward": True,
+    },
+    steps=1_000_000,
+    environments=1,
+    source="Huang et al. 2022, CleanRL, arXiv:2111.08819, ppo_continuous_action.py.",
+)
+
 PPO = {
     "CartPole-v1": Preset(
         config={
@@ -131,4 +151,7 @@ PPO = {
         environments=16,
         source=ZOO.format("ppo", "LunarLanderContinuous-v3") + ".",
     ),
+    "HalfCheetah-v5": _MUJOCO,
+    "Hopper-v5": _MUJOCO,
+    "Walker2d-v5": _MUJOCO,
 }

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude.base.data import INITIAL_VERSION, PolicyVersion
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.envs import Translation
@@ -24,8 +25,8 @@ class Actor(Protocol):
         the next step. Others are called with observations alone.
         """
 
-    def load(self, weights: Weights) -> None:
-        """Act with these from now on."""
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these weights, of this version, from now on."""
 
 
 class StatefulActor(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.base.data import Steps
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
@@ -52,9 +52,9 @@ class InProcess:
             self._collector.cut()
         return collect(WholeEpisodes(self._collector, step, self.environments), self._stepped).to_steps()
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
-        self._collector.actor.load(weights)
+        self._collector.actor.load(weights, version)
 
     def warnings(self) -> list[str]:
         """Warnings of the environments since the last call."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, Steps
+from etude.base.data import INITIAL_VERSION, CollectRequest, PolicyVersion, Steps
 from etude.base.events import Learned
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.protocols import Weights
@@ -141,10 +141,10 @@ class EpisodeLearner:
         """There is no normaliser."""
         return False
 
-    def exploring_weights(self) -> Weights:
+    def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """The weights that workers act with; none where this process acts for them."""
         actor = self.engine.actor()
-        return {} if actor is None else self.engine.weights(actor.names)
+        return {} if actor is None else self.engine.weights(actor.names), INITIAL_VERSION
 
     def trained_weights(self) -> Weights:
         """What `param` holds, by name."""

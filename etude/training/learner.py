@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest, Steps
+from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
 from etude.base.events import Learned
 from etude.base.schedules import at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
@@ -137,11 +137,10 @@ class Learner:
         """What acting needs; nothing where the engine itself acts."""
         return self.engine.weights(self._acting)
 
-    def exploring_weights(self) -> Weights:
-        """What rollouts act with: weights, layer noise (the same until the next learning phase) and the policy
+    def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
+        """What rollouts act with: weights, with layer noise that is the same until the next learning phase, and their
         version."""
-        version = self.gradients.version_arrays(self.progress.gradient_steps, self.hyper())
-        return self.acting_weights() | self._layer_noise | version
+        return self.acting_weights() | self._layer_noise, PolicyVersion(self.progress.gradient_steps, self.hyper())
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol
 
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest
+from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import EnvironmentFault, NumericalError
 from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
 from etude.engines.divergence import Divergence
@@ -37,8 +37,8 @@ class Learning(Protocol):
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser, after learning; whether there is one."""
 
-    def exploring_weights(self) -> Weights:
-        """What rollouts act with."""
+    def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
+        """The weights that rollouts act with, and their version."""
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
@@ -47,14 +47,14 @@ class Learning(Protocol):
 class Collecting(Protocol):
     """The collecting half of a loop, such as `RolloutLifecycle`."""
 
-    def open(self, total: int, weights: Weights) -> None:
+    def open(self, total: int, weights: Weights, version: PolicyVersion) -> None:
         """Be ready to collect in a run of `total` steps."""
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         """The requested steps, in parts that name their environments; none where nothing is collected."""
 
-    def load(self, weights: Weights) -> None:
-        """Act with these from the next collected step on."""
+    def load(self, weights: Weights, version: PolicyVersion) -> None:
+        """Act with these weights, of this version, from the next collected step on."""
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
@@ -125,7 +125,7 @@ class Loop:
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
-            self._collection.open(progress.total, self._learner.exploring_weights())
+            self._collection.open(progress.total, *self._learner.exploring_policy())
             reason = yield from self._until(end, plan)
         except (EnvironmentFault, KeyboardInterrupt):
             if self._whole and self.step != self._saved:
@@ -193,7 +193,7 @@ class Loop:
         learned = learner.learn_if_due()
         moved = [learner.follow_moments(steps) for steps in parts]
         if any(moved) or learned is not None:
-            collection.load(learner.exploring_weights())
+            collection.load(*learner.exploring_policy())
         self._whole = True
         warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
         episodes = tuple(end for steps in parts for end in steps.episodes)

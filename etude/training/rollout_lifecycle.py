@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest
+from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
@@ -37,7 +37,7 @@ class RolloutLifecycle:
         self._step = 0
         self._notes: list[str] = []
 
-    def open(self, total: int, weights: Weights) -> None:
+    def open(self, total: int, weights: Weights, version: PolicyVersion) -> None:
         """Be ready to collect in a run of `total` environment steps."""
         explorer = self._make_explorer(total)
         if explorer != self._explorer:  # its schedule is stretched over another number of steps
@@ -45,7 +45,7 @@ class RolloutLifecycle:
         if self._rollout is None:
             self._explorer = explorer
             self._rollout = self._make_rollout(explorer)
-            self._rollout.load(weights)
+            self._rollout.load(weights, version)
             if self._left is not None:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
@@ -72,10 +72,10 @@ class RolloutLifecycle:
         self._notes += self._rollout.warnings()
         return parts
 
-    def load(self, weights: Weights) -> None:
-        """Act with these from the next collected step on."""
+    def load(self, weights: Weights, version: PolicyVersion) -> None:
+        """Act with these weights, of this version, from the next collected step on."""
         assert self._rollout is not None
-        self._rollout.load(weights)
+        self._rollout.load(weights, version)
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from etude.base.data import Choice
+from etude.base.data import INITIAL_VERSION, Choice, PolicyVersion
 from etude.base.seeding import episode_seed
 from etude.base.spaces import Box, Discrete, Spaces
 
@@ -123,8 +123,8 @@ class Adder:
     def weights(self) -> dict[str, np.ndarray]:
         return {"weight": self.weight}
 
-    def load(self, weights: dict[str, np.ndarray]) -> None:
-        self.weight = weights["weight"]
+    def load(self, weights: dict[str, np.ndarray], version: PolicyVersion = INITIAL_VERSION) -> None:
+        self.weight = weights["weight"] + np.float32(version.gradient_steps)
 
 
 class Noisy:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
-from etude.base.data import WorkerGradients
+from etude.base.data import PolicyVersion, WorkerGradients
 from etude.rollout import (
     AsyncGradients,
     LocalActorLearners,
@@ -20,14 +20,16 @@ LENGTH, COUNT = 4, 3
 
 
 class Reporting(Adder):
-    """Its gradients are its weight and the sum of the rewards, its metrics the labels of its observations."""
+    """Its gradients are its weight and the sum of the rewards, its metrics the labels of its observations and a
+    hyperparameter."""
 
     def gradients(self, steps):
         assert steps.shape == (LENGTH, 1)
         told = {"weight": np.full(2, self.weight, np.float32), "reward": np.float32([steps.reward.sum()])}
         labels = steps.observation[:, 0].reshape(-1)
-        seen = {f"seen{i}": float(label) for i, label in enumerate(labels)}
-        return WorkerGradients(LENGTH, steps.episodes, told, {"loss": float(self.weight)}, seen, int(self.weight))
+        seen = {f"seen{i}": float(label) for i, label in enumerate(labels)} | self.version.hyper
+        losses = {"loss": float(self.weight)}
+        return WorkerGradients(LENGTH, steps.episodes, told, losses, seen, self.version.gradient_steps)
 
 
 LIKE = {"weight": np.float32([0.0, 0.0]), "reward": np.float32([0.0])}
@@ -36,8 +38,8 @@ LIKE = {"weight": np.float32([0.0, 0.0]), "reward": np.float32([0.0])}
 class Weighted(Reporting):
     """Loads two numbers, as many as it sends back."""
 
-    def load(self, weights):
-        self.weight = weights["weight"][0]
+    def load(self, weights, version):
+        self.weight, self.version = weights["weight"][0], version
 
 
 def local(make=Labelled, **_):
@@ -52,7 +54,8 @@ def remote(make=Labelled, workers=2, **options):
 
 
 def load(rollout, weight):
-    rollout.load({"weight": np.float32([weight, weight]), "reward": np.float32([0.0])})
+    version = PolicyVersion(weight, {"gamma": weight / 10})
+    rollout.load({"weight": np.float32([weight, weight]), "reward": np.float32([0.0])}, version)
 
 
 def take(rollout, times, start=0):
@@ -83,6 +86,7 @@ def test_each_environment_starts_again_with_the_weights_after_its_own_gradients(
     assert [int(each.metrics["seen0"]) for each in expected] == [0, 1, 2] * 3, "in the order of their numbers"
     # The first three start together with weights 0; the one whose turn was i starts again with the weights i + 1.
     assert [each.gradient_steps for each in expected] == [0, 0, 0, 1, 2, 3, 4, 5, 6]
+    assert [each.metrics["gamma"] for each in expected] == [0, 0, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     assert [each.gradients["weight"].tolist() for each in expected[3:5]] == [[1.0, 1.0], [2.0, 2.0]]
     # Environment 0: episodes of 2, 3 and 4 steps; a rollout goes on where the last one stopped.
     labels = [[expected[turn].metrics[f"seen{3 * t + i}"] for i in (1, 2)] for turn in (0, 3) for t in range(LENGTH)]

@@ -47,7 +47,7 @@ class Still:
     def weights(self):
         return {"none": np.zeros(1, np.float32)}
 
-    def load(self, weights):
+    def load(self, weights, version):
         pass
 
 

@@ -5,6 +5,7 @@ import pytest
 from labelled import Adder, Labelled, Native, Noisy
 from witness import Witness, assert_same
 
+from etude.base.data import PolicyVersion
 from etude.base.errors import ConfigError, EnvironmentFault, NetworkError
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 
@@ -39,7 +40,7 @@ def test_none_one_and_three_workers_collect_the_same_steps_bit_for_bit(opened):
     witness, step = Witness(), 0
     for i, (steps, n) in enumerate(CHUNKS):
         for rollout in rollouts:
-            rollout.load({"weight": np.float32(i)})
+            rollout.load({"weight": np.float32(i)}, PolicyVersion(100 * i, {}))
         parts = [rollout.collect(steps, step, n) for rollout in rollouts]
         witness.check(parts[0])
         for part in parts[1:]:

@@ -29,7 +29,7 @@ class Diary:
     def weights(self):
         return {"none": np.zeros(1, np.float32)}
 
-    def load(self, weights):
+    def load(self, weights, version):
         pass
 
 

@@ -12,6 +12,7 @@ from run_makers import DQN_TINY, tiny
 import etude
 from etude import Conv, Linear, Mlp, Run
 from etude.algorithms import (
+    DQN,
     ApexDDPGConfig,
     ApexDQNConfig,
     DiscreteSACConfig,
@@ -20,7 +21,9 @@ from etude.algorithms import (
     PPOConfig,
     SACConfig,
 )
+from etude.base.data import PolicyVersion, Steps
 from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.explore import (
     Boltzmann,
@@ -34,6 +37,7 @@ from etude.explore import (
     PerActorGaussianNoise,
     Sample,
 )
+from etude.training.kinds.actor_priorities import PrioritisingActor
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
 APEX = ApexDQNConfig(
@@ -314,6 +318,33 @@ def test_workers_of_ape_x_collect_while_it_learns_and_go_on_from_a_checkpoint(tm
         again.train(64)
     mine, theirs = run.learner.replay.selector.error, again.learner.replay.selector.error
     np.testing.assert_array_equal(mine, theirs)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledConfig(DQNConfig):
+    scale: float | Linear = Linear(1.0, 3.0)
+
+
+class Scaled(DQN):
+    """Q-learning whose errors are measured in other units in the course of a run."""
+
+    def loss(self, batch, noise):
+        losses = super().loss(batch, noise)
+        losses["q"].td_error = losses["q"].td_error * self.config.scale
+        return losses
+
+
+def test_actors_compute_priorities_with_the_hyperparameters_of_their_version():
+    spaces = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
+    actor = PrioritisingActor(Scaled(ScaledConfig(network=Mlp((4,)))), spaces)
+    never, reward = np.zeros((3, 1), bool), np.ones((3, 1), np.float32)
+    steps = Steps(
+        np.ones((3, 1, 2), np.float32), never.astype(np.int64), reward, never, never, np.ones((1, 2), np.float32),
+        np.zeros((0, 2), np.float32), np.zeros((0, 2), np.int64), np.arange(1), np.zeros(1, bool),
+    )  # fmt: skip
+    first = actor.errors(steps)
+    actor.load({}, PolicyVersion(7, {"scale": 3.0}))
+    np.testing.assert_allclose(actor.errors(steps), 3 * first, rtol=1e-6)
 
 
 def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():

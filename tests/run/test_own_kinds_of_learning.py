@@ -276,7 +276,7 @@ class Dreamt:
             np.arange(self.environments), np.zeros(self.environments, bool),
         )  # fmt: skip
 
-    def load(self, weights):
+    def load(self, weights, version):
         self.weights = weights
 
     def warnings(self):

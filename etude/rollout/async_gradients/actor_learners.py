@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.base.data import Steps, WorkerGradients
+from etude.base.data import PolicyVersion, Steps, WorkerGradients
 from etude.base.spaces import Spaces
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
@@ -41,12 +41,13 @@ class ActorLearner(Actor, Protocol):
 
 class RolloutRequest(NamedTuple):
     """`steps` time steps of one environment. step: environment steps of the run so far; each time step advances it by
-    `stride`."""
+    `stride`. version: of the weights to collect with."""
 
     environment: int
     steps: int
     step: int
     stride: int
+    version: PolicyVersion
 
 
 class ActorLearners(Protocol):
@@ -235,7 +236,7 @@ class GradientServer:
 
 def _gradients(collector: Collector, actor: ActorLearner, request: RolloutRequest, weights: Weights) -> WorkerGradients:
     """Collect a rollout of one environment with these weights, and differentiate it."""
-    actor.load(weights)
+    actor.load(weights, request.version)
     position = request.environment - int(collector.columns[0])
     fragment = StepsFragment(collector, (position,), request.steps, request.step, request.stride)
     return actor.gradients(collect(fragment, collector.environments).to_steps())

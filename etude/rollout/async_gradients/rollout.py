@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from etude.base.data import WorkerGradients
+from etude.base.data import INITIAL_VERSION, PolicyVersion, WorkerGradients
 from etude.protocols import Weights
 from etude.rollout.async_gradients.actor_learners import ActorLearners, RolloutRequest
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
@@ -26,6 +26,7 @@ class AsyncGradients:
         self.spaces, self.environments = actor_learners.spaces, environments
         self._actor_learners, self._length = actor_learners, length
         self._weights: Weights = {}
+        self._version = INITIAL_VERSION
         self._begun: set[int] = set()
         self._finished: dict[int, WorkerGradients] = {}  # those of `_begun` that were waited for already
 
@@ -33,7 +34,7 @@ class AsyncGradients:
         """The next `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
             if environment not in self._begun:
-                request = RolloutRequest(environment, self._length, step, self.environments)
+                request = RolloutRequest(environment, self._length, step, self.environments, self._version)
                 self._actor_learners.begin(request, self._weights)
                 self._begun.add(environment)
         if (step + steps) % self._length:
@@ -44,9 +45,9 @@ class AsyncGradients:
         self._begun.discard(environment)
         return dataclasses.replace(found, steps=steps)
 
-    def load(self, weights: Weights) -> None:
-        """Let rollouts start with these from now on."""
-        self._weights = {**self._weights, **weights}
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Let rollouts start with these weights, of this version, from now on."""
+        self._weights, self._version = {**self._weights, **weights}, version
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""

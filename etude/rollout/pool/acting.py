@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from etude.base.data import PolicyVersion
 from etude.base.errors import ConfigError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
@@ -31,8 +32,9 @@ class FragmentRequest(NamedTuple):
 
     step: int  # environment steps of the run, at the first time step
     stride: int
-    version: int  # of the weights to act with; 0: those that the actor was made with
+    loads: int  # how often weights were loaded so far; 0: act with those that the actor was made with
     weights: tuple[str, ...]  # the names of those that differ from then
+    version: PolicyVersion
     cut: bool = False  # these steps do not continue what was collected before
     steps: int | None = None
     n: int = 0
@@ -83,7 +85,7 @@ class ActingServer:
         if generation:
             self._collector.cut()
         self._weights, self._buffers = weights_in(memory.weights, actor.weights()), memory.buffers
-        self._version = 0
+        self._loads = 0
         self._written, self._free = 0, 0  # buffers
         self._template_sent = False
 
@@ -99,9 +101,10 @@ class ActingServer:
             channel.send(self._collector.state())
 
     def _collect(self, request: FragmentRequest, channel: WorkerChannel) -> None:
-        if request.version != self._version:
-            self._collector.actor.load({name: self._weights[name].copy() for name in request.weights})
-            self._version = request.version
+        if request.loads != self._loads:
+            weights = {name: self._weights[name].copy() for name in request.weights}
+            self._collector.actor.load(weights, request.version)
+            self._loads = request.loads
         self._free = len(self._buffers)
         if request.cut:
             self._collector.cut()

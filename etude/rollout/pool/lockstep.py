@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from etude.base.cores import usable_cores
-from etude.base.data import Steps
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.spaces import ACTION_MASK, Spaces, zeros
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer, Weights
@@ -125,9 +125,9 @@ class LockstepPool:
         self._collect(parts)
         return tuple(steps for part in parts for steps in part.to_steps())
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
-        self._actor.load(weights)
+        self._actor.load(weights, version)
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.base.data import Steps
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.errors import NetworkError
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.episodes import EpisodeAssembly
@@ -60,7 +60,8 @@ class Pool:
         self._shared = weights_in(shared, like)
         self._staged: Weights = {}
         self._loaded: set[str] = set()
-        self._version = 0
+        self._loads = 0
+        self._version = INITIAL_VERSION
         self._templates: dict[int, Template] = {}
         self._pending: Pending | None = None  # what workers collect ahead
         self._ahead: Ahead | None = None  # what they have collected ahead
@@ -102,8 +103,9 @@ class Pool:
             self._pending = self._request_episodes(step + sum(len(part) for part in collected))
         return collected
 
-    def load(self, weights: Weights) -> None:
-        """Act with these from the next request on. Copied at once: the caller may go on changing them."""
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these weights, of this version, from the next request on. Copied at once: the caller may go on
+        changing them."""
         known = self._shared
         for name, value in weights.items():
             if name not in known:
@@ -111,6 +113,7 @@ class Pool:
             if known[name].shape != np.shape(value):
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the actor's has {known[name].shape}.")
         self._staged |= {name: np.array(value) for name, value in weights.items()}
+        self._version = version
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
@@ -163,10 +166,10 @@ class Pool:
         if self._staged:
             for name, value in self._staged.items():
                 self._shared[name][...] = value
-            self._version += 1
+            self._loads += 1
             self._loaded.update(self._staged)
             self._staged = {}
-        return FragmentRequest(step, stride, self._version, tuple(sorted(self._loaded)))
+        return FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
 
     def _send(self, pending: Pending) -> Pending:
         for worker in pending.workers:

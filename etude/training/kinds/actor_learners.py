@@ -12,9 +12,8 @@ import numpy as np
 from etude import engines
 from etude.agent import Agent
 from etude.base.cores import Busy, usable_cores
-from etude.base.data import Steps, WorkerGradients
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps, WorkerGradients
 from etude.base.spaces import Spaces
-from etude.engines.gradients import split_version
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Engine, Weights
 from etude.replay import Advantages, Ring
@@ -33,13 +32,12 @@ class EngineActorLearner:
         self._actor: Any = NumpyEngine(agent, engine.spaces) if engine.exportable else engine
         self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, LOG_PROB)
         self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
-        self._hyper: dict[str, float] = {}
-        self._gradient_steps = 0
+        self._version = INITIAL_VERSION
         self.act = self._actor.act
 
-    def load(self, weights: Weights) -> None:
-        """Take over weights, and the hyperparameters and the number of gradient steps that belong to them."""
-        weights, self._hyper, self._gradient_steps = split_version(weights)
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act and differentiate with these weights, and with the hyperparameters of their version."""
+        self._version = version
         self._engine.load(weights)
         if self._actor is not self._engine:
             self._actor.load(weights)
@@ -47,13 +45,13 @@ class EngineActorLearner:
     def gradients(self, steps: Steps) -> WorkerGradients:
         """Gradients at all steps [T, 1] of a rollout at once."""
         self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
-        self._view.adjust(self._hyper)
+        hyper = self._version.hyper
+        self._view.adjust(hyper)
         batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
-        gradients, update = self._engine.gradients(batch, self._hyper)
+        gradients, update = self._engine.gradients(batch, hyper)
         self._ring.clear()
-        return WorkerGradients(
-            len(steps), steps.episodes, gradients, update.losses, update.metrics, self._gradient_steps
-        )
+        at = self._version.gradient_steps
+        return WorkerGradients(len(steps), steps.episodes, gradients, update.losses, update.metrics, at)
 
 
 @dataclasses.dataclass(frozen=True)

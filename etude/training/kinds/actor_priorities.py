@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 
 from etude.agent import Agent
-from etude.base.data import Steps
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.schedules import at
 from etude.base.spaces import Spaces
 from etude.engines.numpy import NumpyEngine
+from etude.protocols import Weights
 from etude.replay import NStep, OneStep, Ring
 
 
 class PrioritisingActor:
-    """Acts as `NumpyEngine` does, and evaluates the agent's loss on collected steps with its present weights.
-
-    Hyperparameters that follow a schedule keep their initial values.
-    """
+    """Acts as `NumpyEngine` does, and evaluates the agent's loss on collected steps with the weights that were loaded
+    last and the hyperparameters of their version."""
 
     memory = 0
 
@@ -28,7 +27,12 @@ class PrioritisingActor:
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config
         self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.layout.hyper}
         self._view = transitions(agent.config)
-        self.load, self.weights, self.act = self._engine.load, self._engine.weights, self._engine.act
+        self.weights, self.act = self._engine.weights, self._engine.act
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act and evaluate with these from now on."""
+        self._engine.load(weights)
+        self._hyper |= version.hyper
 
     def errors(self, steps: Steps) -> np.ndarray:
         """Temporal-difference errors [T, N] float32; NaN where the n-step target lies beyond these steps."""

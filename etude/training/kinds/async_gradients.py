@@ -53,10 +53,8 @@ class AsyncGradientLearning(LearningKind):
         if setup.workers == 0:
             learners: Any = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, setup.seed)
         else:
-            hyper = dict.fromkeys(engine.layout.hyper, 0.0)
-            like = engine.weights() | FromRollouts(engine).version_arrays(0, hyper)
             parts = split_environments(count, setup.workers)
-            learners = RemoteActorLearners(make, make_actor.in_worker, explorer, setup.seed, like, parts)
+            learners = RemoteActorLearners(make, make_actor.in_worker, explorer, setup.seed, engine.weights(), parts)
         return AsyncGradients(learners, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
 
     def vectorization(self, context: TrainingContext) -> Vectorization:

@@ -7,7 +7,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest
+from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.base.seeding import generator
@@ -128,9 +128,9 @@ class OfflineLearner:
         """The normaliser stays at the moments of the data."""
         return False
 
-    def exploring_weights(self) -> Weights:
+    def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """Nothing explores."""
-        return {}
+        return {}, INITIAL_VERSION
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
@@ -140,12 +140,12 @@ class OfflineLearner:
 class NoCollection:
     """The collecting half of a loop (`loop.Collecting`) without environments."""
 
-    def open(self, total: int, weights: Weights) -> None: ...
+    def open(self, total: int, weights: Weights, version: PolicyVersion) -> None: ...
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         return ()
 
-    def load(self, weights: Weights) -> None: ...
+    def load(self, weights: Weights, version: PolicyVersion) -> None: ...
 
     def notes(self) -> list[str]:
         return []

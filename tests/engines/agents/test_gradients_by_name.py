@@ -7,11 +7,11 @@ from cases import VECTOR
 from etude import Adam, Mlp, engines
 from etude.algorithms import A2C, A3C, ES, A2CConfig, A3CConfig, ESConfig
 from etude.base import trees
-from etude.base.data import Batch, WorkerGradients
+from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
-from etude.engines.gradients import FromRollouts, split_version
+from etude.engines.gradients import FromRollouts
 from etude.engines.numpy import NumpyEngine
 from etude.engines.summary import READ_BY_LOSSES
 from etude.replay import Fitness
@@ -120,14 +120,6 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
             np.testing.assert_allclose(before[name] - value, moved, rtol=1e-3, err_msg=name)
 
 
-def test_weights_hyperparameters_and_the_number_of_updates_are_loaded_together_and_split_again(engine_name):
-    engine = a2c(engine_name)
-    version_arrays = FromRollouts(engine).version_arrays(12, {"gamma": 0.9, "entropy_coefficient": 0.1})
-    weights, hyper, gradient_steps = split_version(engine.weights() | version_arrays)
-    assert weights.keys() == engine.weights().keys()
-    assert (hyper, gradient_steps) == ({"gamma": 0.9, "entropy_coefficient": 0.1}, 12)
-
-
 def es(**more):
     return ES(ESConfig(network=Mlp((4,)), sigma=0.5, optimizer=Adam(), **more))
 
@@ -150,7 +142,7 @@ def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):
 def test_each_environment_acts_with_its_own_weights_and_pairs_are_mirrored():
     actor, mean = PerturbedActor(es(), SPACES, 5), NumpyEngine(es(), SPACES)
     weights = mean.weights()
-    actor.load({**weights, "generation": np.array(3)})
+    actor.load(weights, PolicyVersion(3, {}))
     observation = np.random.default_rng(0).uniform(-1, 1, (6, 5)).astype(np.float32)
     columns = (0, 1, 3, 2, 7, 0)
     found = actor.act(observation)(columns).logits
@@ -162,7 +154,7 @@ def test_each_environment_acts_with_its_own_weights_and_pairs_are_mirrored():
         alone.load(own)
         np.testing.assert_allclose(found[i], alone.act(observation[i : i + 1]).logits[0], rtol=1e-5, atol=1e-6)
     assert np.array_equal(actor.act(observation[3:])(columns[3:]).logits, found[3:])
-    actor.load({"generation": np.array(4)})
+    actor.load({}, PolicyVersion(4, {}))
     assert not np.allclose(actor.act(observation)(columns).logits, found)
 
 

@@ -49,7 +49,6 @@ class OneStepOfGradient:
 
     def __init__(self, run):
         self.run, self.inner, self.kept = run, run.learner.gradients, []
-        self.version_arrays = self.inner.version_arrays
 
     def learn(self, batches, hyper, done):
         ring = self.run.learner.replay.ring
