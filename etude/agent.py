@@ -91,7 +91,7 @@ class Agent:
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no build(make, spaces).")
 
     def act(self, observation: Tree, *memory: Any) -> Any:
         """What the explorer turns into actions, for [N, ...] observations: action values [N, n], or a distribution,
@@ -100,7 +100,7 @@ class Agent:
         Agents with a memory get it, [N, memory] and zeros at the first step of an episode, and return (what the
         explorer turns into actions, the memory for the next step).
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no act(observation).")
 
     def value(self, observation: Tree, *memory: Any) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it.
@@ -134,4 +134,4 @@ class Agent:
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no loss(batch, noise).")

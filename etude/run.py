@@ -159,7 +159,8 @@ class Run:
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         if not isinstance(steps, Integral) or steps < 1:
-            raise ConfigError(f"A run of {steps} steps; expected a whole number, of at least 1 environment step.")
+            whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
+            raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")
         self._refuse_without_replay("train on")
         self._loop.forget_requests()
         end = self.step + int(steps)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 _REPORT = "`report`, an argument of `train`: reporters that get every event, as in report=[etude.report.Progress()]"
 _EVALUATE = "`evaluate_every`, an argument of `train`, in environment steps"
 _NETWORK = "`network` of the config, such as etude.Mlp((64, 64))"
+_ACTOR_CRITIC = "`network` of the config, as in network=etude.ActorCritic(actor=..., critic=...)"
 _PARALLEL = "`environments`, an argument of Run"
 _ROLLOUT = (
     "`rollout_length` of an on-policy config (time steps of every environment), `n_step` of an off-policy one (returns)"
@@ -16,6 +17,7 @@ _RATE = "`learning_rate` of the config, a number or etude.Linear(0.001, 0.0)"
 _EPSILON = "`epsilon` of the config, such as etude.Linear(1.0, 0.05, 0.1): from, to, over the first tenth of the run"
 
 INSTEAD: dict[str, str] = {
+    "actor": _ACTOR_CRITIC,
     "act_noise": "`exploration_noise` of the config",
     "action_noise": "`exploration_noise` of the config, or `explorer`, an argument of Run",
     "alpha": "`temperature` of SAC's config, `priority_exponent` of prioritised replay",
@@ -28,6 +30,7 @@ INSTEAD: dict[str, str] = {
     "clip_param": "`clip_range` of PPO's config",
     "clip_range_vf": "`value_clip_range` of PPO's config",
     "create_eval_env": _EVALUATE,
+    "critic": _ACTOR_CRITIC,
     "cuda": "`device`, an argument of Run",
     "device_name": "`device`, an argument of Run",
     "double_q": "`double` of DQN's config",

@@ -19,9 +19,9 @@ from etude.cli.output import complain, leave_what_is_gone, say
 
 COMMANDS = {
     "train": ("etude.cli.train", "Train an algorithm on an environment."),
-    "resume": ("etude.cli.resume", "Go on with a run from its newest checkpoint."),
-    "evaluate": ("etude.cli.evaluate", "Play whole episodes with a trained agent and tell their returns."),
-    "watch": ("etude.cli.watch", "See a trained agent play, in a window or as a video."),
+    "resume": ("etude.cli.resume", "Continue a run from its newest checkpoint."),
+    "evaluate": ("etude.cli.evaluate", "Report the mean return of a trained agent over whole episodes."),
+    "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),
     "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
     "list": ("etude.cli.listing", "Algorithms with the spaces they accept, and tuned presets."),
     "check-env": ("etude.cli.check_env", "Find the mistakes in an environment of your own."),
@@ -35,7 +35,7 @@ Reinforcement learning: write an agent in Keras or PyTorch, train it anywhere.
 commands:
 {textwrap.indent(chr(10).join(f"{name:<11} {about}" for name, (_, about) in COMMANDS.items()), "  ")}
 
-`etude COMMAND --help` tells a command's options, `etude train ALGORITHM ENV --help` an algorithm's hyperparameters.
+`etude COMMAND --help` lists the options of a command, `etude train ALGORITHM ENV --help` also the hyperparameters.
 `--debug` shows the whole traceback of an error.
 
   etude train dqn CartPole-v1

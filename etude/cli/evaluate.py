@@ -12,16 +12,16 @@ from etude.cli.output import say
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play whole episodes with the agent of RUN, a run directory or a checkpoint file.
+    """Report the mean return of the agent of RUN, a run directory or a checkpoint file.
 
-    It takes its best actions, on environments of their own and with frozen normalisers.
+    It takes its best actions in separate environments, with frozen normalisers.
     """
 
-    episodes: int = 20
-    seed: int | None = None  # of the episodes; None: one that belongs to the run and was not trained on
-    max_steps: int | None = None  # of an episode; None: 10,000 where ENV declares no time limit
-    checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
-    env: str | None = None  # another environment than the run's, with the same spaces
+    episodes: int = 20  # whole episodes
+    seed: int | None = None  # of the episodes; None: derived from the run's seed, different from those of training
+    max_steps: int | None = None  # step limit of an episode; None: 10,000 if ENV has no time limit
+    checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
+    env: str | None = None  # another environment with the same spaces; None: the run's
     trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 

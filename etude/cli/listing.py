@@ -21,10 +21,10 @@ class List:
 def main(arguments: Sequence[str]) -> int:
     """Print both lists."""
     parse(List, arguments, "list")
-    say("Algorithms, and the actions that they can take. Each observes Box (vectors, images), Discrete, MultiDiscrete,")
-    say("MultiBinary, and Dict and Tuple of these.\n")
+    say("Algorithms and the action spaces that they support. Observations: Box (vectors, images), Discrete,")
+    say("MultiDiscrete, MultiBinary, and Dict and Tuple of these.\n")
     rows([(name, actions(agent), title(config)) for name, (agent, config) in ALGORITHMS.items()], indent="  ")
-    say("\nPresets: environments with tuned hyperparameters, which `etude train` takes by itself\n")
+    say("\nPresets: tuned hyperparameters, the defaults of `etude train` in these environments\n")
     tuned = [(name, env, preset) for name, presets in PRESETS.items() for env, preset in presets.items()]
     rows([(name, env, f"{preset.steps:,} steps") for name, env, preset in tuned], indent="  ")
     return 0

@@ -21,9 +21,9 @@ class Plot:
     """Draw the learning curves of RUN..., one panel for each environment, a line for each configuration: the mean over
     its seeds. RUN is a run directory, its metrics.jsonl, or a folder of run directories."""
 
-    output: Path = Path("curves.png")  # the picture; of one run alone it goes to curve.png in its directory
-    band: Literal["bootstrap", "range"] = "bootstrap"  # around the mean: its 95 % interval, or lowest to highest seed
-    labels: tuple[str, ...] = ()  # one for each run, of which equal ones make a line; (): what the lines differ in
+    output: Path = Path("curves.png")  # file to write; for a single run, curve.png in its directory
+    band: Literal["bootstrap", "range"] = "bootstrap"  # 95 % bootstrap interval of the mean, or range of the seeds
+    labels: tuple[str, ...] = ()  # one for each run, equal ones form a line; (): the hyperparameters that differ
 
 
 def main(arguments: Sequence[str]) -> int:

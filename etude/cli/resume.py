@@ -1,4 +1,4 @@
-"""`etude resume`: go on with a run."""
+"""`etude resume`: continue a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from etude.cli.output import say
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with RUN, a run directory, from its newest complete checkpoint, as if it had not stopped."""
+    """Continue RUN, a run directory, from its newest complete checkpoint, exactly as if it had not stopped."""
 
-    steps: int | None = None  # environment steps of the whole run, those taken included; None: as it was started for
+    steps: int | None = None  # environment steps of the whole run, including those taken; None: as before
     target: float | None = None  # stop when the mean return of an evaluation reaches it; None: as before
     engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
     device: str | None = None  # None: as before
-    workers: int | None = None  # processes that collect; None: as before. Changes no number.
-    env: str | None = None  # another environment than the run's, with the same spaces; None: as before
+    workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
+    env: str | None = None  # another environment with the same spaces; None: as before
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
     trust: bool = False  # import and write to what RUN names, though you did not train it here
 
@@ -49,7 +49,7 @@ def _resume(path: Path, options: Resume) -> int:
             total = options.steps or run.learner.progress.total
             if total <= run.step:
                 raise ConfigError(
-                    f"This run has taken {run.step:,} of {total:,} steps. To train on, say up to how many: "
+                    f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
                     f"etude resume {path} --steps {2 * run.step}"
                 )
             schedule = Schedule(**directory.read_config()["schedule"])

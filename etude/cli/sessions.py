@@ -37,7 +37,7 @@ def carry_out(run: Run, steps: int, schedule: Schedule) -> int:
 def _conclude(finished: Finished, run: Run, schedule: Schedule, directory: Path) -> int:
     best = run.learner.progress.best
     if finished.reason == "interrupted":
-        say(f"\nStopped at step {finished.step:,} and saved. Go on with\n  etude resume {directory}")
+        say(f"\nStopped at step {finished.step:,} and saved. Continue with\n  etude resume {directory}")
         return INTERRUPTED
     if finished.reason == "target":
         say(

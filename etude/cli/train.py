@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,42 +23,47 @@ from etude.networks import Conv, Mlp, layers_of, with_layers
 
 STEPS = 100_000  # where neither the user nor a preset says how many
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
+OPTIONS = {  # for arguments of `Run` and the config that have another name here
+    "environments": "--envs",
+    "env_args": "--env-arg",
+    "wrappers": "--wrapper",
+    "network": "--set.network.widths",
+}
 NETWORKS = {"mlp": Mlp, "conv": Conv}
 USAGE = "train ALGORITHM ENV"
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train ALGORITHM on ENV and keep everything about it in a run directory.
+    """Train ALGORITHM on ENV. Checkpoints, metrics and the learning curve go to a run directory.
 
-    ALGORITHM is a name that `etude list` tells. ENV is a Gymnasium id, or `module:callable` or `file.py:callable` that
-    returns an environment; `mpe2:simple_spread_v3` and other modules of PettingZoo have several agents. Name them to
-    see the hyperparameters too, with the tuned values for ENV where there are some: `etude train dqn CartPole-v1
-    --help`.
+    `etude list` lists the algorithms. ENV is a Gymnasium id, or `module:callable` or `file.py:callable` that returns
+    an environment; `mpe2:simple_spread_v3` and other modules of PettingZoo have several agents. Name both to list the
+    hyperparameters as well, with the preset of ENV as defaults: `etude train dqn CartPole-v1 --help`.
     """
 
-    steps: int = STEPS  # environment steps to take; gradient steps, where nothing but --data is learned from
+    steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
     data: str | None = None  # a file of recorded episodes, for airl, bc, cql, gail, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
-    seed: int = 0  # of everything random: the same seed gives the same numbers
-    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first of them that is installed
+    seed: int = 0  # of all random numbers: equal seeds give equal runs
+    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
-    compiled: bool = False  # torch only: compile the learning step, slower to start and faster then
-    envs: int | None = None  # environments stepped in parallel; None: as the preset or the algorithm has it
-    policies: Literal["each", "shared"] | None = None  # of several agents; None: one for each
-    workers: int = 0  # processes that collect; 0: this one
+    compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
+    envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
+    policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
+    workers: int = 0  # worker processes that collect; 0: this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
-    run_dir: Path | None = None  # None: a new one in runs/
-    evaluate_every: int | None = None  # environment steps between evaluations; 0: none; None: as often as is cheap
+    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
+    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
+    evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
-    evaluate_max_steps: int | None = None  # of such an episode; None: 10,000 where ENV declares no time limit
+    evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
-    network: Literal["auto", "mlp", "conv"] = "auto"  # whose fields --set.network.* are; auto: conv over images
-    config: Path | None = None  # a TOML or JSON file of hyperparameters, or a run's config.json; --set.* come before it
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, for what makes ENV; may be given several times
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name, around ENV and those before it; several times, too
-    explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
+    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
+    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
+    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
+    explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -139,7 +145,16 @@ def _refuse_other_names(arguments: Sequence[str], offered: Any) -> None:
         if name in hyperparameters:
             raise ConfigError(f"train has no option --{name.replace('_', '-')}: it is --set.{name.replace('_', '-')}.")
         if hint := INSTEAD.get(name):
-            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {hint}.")
+            words = re.findall(r"`(\w+)`", hint)
+            options = [option for word in words if (option := _option(word, known, hyperparameters))]
+            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {' or '.join(options) or hint}.")
+
+
+def _option(word: str, known: set[str], hyperparameters: set[str]) -> str | None:
+    """The option for an argument of `Run` or `train`, or a field of the config; None where there is none."""
+    if word in OPTIONS or word not in known | hyperparameters:
+        return OPTIONS.get(word)
+    return f"--{'' if word in known else 'set.'}{word.replace('_', '-')}"
 
 
 def _schedule(options: Any) -> Any:

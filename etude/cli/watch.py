@@ -15,14 +15,14 @@ from etude.cli.output import say
 
 @dataclass(frozen=True)
 class Watch:
-    """See the agent of RUN, a run directory or checkpoint file, play: in a window, or without a display as a video."""
+    """Show the agent of RUN, a run directory or checkpoint file, in a window, or record a video (no display needed)."""
 
-    video: Path | None = None  # write it here, as .mp4 or .gif, instead of opening a window
-    episodes: int = 1
-    max_steps: int = 5_000  # of all episodes together, for environments that never end
-    seed: int = 0  # of the first episode; each further one has the next
-    checkpoint: Literal["last", "best"] = "last"  # of a run directory: the newest, or the best evaluated
-    env: str | None = None  # another environment than the run's, with the same spaces
+    video: Path | None = None  # write a video here, .mp4 or .gif, instead of opening a window
+    episodes: int = 1  # whole episodes
+    max_steps: int = 5_000  # step limit of all episodes together
+    seed: int = 0  # of the first episode; each further episode adds 1
+    checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
+    env: str | None = None  # another environment with the same spaces; None: the run's
     trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     path = one_run(names, "watch")
     if not has_display():
         if options.video is None:
-            raise ConfigError(f"There is no display to open a window on. Film it: etude watch {path} --video out.mp4")
+            raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.mp4")
         render_without_display()
     return _watch(path, options)
 

@@ -25,7 +25,8 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
         model = made_by(factory)
         if not isinstance(model, keras.Model | keras.layers.Layer):
             raise NetworkError(
-                f"The network's function returned a {type(model).__name__}; this engine expects a keras.Model."
+                f"network returned a {type(model).__name__}; the engine {keras.backend.backend()} expects a "
+                "keras.Model. For a torch.nn.Module, give engine='torch'."
             )
         two = [trees.map(keras.ops.convert_to_tensor, zeros(space, 2)) for space in inputs]
         check_module(model, [two] if len(inputs) > 1 else two, inputs, outputs)

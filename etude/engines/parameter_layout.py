@@ -135,6 +135,12 @@ class ParameterLayout:
                 f"{type(self.agent).__name__}.loss returned losses named {sorted(losses)}; its trained parts are named "
                 f"{sorted(self.groups)}. Each loss trains the part of its name: give both the same names."
             )
+        for name, loss in losses.items():
+            if shape := tuple(getattr(loss.value, "shape", ())):
+                raise ConfigError(
+                    f"{type(self.agent).__name__}.loss returned {name!r} with shape {list(shape)}; expected a scalar, "
+                    "such as ops.mean(...) of it."
+                )
 
     def check_weights(self, weights: Weights) -> None:
         """Raise NetworkError where a weight's name or shape does not fit."""

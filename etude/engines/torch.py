@@ -303,7 +303,8 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
         module = made_by(factory)
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(
-            f"The network's function returned a {type(module).__name__}; this engine expects a torch.nn.Module."
+            f"network returned a {type(module).__name__}; the engine torch expects a torch.nn.Module. For a "
+            "keras.Model, give engine='jax' or engine='tensorflow'."
         )
     with torch.no_grad():
         check_module(module, [to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)

@@ -49,10 +49,16 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
         return _resolve_name(env)
     if callable(env):
         return _resolve_callable(env, name_of(env))
-    hint = f"pass a callable that makes it: lambda: {type(env).__name__}(...)" if isinstance(env, gym.Env) else ""
-    raise ConfigError(
-        f"An environment is a Gymnasium id, 'module:callable', a gymnasium.Env class or a callable; got {env!r}. {hint}"
-    )
+    got = f"An environment is a Gymnasium id, 'module:callable', a gymnasium.Env class or a callable; got {env!r}."
+    raise ConfigError(f"{got} {_maker_of(env)}".strip())
+
+
+def _maker_of(env: Any) -> str:
+    """What to give in the place of an environment that was made already; '' for anything else."""
+    if not isinstance(env, gym.Env):
+        return ""
+    make = f"{type(env.unwrapped).__name__}(...)" if env.spec is None else f"gymnasium.make({env.spec.id!r})"
+    return f"Give a function that makes it: lambda: {make}."
 
 
 def name_of(env: EnvironmentSpec) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
+from etude.base.data import INITIAL_VERSION, PolicyVersion
 from etude.base.errors import NetworkError
 from etude.base.trees import Tree
 from etude.ops.blas import one_thread
@@ -73,7 +74,7 @@ class DenseActor:
         """The weights by name."""
         return dict(self._weights)
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         for name, value in weights.items():
             if name not in self._weights:

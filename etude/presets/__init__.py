@@ -63,13 +63,12 @@ def lookup(algorithm: str, env_id: str) -> Preset | None:
 
 
 def none_for(algorithm: str, env_id: str) -> str | None:
-    """In a sentence, that an algorithm has no preset for an environment, and for which it has one; None where it has
-    one."""
+    """A note that an algorithm has no preset for an environment, with those that it has; None where it has one."""
     tuned = PRESETS.get(algorithm, {})
     if env_id in tuned:
         return None
-    elsewhere = f"; tuned ones are there for {', '.join(tuned)}" if tuned else ""
-    return f"{algorithm} has no tuned hyperparameters for {env_id}: the defaults are taken{elsewhere}."
+    elsewhere = f" It has presets for {', '.join(tuned)}." if tuned else ""
+    return f"{algorithm} has no preset for {env_id}; the default hyperparameters are used.{elsewhere}"
 
 
 __all__ = ["PRESETS", "Preset", "lookup", "none_for"]

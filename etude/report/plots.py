@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from etude.report.series import Series
 # Okabe & Ito 2008, "Color universal design": told apart with every kind of colour vision, and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 BOOTSTRAP_SAMPLES = 2000
+LEGEND = 32  # characters in a line of the legend
 GRID = 200  # points of a curve that is averaged over seeds
 Band = Literal["range", "bootstrap"]
 BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interval"}
@@ -118,7 +120,8 @@ def _draw_line(axes: Any, line: Line, colour: str, band: Band) -> None:
             axes.plot(steps, returns, color=colour, alpha=0.25, linewidth=0.8)
     grid, mean, low, high = aggregate(curves, band)
     seeds = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
-    axes.plot(grid, mean, color=colour, linewidth=1.8, label=f"{label}\n{kind}, {seeds}")
+    lines = textwrap.wrap(label, LEGEND) or [label]  # a legend wider than the figure would leave no room for the axes
+    axes.plot(grid, mean, color=colour, linewidth=1.8, label="\n".join([*lines, f"{kind}, {seeds}"]))
     if len(curves) > 1:
         axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
 

@@ -38,7 +38,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     transitions = transitions_of(agent, settings, described, gamma(), seed)
     arguments = LossArguments(transitions.convert, gamma)
     engine = _engine(agent, key, described, arguments, seed)
-    _check_outputs(agent, engine.act(zeros(described.spaces.observation, key.count)), described)
+    _check_outputs(agent, settings, engine.act(zeros(described.spaces.observation, key.count)), described)
     arguments.rewards = source.model(engine)
     ring = _ring(settings, described, key.count, source.extras(engine))
     buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
@@ -82,14 +82,20 @@ def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer
     return Each(tuple(several)) if len(several) > 1 else several[0]
 
 
-def _check_outputs(agent: Any, output: Any, described: EnvironmentDescription) -> None:
-    """Raise ConfigError where `action` returns values of more or fewer actions than there are."""
+def _check_outputs(agent: Any, settings: Settings, output: Any, described: EnvironmentDescription) -> None:
+    """Raise ConfigError where `action` returns values that no policy turns into actions, or of another number of
+    actions than there are."""
     space = described.spaces.action
     values = isinstance(output, np.ndarray) and output.ndim == 2 and output.dtype.kind == "f"
     if isinstance(space, Discrete) and values and output.shape[1] != space.n:
         raise ConfigError(
             f"{type(agent).__name__}.action returned {output.shape[1]} values for each state; {described.name} has "
             f"{space.n} actions. Give the network {space.n} outputs."
+        )
+    if isinstance(space, Discrete) and values and settings.explorer is None:
+        raise ConfigError(
+            f"{type(agent).__name__}.action returns values of {space.n} actions, and no policy chooses among them. "
+            "Give one: set(policy=EpsGreedyQPolicy(0.1)), for example."
         )
 
 

@@ -228,9 +228,8 @@ class Loop:
 
 def _left_out(share: float | None, cost: int) -> str:
     return (
-        f"Evaluations take at most {share:.0%} of the run's environment steps, the last one apart, and one takes about "
-        f"{cost:,}: those that would take more are left out. To evaluate every N steps, give evaluate_every "
-        "(--evaluate-every N)."
+        f"An evaluation takes about {cost:,} environment steps. Evaluations beyond {share:.0%} of the run's steps are "
+        "skipped, except the last. To evaluate every N steps, give evaluate_every (--evaluate-every N)."
     )
 
 

@@ -78,6 +78,17 @@ def test_check_env_names_a_mistake_and_fails(tmp_path, monkeypatch, capsys):
     assert cli.main(["check-env"]) == 2
 
 
+def test_check_env_takes_arguments_of_the_environment(tmp_path, monkeypatch, capsys):
+    given = BROKEN.replace("0.0, True, {}", "0.0, True, False, {}")
+    (tmp_path / "sized_task.py").write_text(f"{given}\n    def __init__(self, size):\n        self.size = size\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert cli.main(["check-env", "sized_task:Broken"]) == 1
+    assert "--env-arg NAME=VALUE" in capsys.readouterr().out
+    assert cli.main(["check-env", "sized_task:Broken", "--env-arg", "size=4"]) == 0
+    assert cli.main(["check-env", "sized_task:Broken", "--env-arg", "sise=4"]) == 1
+    assert "sise" in capsys.readouterr().out
+
+
 def test_doctor_tells_versions_and_the_engine_that_auto_takes(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "version", {"keras": "3.1", "jax": "0.9", "numpy": "2.0"}.get)
     assert cli.main(["doctor"]) == 0

@@ -180,7 +180,11 @@ def test_an_algorithm_with_a_typing_error_is_answered_with_the_one_that_was_mean
     ("option", "word"),
     [
         ("--total-timesteps", "steps"),
-        ("--n-envs=4", "environments"),
+        ("--n-envs=4", "use --envs."),
+        ("--env-kwargs", "use --env-arg."),
+        ("--eval-freq", "use --evaluate-every."),
+        ("--net-arch", "use --set.network.widths."),
+        ("--n-steps", "use --set.rollout-length."),
         ("--learning-rate", "--set.learning-rate"),
         ("--verbose", "report"),
     ],
@@ -194,10 +198,12 @@ def test_an_option_of_another_library_is_answered_with_the_word_for_it(made, cap
 def test_it_is_said_where_there_is_no_preset_and_for_what_there_are(made, capsys):
     cli.main(["train", "ppo", "Taxi-v4", "--steps", "10"])
     told = capsys.readouterr().out
-    assert "ppo has no tuned hyperparameters for Taxi-v4: the defaults are taken; tuned ones are there for" in told
+    assert (
+        "ppo has no preset for Taxi-v4; the default hyperparameters are used. It has presets for CartPole-v1," in told
+    )
     cli.main(["train", "ppo", "CartPole-v1", "--steps", "10"])
     cli.main(["train", "ppo", "Taxi-v4", "--steps", "10", "--set.gamma", "0.9", "--run-dir", "chosen"])
-    assert "no tuned" not in capsys.readouterr().out
+    assert "no preset" not in capsys.readouterr().out
 
 
 def test_a_run_keeps_the_versions_of_what_it_used():

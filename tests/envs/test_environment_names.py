@@ -125,7 +125,8 @@ def test_keywords_reach_what_makes_the_environment():
         ("my_cartpoles:number", "is a int; expected a callable"),
         ("my_cartpoles:shrt", "has no 'shrt'. Did you mean short"),
         (7, "got 7"),
-        (CartPoleEnv(), "pass a callable that makes it: lambda: CartPoleEnv"),
+        (CartPoleEnv(), r"Give a function that makes it: lambda: CartPoleEnv\(\.\.\.\)\.$"),
+        (gym.make("CartPole-v1"), r"lambda: gymnasium.make\('CartPole-v1'\)\.$"),
     ],
 )
 def test_what_cannot_be_made_says_why(env, message, folder):

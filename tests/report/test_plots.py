@@ -112,6 +112,31 @@ def test_runs_of_another_configuration_are_another_line_named_by_what_differs(tm
     assert not notes
 
 
+def test_a_schedule_is_one_difference(tmp_path):
+    falling = {"class": "Linear", "start": 0.001, "end": 0.0, "fraction": 1.0}
+    configs = [{"learning_rate": rate} for rate in (falling, 0.5)]
+    runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
+    assert list(lines(*runs)[0]) == ["dqn learning_rate=0.001:0:1", "dqn learning_rate=0.5"]
+
+
+def test_a_long_label_leaves_room_for_the_curves(tmp_path, monkeypatch):
+    names = [f"a_hyperparameter_with_a_long_name_{i}" for i in range(3)]
+    runs = [read_run(written(tmp_path / str(x), config=dict.fromkeys(names, x * 1e-7))) for x in range(2)]
+    shares = []
+
+    def draw_then_look(figure, path, **how):
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        shares.append(axes.get_window_extent().width / figure.bbox.width)
+        shares.append(axes.get_legend().get_window_extent().x1 / figure.bbox.width)
+        savefig(figure, path, **how)
+
+    savefig = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", draw_then_look)
+    draw_runs(runs, tmp_path / "both.png")
+    assert shares[0] > 0.4 and shares[1] <= 1.0
+
+
 def test_many_differences_are_counted(tmp_path):
     configs = [dict.fromkeys("abcde", i) for i in range(2)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]

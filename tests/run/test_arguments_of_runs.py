@@ -97,6 +97,7 @@ def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedu
         ("num_workers", "workers"),
         ("n_steps", "rollout"),
         ("clip_param", "clip_range"),
+        ("critic", r"network=etude.ActorCritic\(actor="),
         ("env_kwargs", "env_args"),
         ("learning_rat", "learning_rate"),
     ],
@@ -109,6 +110,13 @@ def test_an_argument_that_a_run_does_not_take_is_answered_with_the_one_that_was_
 def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are():
     with pytest.raises(ConfigError, match="Run takes no frame_skip. It takes config, .*seed, .*learning_rate, "):
         Run("ppo", "CartPole-v1", frame_skip=4)
+
+
+def test_an_argument_of_training_that_a_run_is_given_is_answered_with_where_it_belongs():
+    with pytest.raises(
+        ConfigError, match=r"takes no evaluate_every, report.*run.train\(100_000, evaluate_every=\.\.\."
+    ):
+        Run("ppo", "CartPole-v1", evaluate_every=1_000, report=[])
 
 
 @pytest.mark.parametrize(("name", "word"), [("n_epochs", "epochs"), ("lr", "learning_rate"), ("gama", "gamma")])
@@ -171,8 +179,13 @@ def test_what_the_table_names_is_there():
 
 @pytest.mark.parametrize("steps", [1e4, "100", None, 0, 2.5])
 def test_steps_are_a_whole_number(steps):
-    with tiny() as run, pytest.raises(ConfigError, match="A run of .* steps; expected a whole number"):
+    with tiny() as run, pytest.raises(ConfigError, match="steps = .*; expected a whole number of at least 1"):
         run.train(steps)
+
+
+def test_steps_that_are_a_whole_number_as_a_float_are_answered_with_how_to_write_it():
+    with tiny() as run, pytest.raises(ConfigError, match="expected a whole number of at least 1. Write 10_000.$"):
+        run.train(1e4)
 
 
 @pytest.mark.parametrize(

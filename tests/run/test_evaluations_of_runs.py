@@ -114,7 +114,7 @@ def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says
         events = list(run.steps(1_000, **schedule))
     assert [event.step for event in kinds(events, Evaluated)] == [400, 800, 1_000]
     (warned,) = kinds(events, Warned)
-    assert "at most 10% of the run's environment steps" in warned.message
+    assert "beyond 10% of the run's steps are skipped" in warned.message
     assert "one takes about 40" in warned.message
     with tiny() as run:
         found = list(run.steps(200, evaluate_every=40, evaluate_episodes=4))

@@ -170,6 +170,28 @@ def test_a_config_that_does_not_say_how_to_explore_is_refused():
         Run(OwnAgent(OffPolicyConfig()), "CartPole-v1")
 
 
+def test_an_agent_that_acts_by_something_unknown_is_refused():
+    class OwnAgent(Agent):
+        acts_by = "value"
+
+    with pytest.raises(ConfigError, match="OwnAgent: acts_by = 'value'; expected one of values, actions, distribution"):
+        Run(OwnAgent(DQNConfig()), "CartPole-v1")
+
+
+def test_an_agent_without_a_method_is_answered_with_its_name():
+    class OwnAgent(Agent):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"OwnAgent defines no build\(make, spaces\)"):
+        Run(OwnAgent(OffPolicyConfig()), "CartPole-v1")
+
+
+def test_a_run_of_a_callable_has_the_same_description_in_every_process():
+    made_by = [lambda: gym.make("CartPole-v1") for _ in range(2)]
+    first, second = (tiny(make).description()["environment"] for make in made_by)
+    assert first == second and "lambda" in first and "0x" not in first
+
+
 def test_priorities_follow_the_errors_and_the_exponents_of_the_config():
     config = DQNConfig(
         network=Mlp((8,)), learning_starts=20, batch_size=8, priority_exponent=0.6, importance_exponent=Linear(0.4, 1.0)

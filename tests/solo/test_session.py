@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from etude.base.data import INITIAL_VERSION
 from etude.base.errors import EnvironmentFault
 from etude.base.seeding import generator, generator_state
 from etude.base.spaces import Box, Discrete, Spaces
@@ -21,7 +22,7 @@ class Hanging:
     def __init__(self, problem):
         self.problem, self.closed = problem, False
 
-    def load(self, weights): ...
+    def load(self, weights, version): ...
 
     def restore(self, state):
         return []
@@ -45,7 +46,7 @@ def opened(problem, monkeypatch):
     session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=1), 0)
     rollout = Hanging(problem)
     monkeypatch.setattr(session, "_rollout", lambda options, explorer: rollout)
-    session.open(Options()).open(10, {})
+    session.open(Options()).open(10, {}, INITIAL_VERSION)
     return session, rollout
 
 
@@ -57,7 +58,7 @@ def test_an_interrupt_while_a_worker_is_waited_for_leaves_nothing_open(monkeypat
     session.close()
     again = Hanging(None)
     monkeypatch.setattr(session, "_rollout", lambda options, explorer: again)
-    session.open(Options()).open(10, {})
+    session.open(Options()).open(10, {}, INITIAL_VERSION)
     session.close()
     assert again.closed
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.data import Batch, Update
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -188,7 +188,7 @@ class UserAgentEngine:
         variables = self._backend.variables
         return variables.read(variables.names if names is None else names)
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         load(self._backend.variables, weights)
 

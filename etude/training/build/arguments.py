@@ -10,6 +10,7 @@ from etude.algorithms import find
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.training.build.agents import config_for
+from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
 OWN = ("config", "policies", "data", "run_dir", "explorer")  # arguments of `Run` by themselves
@@ -24,6 +25,12 @@ def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes:
     given = type(algorithm.config) if isinstance(algorithm, Agent) else find(algorithm)[1]
     of_config = [field.name for field in dataclasses.fields(given) if field.init]
     if unknown := changes.keys() - set(of_config):
+        of_train = {"report", *(field.name for field in dataclasses.fields(Schedule))}
+        if misplaced := sorted(unknown & of_train):
+            raise ConfigError(
+                f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "
+                f"run.train(100_000, {', '.join(f'{name}=...' for name in misplaced)})."
+            )
         of_setup = [field.name for field in dataclasses.fields(Setup)]
         raise ConfigError(explain("Run", unknown, [*OWN, *OF_ENVIRONMENT, *of_setup, *of_config]))
     if isinstance(algorithm, Agent) or config is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -137,12 +138,17 @@ def plain_environment(env: Any) -> dict[str, Any]:
     """What a run's environments are made from, as plain data; callables by their text alone."""
     given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
     return {
-        "environment": given.env if isinstance(given.env, str) else repr(given.env),
+        "environment": _text(given.env),
         "environment_is_named": isinstance(given.env, str),
         "environment_args": given.args,
-        "wrappers": [wrapper if isinstance(wrapper, str) else repr(wrapper) for wrapper in given.wrappers],
+        "wrappers": [_text(wrapper) for wrapper in given.wrappers],
         "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
     }
+
+
+def _text(given: Any) -> str:
+    """A name itself; a callable as a text that is the same in every process."""
+    return given if isinstance(given, str) else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(given))
 
 
 def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

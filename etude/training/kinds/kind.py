@@ -131,6 +131,10 @@ class LearningKind:
 
     def check_exploration(self, agent: Agent) -> None:
         """Raise ConfigError where the agent's config describes no explorer."""
+        if agent.acts_by not in EXPLORED_BY:
+            raise ConfigError(
+                f"{type(agent).__name__}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}."
+            )
         missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
         if missing:
             raise ConfigError(

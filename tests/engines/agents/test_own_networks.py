@@ -88,3 +88,9 @@ def test_what_wants_arguments_is_refused_with_what_to_give(engine_name):
 def test_an_algorithm_with_one_network_refuses_two(engine_name):
     with pytest.raises(ConfigError, match="this algorithm has one network"):
         engine_of(engine_name, DQN(DQNConfig(network=ActorCritic())), CHOICES)
+
+
+def test_a_network_of_another_framework_is_refused_with_the_engines_that_take_it(engine_name):
+    given = "jax" if engine_name == "torch" else "torch"
+    with pytest.raises(NetworkError, match=f"the engine {engine_name} expects .*give engine='{given}'"):
+        engine_of(engine_name, DQN(DQNConfig(network=lambda: object())), CHOICES)

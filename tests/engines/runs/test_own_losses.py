@@ -27,6 +27,18 @@ class Unwrapped(Bare):
         return Loss(super().loss(batch, noise))
 
 
+class OfEachExample(Bare):
+    def loss(self, batch, noise):
+        return Losses(q=Loss(ops.mean(self.q(batch.observation), -1)))
+
+
+def test_a_loss_that_is_no_scalar_is_told_with_its_shape(engine_name):
+    config = DQNConfig(network=Mlp((4,)), learning_starts=8, batch_size=4)
+    said = r"OfEachExample.loss returned 'q' with shape \[4\]; expected a scalar"
+    with Run(OfEachExample(config), "CartPole-v1", engine=engine_name) as run, pytest.raises(ConfigError, match=said):
+        run.train(16)
+
+
 @pytest.mark.parametrize(
     ("agent", "expected"), [(Bare, "where a Losses is"), (Unnamed, "where a Loss is"), (Unwrapped, "where a Losses is")]
 )

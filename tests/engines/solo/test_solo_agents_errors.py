@@ -203,6 +203,11 @@ def test_outputs_that_do_not_fit_the_actions_are_told(engine_name):
     refused(agent, engine_name, "DQN.action returned 5 values for each state; Walk has 2 actions")
 
 
+def test_values_without_a_policy_are_answered_with_how_to_set_one(engine_name):
+    agent = ready(engine_name, settings={**discrete(), "policy": None})
+    refused(agent, engine_name, r"DQN.action returns values of 2 actions, and no policy .*set\(policy=")
+
+
 def test_what_is_no_callback_is_refused(engine_name):
     refused(ready(engine_name), engine_name, "A int is no callback", callbacks=[3])
     with pytest.raises(ConfigError, match="got on_epoch_end"):
