@@ -58,6 +58,7 @@ INSTEAD: dict[str, str] = {
     "n_envs": _PARALLEL,
     "n_epochs": "`epochs` of an on-policy config",
     "n_eval_episodes": "`evaluate_episodes`, an argument of `train`; `episodes` of run.evaluate",
+    "n_stack": "`frame_stack`, an argument of Run",
     "n_sampled_goal": "`hindsight_goals` of an off-policy config",
     "n_steps": _ROLLOUT,
     "net_arch": _NETWORK,

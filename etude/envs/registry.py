@@ -22,6 +22,7 @@ from gymnasium.vector import VectorEnv
 from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 from etude.envs.configured import ConfiguredEnvironment, Wrapper
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
+from etude.envs.frame_stack import with_frame_stack
 from etude.envs.imports import found_elsewhere
 from etude.envs.wrapping import make_wrapped
 
@@ -64,8 +65,12 @@ def name_of(env: EnvironmentSpec) -> str:
 def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     source = resolve(given.env)
     wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
+    if given.frame_stack > 1:
+        wrappers.append(("frame_stack", partial(with_frame_stack, count=given.frame_stack)))
     if wrappers and source.single is None:
-        raise ConfigError(f"{source.name} makes a vectorised simulator only; wrappers are put around one environment.")
+        raise ConfigError(
+            f"{source.name} makes a vectorised simulator only; wrappers and frame_stack are for single environments."
+        )
     single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
     # A wrapper is for one environment: with one, simulators are left aside.
     vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())

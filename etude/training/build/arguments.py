@@ -13,7 +13,7 @@ from etude.training.build.agents import config_for
 from etude.training.setup import Setup
 
 OWN = ("config", "policies", "data", "run_dir", "explorer")  # arguments of `Run` by themselves
-OF_ENVIRONMENT = ("env_args", "wrappers")
+OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 
 def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes: dict[str, Any]) -> Any:

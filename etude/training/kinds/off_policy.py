@@ -39,6 +39,7 @@ class OffPolicyLearning(LearningKind):
             config.buffer_size,
             context.count,
             self.extras(context),
+            context.frame_stack,
             reward_shape=context.team,
             folder=setup.replay_folder,
         )
