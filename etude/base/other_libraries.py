@@ -45,6 +45,7 @@ INSTEAD: dict[str, str] = {
     "exploration_final_eps": _EPSILON,
     "exploration_fraction": _EPSILON,
     "exploration_initial_eps": _EPSILON,
+    "clip_rewards": "`clip_reward` of the config",
     "framework": "`engine`, an argument of Run: jax, torch or tensorflow",
     "goal_selection_strategy": "`hindsight` of an off-policy config: future, final or episode",
     "grad_clip": "`max_gradient_norm` of the config",

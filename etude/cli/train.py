@@ -57,7 +57,7 @@ class Train:
     config: Path | None = None  # a TOML or JSON file of hyperparameters, or a run's config.json; --set.* come before it
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, for what makes ENV; may be given several times
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name, around ENV and those before it; several times, too
-    frame_stack: int = 1  # frames in an observation of ENV: the newest and those before it
+    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 of Atari games (ALE/...), else 1
     explorer: str | None = None  # NAME[=NUMBER], as in boltzmann=1:0.1; None: the one that --set.epsilon etc. describe
 
 
@@ -168,7 +168,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
-    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper}
+    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
     given["frame_stack"] = options.frame_stack
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:

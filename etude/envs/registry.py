@@ -170,6 +170,8 @@ def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
 
 
 def _resolve_id(name: str) -> EnvironmentSource:
+    if name.startswith(_ATARI):
+        _register_atari(name)
     try:
         spec = gym.spec(name)
     except error.Error as problem:
@@ -179,6 +181,13 @@ def _resolve_id(name: str) -> EnvironmentSource:
     if spec.vector_entry_point is not None:
         vector = partial(gym.make_vec, name, vectorization_mode="vector_entry_point")
     return EnvironmentSource(name, single, vector)
+
+
+def _register_atari(name: str) -> None:
+    try:
+        importlib.import_module("ale_py")
+    except ModuleNotFoundError as problem:
+        raise MissingExtra(f"The environment {name!r}", "atari") from problem
 
 
 def _unknown_id(name: str, problem: Exception) -> str:
@@ -208,14 +217,15 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
+_ATARI = "ALE/"  # what the ids begin with that ale_py registers
 _PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
-    "ALE/": ("ale_py", "ale-py"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
 }
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
+    **dict.fromkeys(("ale_py", "cv2"), "atari"),
 }
 
 
@@ -227,7 +237,8 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
     except EtudeError:
         raise
     except error.DependencyNotInstalled as problem:
-        raise MissingExtra(f"The environment {name!r}", "envs") from problem
+        extra = "atari" if _ATARI in name else "envs"  # cv2 is missing, of AtariPreprocessing
+        raise MissingExtra(f"The environment {name!r}", extra) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem
     except RAISED as problem:

@@ -166,7 +166,7 @@ def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any])
         )
     same = env is None or not named or env == before
     args = given.get("env_args", described.get("environment_args") if same else None)
-    wrappers = described.get("wrappers") if wrappers is None else wrappers
+    wrappers = described.get("wrappers", ()) if wrappers is None else wrappers
     frames = given.get("frame_stack", described.get("frame_stack", 1))
     return (before if env is None else env), {"env_args": args, "wrappers": wrappers, "frame_stack": frames}
 
