@@ -48,7 +48,7 @@ ZOO = "rl-baselines3-zoo, hyperparams/{}.yml, {}"
 """The source of most presets: https://github.com/DLR-RM/rl-baselines3-zoo, by file and entry."""
 
 ATARI_SOURCE = (
-    ". Life losses end no episode (zoo: they do), as Machado et al. 2018, arXiv:1709.06009, recommend; ALE/*-v5 repeats "
-    "actions with probability 0.25 (zoo: NoFrameskip-v4, which does not)."
+    ". Life losses end no episode (zoo: they do), as Machado et al. 2018, arXiv:1709.06009, recommend; ALE/*-v5 "
+    "repeats actions with probability 0.25 (zoo: NoFrameskip-v4, which does not)."
 )
 """How the presets for Atari differ from the zoo's."""

@@ -1,4 +1,4 @@
-"""Atari games by their ids: preprocessed, with stacked frames and clipped rewards, and without all that if asked for."""
+"""Atari games by their ids: preprocessed, with stacked frames and clipped rewards, and as they are if asked for."""
 
 import sys
 
@@ -64,7 +64,7 @@ def test_a_missing_emulator_is_one_error_that_names_the_extra(name, monkeypatch)
 
 def test_missing_image_processing_is_the_same_error(monkeypatch):
     pytest.importorskip("ale_py")
-    monkeypatch.setattr("gymnasium.wrappers.atari_preprocessing.cv2", None)
+    monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(MissingExtra, match=r"pip install 'etude\[atari\]'"):
         Run("dqn", PONG, engine="torch")
 
@@ -92,11 +92,11 @@ def test_rewards_that_cannot_be_clipped_are_refused(make):
         make()
 
 
-def test_a_run_on_a_game_is_saved_loaded_evaluated_and_watched_as_it_was_trained(tmp_path):
+def test_a_run_on_a_game_is_saved_loaded_and_evaluated_as_it_was_trained(tmp_path):
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
     path = tmp_path / "run.etude"
-    with Run("dqn", PONG, config=DQNConfig(**SMALL, buffer_size=200, clip_reward=True), engine="torch") as run:
+    with Run("dqn", PONG, config=DQNConfig(**SMALL, buffer_size=1_000, clip_reward=True), engine="torch") as run:
         run.train(32)
         assert run.engine.spaces.observation.shape == (4, 84, 84)
         ring = run.learner.replay.ring
