@@ -237,7 +237,7 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
     except EtudeError:
         raise
     except error.DependencyNotInstalled as problem:
-        extra = "atari" if _ATARI in name else "envs"  # cv2 is missing, of AtariPreprocessing
+        extra = "atari" if "opencv" in f"{problem}" else "envs"  # as AtariPreprocessing needs
         raise MissingExtra(f"The environment {name!r}", extra) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem

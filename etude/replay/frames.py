@@ -33,7 +33,7 @@ class FrameStacks:
         self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: RamStorage | FileStorage
     ):
         self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
-        if not any(is_stack(leaf, stack) for leaf in trees.leaves(template)):
+        if not has_stacks(template, stack):
             raise ConfigError(
                 f"frame_stack = {stack}, but no observation is a stack of {stack} frames, of shape ({stack}, n, ...); "
                 f"got {[leaf.shape for leaf in trees.leaves(template)]}. Leave frame_stack at 1, or stack the frames "
@@ -204,6 +204,11 @@ def is_stack(leaf: np.ndarray, stack: int) -> bool:
     """Whether a leaf of one observation is a stack of vectors or images. Stacks of single numbers, as small as a
     vector, are stored whole."""
     return leaf.ndim >= 2 and leaf.shape[0] == stack
+
+
+def has_stacks(template: Tree, stack: int) -> bool:
+    """Whether there is a stack of vectors or images among the leaves of one observation."""
+    return any(is_stack(leaf, stack) for leaf in trees.leaves(template))
 
 
 def newest_frames(template: Tree, stack: int) -> Tree:

@@ -123,6 +123,14 @@ def test_other_ways_to_learn_see_the_same_stacks(algorithm):
     assert not differences(ours.engine.state(), theirs.engine.state())
 
 
+@pytest.mark.parametrize("env", ["FrozenLake-v1", partial(Film, SPACES["nested"])])
+def test_stacks_of_single_numbers_are_stored_whole(env):
+    with run_of(env, 3, n_step=2) as run:
+        run.train(40)
+        batch = run.learner.replay.sample(1, 4)
+        assert {leaf.shape[:3] for leaf in trees.leaves(batch.observation)} == {(1, 4, 3)}
+
+
 def test_an_action_mask_is_that_of_the_newest_frame():
     environments = make_environments(configured(Menu, None, None, 3), np.arange(1), run_seed=1)
     assert environments.spaces.masked and environments.spaces.observation["action_mask"].shape == (3,)
