@@ -26,6 +26,7 @@ class Config:
     max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
     layer_gradient_norms: bool = False  # tell the norm of each layer's gradient, before the bound
     normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
+    clip_reward: bool = False  # learn from the sign of each reward; returns stay those of the environment
     normalize_reward: bool = False  # divide by the running deviation of the discounted return
     optimizer: Adam = Adam()  # beta1, beta2, epsilon
 
@@ -121,10 +122,15 @@ class OffPolicyConfig(Config):
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
                 "priority_exponent a number above 0, such as 0.6."
             )
-        if self.actor_priorities and self.normalize_reward:
+        if self.actor_priorities and (self.normalize_reward or self.clip_reward):
             raise ConfigError(
-                f"{type(self).__name__}: actor_priorities and normalize_reward; actors do not know the scale of the "
-                "rewards. Leave one of them off."
+                f"{type(self).__name__}: actor_priorities with normalize_reward or clip_reward; actors see rewards as "
+                "the environment gives them. Leave one of them off."
+            )
+        if self.clip_reward and self.hindsight != "none":
+            raise ConfigError(
+                f"{type(self).__name__}: clip_reward = True, hindsight = {self.hindsight!r}; rewards of new goals are "
+                "those of compute_reward. Leave one of them off."
             )
         if self.actor_priorities and self.hindsight != "none":
             raise ConfigError(
@@ -234,10 +240,10 @@ class GradientsConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.normalize_observation or self.normalize_reward:
+        if self.normalize_observation or self.normalize_reward or self.clip_reward:
             raise ConfigError(
-                f"{type(self).__name__}: normalize_observation and normalize_reward need the steps themselves; the "
-                "learner gets gradients alone. Leave them off, or normalise in the environment."
+                f"{type(self).__name__}: normalize_observation, normalize_reward and clip_reward need the steps "
+                "themselves; the learner gets gradients alone. Leave them off, or wrap the environment."
             )
         if self.epochs != 1 or self.minibatch_size is not None:
             raise ConfigError(

@@ -80,18 +80,20 @@ class Case:
     config: Any
     steps: int = 200
     changed: dict[str, Any] = field(default_factory=dict)  # settings that are others in the resumed run
+    given: dict[str, Any] = field(default_factory=dict)  # arguments of the run besides
 
     @property
     def algorithm(self) -> str:
         return next(name for name, (_, config) in ALGORITHMS.items() if config is type(self.config))
 
     def run(self, engine: str, **more: Any) -> Run:
-        settings = {"environments": 4, "seed": 3, "engine": engine, **more}
+        settings = {"environments": 4, "seed": 3, "engine": engine, **self.given, **more}
         return Run(self.algorithm, self.env, config=self.config, **settings)
 
 
 CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
+    Case("dqn-frames", "CartPole-v1", DQN_TINY, changed={"workers": 2}, given={"frame_stack": 3}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
     Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 2}),
