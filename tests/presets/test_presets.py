@@ -110,7 +110,7 @@ def test_looking_up_an_unknown_pair_gives_none():
 def test_a_preset_for_atari_is_for_every_game_and_for_nothing_else():
     for env in ("ALE/Pong-v5", "ALE/Breakout-v5", "ale_py:ALE/Pong-v5"):
         assert presets.lookup("dqn", env) is presets.PRESETS["dqn"][ATARI]
-        assert presets.none_for("ppo", env) is None and "no tuned" in presets.none_for("sac", env)
+        assert presets.none_for("ppo", env) is None and "has no preset" in presets.none_for("sac", env)
     assert presets.lookup("dqn", "Pong-v5") is None and presets.lookup("sac", "ALE/Pong-v5") is None
 
 
