@@ -1,13 +1,15 @@
 # Needs Python 3.11 or newer, make and pip; everything else is installed into $(VENV), once.
 PYTHON ?= python3
 VENV ?= .venv
-ENGINES ?= jax tensorflow torch
-TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folder)))
+ENGINES ?= tensorflow torch jax
+TESTS_OF_ENGINES := $(foreach folder,runs solo agents,$(ENGINES:%=test-%-$(folder)))
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 .PHONY: help train test engines check docs build bench slow reliability
 .DELETE_ON_ERROR:
+# Tests start hundreds of processes, each of which would compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
@@ -23,7 +25,8 @@ train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
 
 # A process for each folder and engine, as what XLA compiled stays until a process ends; two at a time, each with one
-# thread of PyTorch's, as threads spin while they wait for one another; each prints its report when it is whole.
+# thread of PyTorch's, as threads spin while they wait for one another; each prints its report when it is whole. The
+# longest ones start first, so that both end at about the same time.
 test: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-without-engines $(TESTS_OF_ENGINES)
 
@@ -36,7 +39,7 @@ test-without-engines:
 test-%:
 	@$(call reported,tests/engines/$(lastword $(subst -, ,$*)) --engine $(firstword $(subst -, ,$*)) $(WHOLE))
 
-reported = log=$$(mktemp); OMP_NUM_THREADS=1 $(PY) -m pytest $(1) >$$log 2>&1; status=$$?; \
+reported = log=$$(mktemp); OMP_NUM_THREADS=1 $(PY) -m pytest --durations=25 $(1) >$$log 2>&1; status=$$?; \
   echo "== $(1) =="; cat $$log; rm -f $$log; exit $$status
 
 check: $(VENV)/.ready-test
@@ -93,9 +96,10 @@ $(VENV)/.ready-docs: pyproject.toml constraints.txt | $(PY)
 	@$(PIP) -e ".[docs]"
 	@touch $@
 
-# torch comes first and alone: the versions of what torch and TensorFlow share follow it.
+# torch comes first and alone: the versions of what torch and TensorFlow share follow it. Modules are compiled when they
+# are first imported: most never are, and compiling all of them takes a minute.
 $(VENV)/.ready-test: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing etude with every engine into $(VENV) (once)"
-	@$(PIP) torch==2.13.0
-	@$(PIP) -e ".[jax,tensorflow,envs,dev]"
+	@$(PIP) --no-compile torch==2.13.0
+	@$(PIP) --no-compile -e ".[jax,tensorflow,envs,dev]"
 	@touch $@ $(VENV)/.ready-train

@@ -4,12 +4,16 @@ import atexit
 import functools
 import os
 import signal
+import sys
 import tempfile
 
 import pytest
 
-# A shell ignores Ctrl-C in what it runs in the background, and programs inherit that: tests of Ctrl-C start from here.
+# A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
+# tests of signals start from here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.platform != "win32":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser):

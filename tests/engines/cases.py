@@ -252,10 +252,12 @@ LENGTH = 6  # of sequences
 IN_A_ROW = ("sequences", "advantage_sequences", "unrolls")  # [B, LENGTH]; of the first, weights are [B]
 
 
-def every_case() -> Any:
-    """A mark: a test of every case. Those after the first of an algorithm are variants."""
-    first = {case.algorithm: case for case in reversed(CASES)}
-    marked = [pytest.param(c, marks=() if first[c.algorithm] is c else pytest.mark.variant, id=c.name) for c in CASES]
+def every_case(*kept: str) -> Any:
+    """A mark: a test of every case. All but the cases that are kept are variants; where none is named, all but the
+    first of each algorithm."""
+    first = {case.algorithm: case.name for case in reversed(CASES)}
+    kept = kept or tuple(first.values())
+    marked = [pytest.param(c, marks=() if c.name in kept else pytest.mark.variant, id=c.name) for c in CASES]
     return pytest.mark.parametrize("case", marked)
 
 

@@ -91,24 +91,25 @@ class Case:
         return Run(self.algorithm, self.env, config=self.config, **settings)
 
 
+# One of each way in which workers collect goes on with two of them, the others with one.
 CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
     Case("dqn-frames", "CartPole-v1", DQN_TINY, changed={"workers": 2}, given={"frame_stack": 3}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
-    Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 2}),
-    Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 2}),
+    Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 1}),
+    Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 1}),
+    Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 1}),
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),
+    Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 1}),
     Case("a3c", "CartPole-v1", A3C_TINY, changed={"workers": 2}),
-    Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 2}),
-    Case("ddpg-hindsight", POINT, DDPG_HINDSIGHT_TINY, changed={"workers": 2}),
-    Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 2}),
+    Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 1}),
+    Case("ddpg-hindsight", POINT, DDPG_HINDSIGHT_TINY, changed={"workers": 1}),
+    Case("appo", "CartPole-v1", APPO_TINY, changed={"workers": 1}),
     Case("es", "CartPole-v1", ES_TINY, changed={"workers": 2}),
-    Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("recurrent_ppo", "CartPole-v1", dataclasses.replace(RECURRENT_PPO_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("impala", "CartPole-v1", dataclasses.replace(IMPALA_TINY, **NORMALISED), changed={"workers": 1}),
+    Case("recurrent_ppo", "CartPole-v1", dataclasses.replace(RECURRENT_PPO_TINY, **NORMALISED), changed={"workers": 1}),
+    Case("reinforce", "CartPole-v1", dataclasses.replace(REINFORCE_TINY, **NORMALISED), changed={"workers": 1}),
     Case("dqn-box2d", "LunarLander-v3", DQN_TINY, steps=600),
     Case("ppo-mujoco", "HalfCheetah-v5", PPO_TINY),
     Case(
@@ -118,7 +119,7 @@ CASES = [
         changed={"workers": 2},
     ),
     Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
-    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, buffer_size=200), changed={"workers": 2}),
+    Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, buffer_size=200), changed={"workers": 1}),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 

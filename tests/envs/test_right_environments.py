@@ -230,7 +230,7 @@ def test_a_close_that_raises_or_hangs_is_a_mistake(monkeypatch):
 
     class Hangs(Good):
         def close(self):
-            threading.Event().wait(20)
+            threading.Event().wait(1)
 
     for env, words in ((Raises, "OSError: the port is gone"), (Hangs, "did not return within 0.2 s")):
         (finding,) = [finding for finding in check_environment(env) if finding.kind == "mistake"]

@@ -216,7 +216,7 @@ def test_no_picture_of_the_curve_stays_in_memory(tmp_path):
     gc.disable()  # so that only the curve can have freed them
     try:
         curve = Curve(tmp_path / "curve.png", seconds=0.0)
-        for event in a_run():
+        for event in a_run(until=1_000):
             curve(event)
         assert not [each for each in gc.get_objects() if isinstance(each, Figure)]
     finally:

@@ -18,6 +18,11 @@ from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
 from etude.training.build import check_spaces
 
+# Another engine, which compiles again, takes over a state: one of each kind that there is.
+every_kind_of_state = every_case(
+    "dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "maddpg"
+)
+
 
 def exploring(output):
     """An explorer that fits what an agent's `act` returned."""
@@ -156,7 +161,7 @@ def _only(batches, i):
     return Batch(**{name: trees.map(lambda x: x[i : i + 1], value) for name, value in fields.items()})
 
 
-@every_case()
+@every_kind_of_state
 def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
     engine = made(case, engine_name)
     engine.learn(random_batches(case, 2, 16), case.hyper())
@@ -169,7 +174,7 @@ def test_a_restored_engine_goes_on_bit_for_bit(case, engine_name):
         assert np.array_equal(value, again.weights()[name]), name
 
 
-@every_case()
+@every_kind_of_state
 def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
     engine, again = made(case, engine_name), made(case, engine_name, seed=99)
     again.restore(engine.state())

@@ -15,7 +15,11 @@ from etude.engines.parameter_layout import loss_noise
 from etude.networks.network import parts_of
 
 EXPECTED_FILE = Path(__file__).parent / "parity.json"
-COMPILED = [case for case in CASES if case.name in ("double dqn, masked", "ppo box, normalised", "sac")]
+COMPILED = [  # compiling a case takes seconds
+    pytest.param(case, marks=() if case.algorithm == "dqn" else pytest.mark.long, id=case.name)
+    for case in CASES
+    if case.name in ("double dqn, masked", "ppo box, normalised", "sac")
+]
 EXPECTED = json.loads(EXPECTED_FILE.read_text()) if EXPECTED_FILE.exists() else {}
 
 
@@ -51,7 +55,7 @@ def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     assert engine.learn(batches, hyper).losses == pytest.approx(mean, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", COMPILED)
 def test_compiled_torch_agrees_with_eager(case, engine_name):
     if engine_name != "torch":
         pytest.skip("torch only: the other engines always compile")

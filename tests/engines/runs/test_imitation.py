@@ -103,7 +103,7 @@ def of_agent(run):
 @functools.cache
 def trained(name, engine_name, of_numbers=False):
     with made(name, engine_name, of_numbers) as run:
-        run.train(8_000)
+        run.train(4_000)
     return run
 
 

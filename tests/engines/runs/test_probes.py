@@ -41,19 +41,29 @@ EPOCHS = {"rollout_length": 50, "minibatch_size": 100, "epochs": 10}
 
 @dataclass(frozen=True)
 class Learner:
-    """An algorithm that is to find values: after `steps` environment steps, to within `exactly`, a share."""
+    """An algorithm that is to find values: after `steps` environment steps, to within `exactly`, a share. `Sides` needs
+    fewer, `steps_on_sides`."""
 
     algorithm: str
     config: Any
     continuous: bool = False
     steps: int = 3_000
+    steps_on_sides: int = 1_000
     exactly: float = 0.05
     environments: int = 4
+
+    def steps_on(self, probe: Any) -> int:
+        return self.steps_on_sides if probe is Sides else self.steps
+
+
+def continuous_control(algorithm: str, config: Any) -> Learner:
+    """Off-policy learning of actions that are numbers."""
+    return Learner(algorithm, config, continuous=True, steps_on_sides=2_000)
 
 
 def on_policy(algorithm: str, config: Any, continuous: bool = False) -> Learner:
     """The values are those of a policy that still explores."""
-    return Learner(algorithm, config, continuous, steps=8_000, exactly=0.15)
+    return Learner(algorithm, config, continuous, steps=8_000, steps_on_sides=4_000, exactly=0.15)
 
 
 LEARNERS = {
@@ -81,10 +91,8 @@ LEARNERS = {
             **{**OFF_POLICY, "network": Mlp((16,), dueling=True), "target_update_every": 20, "n_step": 1}
         ),
     ),
-    "apex_ddpg": Learner(
-        "apex_ddpg",
-        etude.algorithms.ApexDDPGConfig(**NOISY, exploration_exponent=1.0, n_step=1),
-        continuous=True,
+    "apex_ddpg": continuous_control(
+        "apex_ddpg", etude.algorithms.ApexDDPGConfig(**NOISY, exploration_exponent=1.0, n_step=1)
     ),
     "r2d2": Learner(
         "r2d2",
@@ -96,10 +104,10 @@ LEARNERS = {
         ),
     ),
     "discrete_sac": Learner("discrete_sac", etude.algorithms.DiscreteSACConfig(**SOFT)),
-    "ddpg": Learner("ddpg", etude.algorithms.DDPGConfig(**NOISY), continuous=True),
-    "td3": Learner("td3", etude.algorithms.TD3Config(**NOISY, target_noise=0.05), continuous=True),
-    "sac": Learner("sac", etude.algorithms.SACConfig(**SOFT), continuous=True),
-    "sac, 3 steps": Learner("sac", etude.algorithms.SACConfig(**SOFT, n_step=3), continuous=True),
+    "ddpg": continuous_control("ddpg", etude.algorithms.DDPGConfig(**NOISY)),
+    "td3": continuous_control("td3", etude.algorithms.TD3Config(**NOISY, target_noise=0.05)),
+    "sac": continuous_control("sac", etude.algorithms.SACConfig(**SOFT)),
+    "sac, 3 steps": continuous_control("sac", etude.algorithms.SACConfig(**SOFT, n_step=3)),
     "reinforce": on_policy("reinforce", etude.algorithms.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0)),
     "a2c, numbers": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0), continuous=True),
@@ -132,6 +140,7 @@ LEARNERS = {
         "es",
         etude.algorithms.ESConfig(network=Mlp((8,), "tanh"), learning_rate=Linear(0.1, 0.0), sigma=0.2),
         steps=6_000,
+        steps_on_sides=3_000,
         environments=16,
     ),
 }
@@ -148,11 +157,11 @@ ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "p
 NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es")
 
 
-def trained(learner: Learner, engine_name: str, env: Any) -> etude.Run:
-    count = learner.environments
-    run = etude.Run(learner.algorithm, env, config=learner.config, engine=engine_name, environments=count, seed=1)
+def trained(learner: Learner, engine_name: str, probe: Any, **options: Any) -> etude.Run:
+    env, settings = partial(probe, learner.continuous, **options), {"engine": engine_name, "seed": 1}
+    run = etude.Run(learner.algorithm, env, config=learner.config, environments=learner.environments, **settings)
     with run:
-        run.train(learner.steps)
+        run.train(learner.steps_on(probe))
     return run
 
 
@@ -192,7 +201,7 @@ def test_values_and_policy_are_found(name, probe, engine_name):
         pytest.skip("nothing but values is asked for, and it tells none")
     if name in SEVERAL_STEPS and probe.best is not None:
         pytest.skip("the values are those of a policy that explores")
-    run = trained(learner, engine_name, partial(probe, learner.continuous))
+    run = trained(learner, engine_name, probe)
     observation, expected = map(np.float32, zip(*probe.known(GAMMA), strict=True))
     if name not in WITHOUT_VALUES:
         slack = 0.25 if probe is Chance else learner.exactly * max(1.0, expected.max())
@@ -208,5 +217,5 @@ def test_values_and_policy_are_found(name, probe, engine_name):
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.
     learner = LEARNERS[name]
-    run = trained(learner, engine_name, partial(Forever, learner.continuous, mistaken=True))
+    run = trained(learner, engine_name, Forever, mistaken=True)
     assert value(run, np.array([[0, 1]], np.float32))[0] < 0.8 / (1 - GAMMA)
