@@ -147,8 +147,8 @@ def frame_bytes() -> float:
     """Bytes of a transition of four stacked frames, episodes of 500 steps."""
     from etude.base.spaces import Box, Discrete
 
-    stack = Box(0, 255, (84, 84, 4), np.uint8)
-    rows, observation = 10_000, np.zeros((84, 84, 4), np.uint8)
+    stack = Box(0, 255, (4, 84, 84), np.uint8)
+    rows, observation = 10_000, np.zeros((4, 84, 84), np.uint8)
     buffer = buffer_of(rows, 1, stack, Discrete(4), frame_stack=4)
     chunk = steps_of(500, 1, observation, np.zeros((), np.int64), ends=True)
     for _ in range(rows // 500):

@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
-from etude.networks import Mlp, Spec, actor_of, critic_of
+from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Config:
     max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
     layer_gradient_norms: bool = False  # tell the norm of each layer's gradient, before the bound
     normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
+    clip_reward: bool = False  # learn from the sign of each reward; returns stay those of the environment
     normalize_reward: bool = False  # divide by the running deviation of the discounted return
     optimizer: Adam = Adam()  # beta1, beta2, epsilon
 
@@ -54,6 +55,11 @@ class Config:
         return 0.0
 
     @property
+    def gsde_features(self) -> int:
+        """How many features of the actor scale its exploration noise; 0: the noise does not depend on the state."""
+        return 0
+
+    @property
     def actor_network(self) -> Spec:
         """The network of actors."""
         return actor_of(self.network)
@@ -62,6 +68,31 @@ class Config:
     def critic_network(self) -> Spec:
         """The network of critics."""
         return critic_of(self.network)
+
+
+@dataclass(frozen=True)
+class StateDependentConfig(Config):
+    """Gaussian policies whose exploration noise may depend on the state: gSDE. Raffin, Kober & Stulp 2021,
+    arXiv:2005.05719."""
+
+    gsde: bool = False  # Box actions: exploration noise that is a function of the state (gSDE)
+    gsde_sample_every: int | None = None  # gsde: time steps between two draws of that function; None: one per episode
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gsde_sample_every is not None:
+            checks.counts(self, "gsde_sample_every")
+        spec = self.actor_network
+        if self.gsde and not (isinstance(spec, Mlp | Conv) and spec.widths):
+            raise ConfigError(
+                f"{type(self).__name__}: gsde = True, network = {spec!r}; the noise is a function of the actor's last "
+                "hidden layer. Give the actor a spec with hidden layers, such as Mlp((64, 64)), or leave gsde off."
+            )
+
+    @property
+    def gsde_features(self) -> int:
+        spec: Any = self.actor_network
+        return spec.widths[-1] if self.gsde else 0
 
 
 @dataclass(frozen=True)
@@ -91,10 +122,15 @@ class OffPolicyConfig(Config):
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
                 "priority_exponent a number above 0, such as 0.6."
             )
-        if self.actor_priorities and self.normalize_reward:
+        if self.actor_priorities and (self.normalize_reward or self.clip_reward):
             raise ConfigError(
-                f"{type(self).__name__}: actor_priorities and normalize_reward; actors do not know the scale of the "
-                "rewards. Leave one of them off."
+                f"{type(self).__name__}: actor_priorities with normalize_reward or clip_reward; actors see rewards as "
+                "the environment gives them. Leave one of them off."
+            )
+        if self.clip_reward and self.hindsight != "none":
+            raise ConfigError(
+                f"{type(self).__name__}: clip_reward = True, hindsight = {self.hindsight!r}; rewards of new goals are "
+                "those of compute_reward. Leave one of them off."
             )
         if self.actor_priorities and self.hindsight != "none":
             raise ConfigError(
@@ -204,10 +240,10 @@ class GradientsConfig(OnPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.normalize_observation or self.normalize_reward:
+        if self.normalize_observation or self.normalize_reward or self.clip_reward:
             raise ConfigError(
-                f"{type(self).__name__}: normalize_observation and normalize_reward need the steps themselves; the "
-                "learner gets gradients alone. Leave them off, or normalise in the environment."
+                f"{type(self).__name__}: normalize_observation, normalize_reward and clip_reward need the steps "
+                "themselves; the learner gets gradients alone. Leave them off, or wrap the environment."
             )
         if self.epochs != 1 or self.minibatch_size is not None:
             raise ConfigError(

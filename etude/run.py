@@ -20,7 +20,7 @@ from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
-from etude.envs import configured, examine
+from etude.envs import examine
 from etude.envs.make import Vectorization
 from etude.offline.loading import CheckpointedData
 from etude.protocols import Explorer, Reporter
@@ -52,7 +52,9 @@ class Run:
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     env_args: keyword arguments for what makes the environment, plain data.
     wrappers: callables or "module:Name", each called with what the one before it returned, the first with the
-        environment.
+        environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
+    frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
+        repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
     seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder: see `Setup`.
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
@@ -69,6 +71,7 @@ class Run:
         explorer: Explorer | None = None,
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
+        frame_stack: int | None = None,
         seed: int = 0,
         engine: str = "auto",
         device: str = "auto",
@@ -82,7 +85,7 @@ class Run:
     ):
         setup = Setup(seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder)
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
-        self.environment, self.explorer = configured(env, env_args, wrappers), explorer
+        self.environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, replay_folder)
         spaces, translation = examine(self.environment)
@@ -195,7 +198,8 @@ class Run:
         a batch axis. Of several agents: dicts by agent, of those that act now.
 
         info: what came with the observation; needed where it holds an action mask.
-        first: whether an episode begins with it. Required of recurrent agents, optional for others.
+        first: whether an episode begins with it. Required of recurrent agents and where frames are stacked, optional
+            for others.
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
@@ -294,6 +298,7 @@ def load(
     explorer: Explorer | None = AS_SAVED,
     env_args: dict[str, Any] | None = AS_SAVED,
     wrappers: Iterable[Any] | None = AS_SAVED,
+    frame_stack: int | None = AS_SAVED,
     seed: int = AS_SAVED,
     engine: str = AS_SAVED,
     device: str = AS_SAVED,
@@ -315,9 +320,9 @@ def load(
     Other arguments are those of `Run` that differ now, such as workers or device.
     """
     changed = {
-        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "seed": seed, "engine": engine,
-        "device": device, "compiled": compiled, "environments": environments, "workers": workers, "overlap": overlap,
-        "vectorization": vectorization, "replay_folder": replay_folder, **others,
+        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "frame_stack": frame_stack, "seed": seed,
+        "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
+        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:

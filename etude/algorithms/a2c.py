@@ -11,20 +11,20 @@ from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, LearnsFrom, Loss, Losses
-from etude.algorithms.policies import Policy
+from etude.algorithms.policies import Policy, policy_for
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.config import OnPolicyConfig
+from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Spec
 
 
 @dataclass(frozen=True)
-class A2CConfig(OnPolicyConfig):
+class A2CConfig(OnPolicyConfig, StateDependentConfig):
     """Hyperparameters of A2C, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
@@ -51,7 +51,7 @@ class A2C(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),

@@ -38,10 +38,10 @@ class AdversarialConfig(PPOConfig):
         super().__post_init__()
         checks.not_negative(self, "discriminator_learning_rate")
         checks.counts(self, "discriminator_every")
-        if self.normalize_reward:
+        if self.normalize_reward or self.clip_reward:
             raise ConfigError(
-                f"{type(self).__name__}: normalize_reward = True divides by the deviation of the environment's "
-                "rewards, from which nothing is learned here. Leave it off."
+                f"{type(self).__name__}: normalize_reward and clip_reward change the environment's rewards, from which "
+                "nothing is learned here. Leave them off."
             )
 
 

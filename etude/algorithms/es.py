@@ -13,6 +13,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
+from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -35,6 +36,11 @@ class ESConfig(EpisodesConfig):
         super().__post_init__()
         checks.positive(self, "sigma")
         checks.not_negative(self, "weight_decay")
+        if self.clip_reward:
+            raise ConfigError(
+                f"{type(self).__name__}: clip_reward = True, but fitness is the return of the environment. Leave it "
+                "off, or wrap the environment in gymnasium.wrappers.ClipReward."
+            )
 
 
 class ES(Agent):

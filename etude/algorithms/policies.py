@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from etude import ops
-from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces
+from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces, describe
 from etude.base.trees import Tree
-from etude.losses.distributions import UNMASKED, Deterministic, Gaussian, of_choices
-from etude.networks import Maker, Spec
+from etude.config import Config
+from etude.losses.distributions import (
+    UNMASKED,
+    Deterministic,
+    Gaussian,
+    StateDependentGaussian,
+    TanhGaussian,
+    of_choices,
+    state_dependent,
+)
+from etude.networks import Maker, Mlp, Spec
 from etude.networks.encoding import width
 from etude.networks.network import Part
 
@@ -66,3 +77,46 @@ class BoundedPolicy(Policy):
         if "log_std" not in parts:
             return Deterministic(mean)
         return Gaussian(mean, mean * 0.0 + ops.clip(parts["log_std"](), *LOG_STD))
+
+
+class StateDependentPolicy(Policy):
+    """A policy over Box actions whose exploration noise is a function of the state (gSDE): the mean and the noise are
+    both linear in the last hidden layer of the network. ConfigError for other actions.
+
+    kind: the distribution. learn_features: whether gradients flow through the noise into the features.
+    """
+
+    def __init__(
+        self, spaces: Spaces, kind: type[Gaussian] | type[TanhGaussian] = Gaussian, learn_features: bool = False
+    ):
+        if not isinstance(spaces.action, Box):
+            raise ConfigError(
+                f"gsde = True adds noise to Box actions; this environment has {describe(spaces.action)}. Leave it off."
+            )
+        super().__init__(spaces)
+        self._kind, self._learn_features = kind, learn_features
+
+    def make(self, make: Maker, spec: Any, initial_log_std: float | None = 0.0, gain: float = 0.01) -> dict[str, Part]:
+        """The parts `features`, `mean` and `log_std`.
+
+        initial_log_std: of the noise where the features have a mean square of 1. gain: on the first weights of `mean`.
+        """
+        features = make.features(spec, self.spaces.observation)
+        hidden = features.architecture.outputs
+        head = Mlp((), spec.activation, spec.initializer)
+        start = (initial_log_std or 0.0) - 0.5 * math.log(hidden)
+        return {
+            "features": features,
+            "mean": make(head, Box(-np.inf, np.inf, (hidden,), np.float32), self.outputs, gain=gain),
+            "log_std": make.free(np.full((self.outputs, hidden), start)),
+        }
+
+    def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> StateDependentGaussian:
+        features = parts["features"](seen)
+        scaling = features if self._learn_features else ops.stop_gradient(features)
+        return state_dependent(self._kind, parts["mean"](features), scaling, parts["log_std"]())
+
+
+def policy_for(config: Config, spaces: Spaces) -> Policy:
+    """The policy that a config describes: with noise as a function of the state, or not."""
+    return StateDependentPolicy(spaces) if config.gsde_features else Policy(spaces)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from etude.agent import Agent, LearnsFrom, Losses
-from etude.algorithms.policies import Policy
+from etude.algorithms.policies import Policy, policy_for
 from etude.algorithms.proximal import (
     ClippedObjective,
     NormalisedValues,
@@ -29,13 +29,13 @@ from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.config import OnPolicyConfig
+from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.networks import Maker, Mlp, Spec
 from etude.protocols import Weights
 
 
 @dataclass(frozen=True)
-class PPOConfig(OnPolicyConfig):
+class PPOConfig(OnPolicyConfig, StateDependentConfig):
     """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
@@ -73,7 +73,7 @@ class PPO(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),

@@ -13,13 +13,15 @@ import numpy as np
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.policies import StateDependentPolicy
 from etude.algorithms.temperature import entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
+from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
-from etude.config import SampledConfig
-from etude.losses.distributions import TanhGaussian
+from etude.config import SampledConfig, StateDependentConfig
+from etude.losses.distributions import StateDependentGaussian, TanhGaussian
 from etude.losses.soft import soft_actor, soft_target
 from etude.networks import Maker, Mlp, Spec, target
 
@@ -27,7 +29,7 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
 
 @dataclass(frozen=True)
-class SACConfig(SampledConfig):
+class SACConfig(SampledConfig, StateDependentConfig):
     """Hyperparameters of SAC, besides those of every off-policy algorithm."""
 
     network: Spec = Mlp((256, 256))  # actor and critic networks
@@ -44,6 +46,11 @@ class SACConfig(SampledConfig):
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.not_negative(self, "temperature", "random_shift")
+        if self.gsde and self.exploration_correlation:
+            raise ConfigError(
+                f"{type(self).__name__}: gsde = True and exploration_correlation = {self.exploration_correlation}; the "
+                "noise of gSDE is correlated already. Leave one of them off."
+            )
 
 
 class SAC(Agent):
@@ -55,14 +62,24 @@ class SAC(Agent):
         self.size = int(np.prod(spaces.action.shape))
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
+        gsde = self.config.gsde_features > 0
+        self.gsde = StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
+        self.actor: Any = self._make_actor(make, spaces)
         self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")
         self.temperature = entropy_temperature(self.config)
         self.noise = {"action": (self.size,), "next_action": (self.size,), **self.random_shift.noise}
 
-    def act(self, observation: Tree) -> TanhGaussian:
-        x = self.actor(self.normaliser(observation))
+    def _make_actor(self, make: Maker, spaces: Spaces) -> Any:
+        if self.gsde is not None:
+            return self.gsde.make(make, self.config.actor_network, gain=1.0)
+        return make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
+
+    def act(self, observation: Tree) -> TanhGaussian | StateDependentGaussian:
+        seen = self.normaliser(observation)
+        if self.gsde is not None:
+            return self.gsde(self.actor, observation, seen)
+        x = self.actor(seen)
         return TanhGaussian(x[:, : self.size], ops.clip(x[:, self.size :], *LOG_STD))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:

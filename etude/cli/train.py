@@ -63,6 +63,7 @@ class Train:
     config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
+    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -182,7 +183,8 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
-    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper}
+    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
+    given["frame_stack"] = options.frame_stack
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.

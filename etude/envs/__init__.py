@@ -3,7 +3,7 @@
 from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
-from etude.envs.configured import ConfiguredEnvironment, configured
+from etude.envs.configured import ConfiguredEnvironment, configured, frame_stack_of
 from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
     action_space_of,
@@ -35,6 +35,7 @@ __all__ = [
     "check_environment",
     "choose_vectorization",
     "configured",
+    "frame_stack_of",
     "examine",
     "make_environment",
     "make_environments",

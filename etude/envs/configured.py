@@ -1,4 +1,4 @@
-"""An environment with arguments for what makes it, and with wrappers around what that made."""
+"""An environment with arguments for what makes it, with wrappers around what that made, and with stacked frames."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ class ConfiguredEnvironment:
     """What is given to make environments, and how.
 
     env: a name, or a callable. args: keyword arguments for what makes it, plain data. wrappers: each is called with
-        what the one before it returned; the first with the environment.
+        what the one before it returned; the first with the environment. frame_stack: how many frames an observation
+        stacks, around all wrappers.
     """
 
     env: Any
     args: dict[str, Any]
     wrappers: tuple[Wrapper, ...]
+    frame_stack: int = 1
 
 
-def configured(env: Any, args: Mapping[str, Any] | None, wrappers: Iterable[Wrapper] | None) -> Any:
-    """`env` with these arguments and wrappers; itself where there are none. ConfigError for what cannot be either."""
+def configured(
+    env: Any, args: Mapping[str, Any] | None, wrappers: Iterable[Wrapper] | None, frame_stack: int = 1
+) -> Any:
+    """`env` with these arguments, wrappers and stacked frames; itself where there are none. ConfigError for what cannot
+    be any of these."""
     if args is not None and not (isinstance(args, Mapping) and all(isinstance(name, str) for name in args)):
         raise ConfigError(f"env_args = {args!r}; expected a dict by name, such as {{'is_slippery': False}}.")
     for name, value in (args or {}).items():
@@ -39,7 +44,16 @@ def configured(env: Any, args: Mapping[str, Any] | None, wrappers: Iterable[Wrap
     for wrapper in given:
         if not (callable(wrapper) or isinstance(wrapper, str) and ":" in wrapper):
             raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one.")
-    return ConfiguredEnvironment(env, dict(args or {}), given) if args or given else env
+    if type(frame_stack) is not int or frame_stack < 1:
+        raise ConfigError(f"frame_stack = {frame_stack!r}; expected a whole number of frames, of at least 1.")
+    if not (args or given or frame_stack > 1):
+        return env
+    return ConfiguredEnvironment(env, dict(args or {}), given, frame_stack)
+
+
+def frame_stack_of(env: Any) -> int:
+    """How many frames an observation stacks; 1 where it is a single one."""
+    return env.frame_stack if isinstance(env, ConfiguredEnvironment) else 1
 
 
 def _is_plain(value: Any) -> bool:

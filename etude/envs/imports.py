@@ -14,6 +14,8 @@ from typing import Any
 OURS = "etude.examples"
 KNOWN = ("ale_py", "gymnasium", "minigrid", "mpe2", "pettingzoo")
 """Packages whose environments may be named by anybody, where they are installed."""
+WRAPPERS = ("gymnasium.wrappers:AtariPreprocessing",)
+"""Wrappers that presets name, of a module that etude imports anyway."""
 _VERSIONED = re.compile(r"(\w+/)?\w[\w-]*-v\d+|\w+_v\d+", re.ASCII)  # ALE/Pong-v5, simple_spread_v3
 
 
@@ -32,11 +34,11 @@ class Code:
 def imported_by(name: str) -> tuple[Code, ...]:
     """What the name of an environment would import, packages before what is in them.
 
-    Nothing for what any program may name: a Gymnasium id, an example of etude, and an environment of an installed
-    package in `KNOWN`.
+    Nothing for what any program may name: a Gymnasium id, an example of etude, an environment of an installed package
+    in `KNOWN`, and one of `WRAPPERS`.
     """
     where, colon, what = name.rpartition(":")
-    if not colon:
+    if not colon or name in WRAPPERS:
         return ()
     if where.endswith(".py"):
         return (Code(where, _file(where)),)

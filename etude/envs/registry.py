@@ -22,6 +22,7 @@ from gymnasium.vector import VectorEnv
 from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 from etude.envs.configured import ConfiguredEnvironment, Wrapper
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
+from etude.envs.frame_stack import with_frame_stack
 from etude.envs.imports import found_elsewhere
 from etude.envs.wrapping import make_wrapped
 
@@ -70,8 +71,12 @@ def name_of(env: EnvironmentSpec) -> str:
 def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     source = resolve(given.env)
     wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
+    if given.frame_stack > 1:
+        wrappers.append(("frame_stack", partial(with_frame_stack, count=given.frame_stack)))
     if wrappers and source.single is None:
-        raise ConfigError(f"{source.name} makes a vectorised simulator only; wrappers are put around one environment.")
+        raise ConfigError(
+            f"{source.name} makes a vectorised simulator only; wrappers and frame_stack are for single environments."
+        )
     single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
     # A wrapper is for one environment: with one, simulators are left aside.
     vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
@@ -171,6 +176,8 @@ def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
 
 
 def _resolve_id(name: str) -> EnvironmentSource:
+    if name.startswith(_ATARI):
+        _register_atari(name)
     try:
         spec = gym.spec(name)
     except error.Error as problem:
@@ -180,6 +187,13 @@ def _resolve_id(name: str) -> EnvironmentSource:
     if spec.vector_entry_point is not None:
         vector = partial(gym.make_vec, name, vectorization_mode="vector_entry_point")
     return EnvironmentSource(name, single, vector)
+
+
+def _register_atari(name: str) -> None:
+    try:
+        importlib.import_module("ale_py")
+    except ModuleNotFoundError as problem:
+        raise MissingExtra(f"The environment {name!r}", "atari") from problem
 
 
 def _unknown_id(name: str, problem: Exception) -> str:
@@ -209,14 +223,15 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
+_ATARI = "ALE/"  # what the ids begin with that ale_py registers
 _PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
-    "ALE/": ("ale_py", "ale-py"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
 }
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
+    **dict.fromkeys(("ale_py", "cv2"), "atari"),
 }
 
 
@@ -228,7 +243,8 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
     except EtudeError:
         raise
     except error.DependencyNotInstalled as problem:
-        raise MissingExtra(f"The environment {name!r}", "envs") from problem
+        extra = "atari" if "opencv" in f"{problem}" else "envs"  # as AtariPreprocessing needs
+        raise MissingExtra(f"The environment {name!r}", extra) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem
     except RAISED as problem:

@@ -10,8 +10,9 @@ from etude.base.errors import SpaceError
 from etude.base.spaces import ACTION_MASK, Discrete
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
+from etude.envs.frame_stack import Frames, FrameStack, follow, stacked
 from etude.envs.multi_agent import MultiAgentEnvironment
-from etude.envs.observations import Mismatch
+from etude.envs.observations import Mismatch, Observations
 
 
 class Translation(Protocol):
@@ -26,6 +27,8 @@ class Translation(Protocol):
 
 def translation_of(env: Any, layout: SpaceConversion) -> Translation:
     """What translates for an environment with this layout."""
+    if isinstance(env, FrameStack):
+        return StackedTranslation(env, layout)
     return JointTranslation(env, layout) if isinstance(env, MultiAgentEnvironment) else AgentTranslation(layout)
 
 
@@ -47,6 +50,26 @@ class AgentTranslation:
         """See `Translation`."""
         own = self._convert(action)[0]
         return int(own) if self._discrete else own
+
+
+class StackedTranslation(AgentTranslation):
+    """Of one agent whose observations are stacked frames: takes single frames, and keeps the last ones."""
+
+    def __init__(self, env: FrameStack, layout: SpaceConversion):
+        super().__init__(layout)
+        self._single, self._count = Observations(env.env.observation_space, {}), env.count
+        self._frames: Frames = ()
+
+    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+        """See `Translation`. Without earlier frames, too, an episode begins."""
+        try:
+            self._single.gather([observation], [info])
+        except Mismatch as problem:
+            raise _refused(problem) from None
+        frames = follow(() if first else self._frames, observation, self._count)
+        seen = super().observe(stacked(frames), info, first)
+        self._frames = frames
+        return seen
 
 
 class JointTranslation:

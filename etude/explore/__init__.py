@@ -12,6 +12,7 @@ from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
+from etude.explore.state_dependent import StateDependentSample
 from etude.explore.temporally_extended import EpsilonZGreedy
 from etude.explore.value_policies import (
     AdaptiveEpsGreedyPolicy,
@@ -28,5 +29,5 @@ __all__ = [
     "ByAgent", "ByEnvironment", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
     "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
     "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
-    "PerActorGaussianNoise",
+    "PerActorGaussianNoise", "StateDependentSample",
 ]  # fmt: skip

@@ -239,6 +239,47 @@ def _log_slope(x: Array) -> Array:
     return ops.sum(2 * (_LOG_2 - x - ops.softplus(-2 * x)), -1)
 
 
+class StateDependentGaussian(NamedTuple):
+    """A policy whose noise may be a function of the state (gSDE); made by `state_dependent`. Samples take noise [B, A]
+    as those of `policy` do: `standard_noise`, or independent normal numbers, which have the same distribution."""
+
+    policy: Gaussian | TanhGaussian
+    scale: Array  # [B, A, H]: features times the standard deviations of their coefficients
+
+    def standard_noise(self, matrix: Array) -> Array:
+        """The noise [B, A] that standard normal matrices [B, A, H] give in these states."""
+        return ops.sum(self.scale * matrix, -1) * ops.exp(-self.policy.log_std)
+
+    def sample(self, noise: Array) -> Array:
+        return self.policy.sample(noise)
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        return self.policy.sample_with_log_prob(noise)
+
+    def log_prob(self, action: Array) -> Array:
+        return self.policy.log_prob(action)
+
+    def entropy(self) -> Array:
+        """[B], in nats; of a `Gaussian`."""
+        return self.policy.entropy()  # type: ignore[union-attr]
+
+    def mode(self) -> Array:
+        return self.policy.mode()
+
+
+def state_dependent(
+    kind: type[Gaussian] | type[TanhGaussian], mean: Array, features: Array, log_std: Array
+) -> StateDependentGaussian:
+    """The policy mean + M z of features z, whose coefficients M are independently normal with standard deviations
+    exp(log_std). The variances of actions are those of M z, plus 1e-6. Raffin, Kober & Stulp 2021, arXiv:2005.05719.
+
+    mean: [B, A], before tanh for a `TanhGaussian`. features: [B, H]. log_std: [A, H], of the coefficients.
+    """
+    std = ops.exp(log_std)
+    variance = ops.matmul(ops.square(features), ops.swapaxes(ops.square(std), 0, 1))
+    return StateDependentGaussian(kind(mean, 0.5 * ops.log(variance + 1e-6)), ops.expand_dims(features, 1) * std)
+
+
 class Deterministic(NamedTuple):
     """The one action that a policy without randomness takes, action [B, A]."""
 

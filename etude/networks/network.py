@@ -218,6 +218,10 @@ class Maker:
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
         return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
 
+    def features(self, spec: Mlp | Conv, space: Space) -> Network:
+        """A network from observations in `space` to its last hidden layer, [B, widths[-1]]."""
+        return Network(Architecture(spec, space, None), self._rng)
+
     def values(self, spec: Spec | ModuleFactory, space: Space, actions: int, numbers: int | None = None) -> Part:
         """A network from observations in `space` to the values of actions, [B, actions], or, where numbers is given, to
         so many numbers of each: [B, actions, numbers]. The spec may be dueling.

@@ -16,7 +16,7 @@ from etude.presets.impala import IMPALA
 from etude.presets.multi_agent import MADDPG, MAPPO, MATD3
 from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
-from etude.presets.preset import Preset
+from etude.presets.preset import ATARI, ATARI_PREPROCESSING, Preprocessing, Preset
 from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
 from etude.presets.recurrent import R2D2, RECURRENT_PPO
@@ -58,17 +58,27 @@ PRESETS: dict[str, dict[str, Preset]] = {
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:
-    """The preset of an algorithm for an environment as runs name it, or None."""
-    return PRESETS.get(algorithm, {}).get(env_id)
+    """The preset of an algorithm for an environment as runs name it, else the one for its family, or None."""
+    tuned = PRESETS.get(algorithm, {})
+    return tuned.get(env_id, tuned.get(ATARI) if _is_atari(env_id) else None)
+
+
+def preprocessing(env_id: str) -> Preprocessing | None:
+    """What an environment is wrapped in where its user says nothing else, or None."""
+    return ATARI_PREPROCESSING if _is_atari(env_id) else None
+
+
+def _is_atari(env_id: str) -> bool:
+    return env_id.removeprefix("ale_py:").startswith(ATARI.removesuffix("*"))
 
 
 def none_for(algorithm: str, env_id: str) -> str | None:
     """A note that an algorithm has no preset for an environment, with those that it has; None where it has one."""
     tuned = PRESETS.get(algorithm, {})
-    if env_id in tuned:
+    if lookup(algorithm, env_id) is not None:
         return None
     elsewhere = f" It has presets for {', '.join(tuned)}." if tuned else ""
     return f"{algorithm} has no preset for {env_id}; the default hyperparameters are used.{elsewhere}"
 
 
-__all__ = ["PRESETS", "Preset", "lookup", "none_for"]
+__all__ = ["PRESETS", "Preprocessing", "Preset", "lookup", "none_for", "preprocessing"]

@@ -13,8 +13,8 @@ benchmarks/learning.json, keep what is learned.
 from __future__ import annotations
 
 from etude.base.schedules import Linear
-from etude.networks import Mlp
-from etude.presets.preset import ZOO, Preset
+from etude.networks import Conv, Mlp
+from etude.presets.preset import ATARI, ATARI_SOURCE, ZOO, Preset
 
 DQN = {
     "CartPole-v1": Preset(
@@ -96,5 +96,26 @@ DQN = {
         steps=100_000,
         environments=1,
         source=ZOO.format("dqn", "Acrobot-v1") + ". gradient_steps -1 is 4 for 4 environment steps.",
+    ),
+    ATARI: Preset(
+        config={
+            "network": Conv(initializer="fan_in"),
+            "learning_rate": 1e-4,
+            "gamma": 0.99,
+            "double": False,
+            "n_step": 1,
+            "target_update_every": 250,
+            "epsilon": Linear(1.0, 0.01, 0.1),
+            "batch_size": 32,
+            "buffer_size": 100_000,
+            "learning_starts": 100_000,
+            "train_every": 4,
+            "gradient_steps": 1,
+            "clip_reward": True,
+        },
+        steps=10_000_000,
+        environments=1,
+        source=ZOO.format("dqn", "atari") + ATARI_SOURCE + " A copy every 250 gradient steps (zoo: every 1,000 "
+        "environment steps).",
     ),
 }

@@ -1,13 +1,13 @@
 """Presets of PPO.
 
-Where the zoo explores with state-dependent noise (gSDE), etude's PPO draws independent Gaussian noise: see `source`.
+Where the zoo explores with state-dependent noise (gSDE), these presets draw independent Gaussian noise: see `source`.
 """
 
 from __future__ import annotations
 
 from etude.base.schedules import Linear
-from etude.networks import Mlp
-from etude.presets.preset import ZOO, Preset
+from etude.networks import Conv, Mlp
+from etude.presets.preset import ATARI, ATARI_SOURCE, ZOO, Preset
 
 _NETWORK = Mlp((64, 64), "tanh", "orthogonal")  # of Stable-Baselines3, as are the figures that the zoo leaves out
 
@@ -154,4 +154,24 @@ PPO = {
     "HalfCheetah-v5": _MUJOCO,
     "Hopper-v5": _MUJOCO,
     "Walker2d-v5": _MUJOCO,
+    ATARI: Preset(
+        config={
+            "network": Conv(),
+            "learning_rate": Linear(2.5e-4, 0.0),
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "clip_range": Linear(0.1, 0.0),
+            "entropy_coefficient": 0.01,
+            "value_coefficient": 0.5,
+            "rollout_length": 128,
+            "minibatch_size": 256,
+            "epochs": 4,
+            "normalize_observation": False,
+            "normalize_reward": False,
+            "clip_reward": True,
+        },
+        steps=10_000_000,
+        environments=8,
+        source=ZOO.format("ppo", "atari") + ATARI_SOURCE,
+    ),
 }

@@ -1,4 +1,4 @@
-"""Image stacks stored once: the stack of row t + 1 shares all frames but one with that of row t.
+"""Stacked frames stored once: the stack of row t + 1 shares all frames but one with that of row t.
 
 Each slot keeps the newest frame; a stack is put together from the slots before it when it is read. The older frames of
 an episode's first stack (repeated, black, or whatever the environment's wrapper made them) are kept beside the ring.
@@ -22,7 +22,8 @@ from etude.replay.storage import FileStorage, RamStorage
 
 
 class FrameStacks:
-    """Observations whose uint8 leaves [height, width, stack] are stacks, the newest frame last; others as in `Whole`.
+    """Observations whose leaves [stack, n, ...] are stacks of vectors or images, the newest frame last, as
+    `gymnasium.wrappers.FrameStackObservation` has them; others as in `Whole`.
 
     kind: [rows] the ring's own array, 0 where the next slot continues the episode. stack: frames in a stack.
     storage: where the arrays live.
@@ -32,11 +33,11 @@ class FrameStacks:
         self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: RamStorage | FileStorage
     ):
         self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
-        if not any(is_stack(leaf, stack) for leaf in trees.leaves(template)):
+        if not has_stacks(template, stack):
             raise ConfigError(
-                f"frame_stack = {stack}, but no observation is a stack of {stack} images: uint8 of shape "
-                f"(height, width, {stack}); got {[(str(leaf.dtype), leaf.shape) for leaf in trees.leaves(template)]}. "
-                "Leave frame_stack at 1, or stack the frames along the last axis."
+                f"frame_stack = {stack}, but no observation is a stack of {stack} frames, of shape ({stack}, n, ...); "
+                f"got {[leaf.shape for leaf in trees.leaves(template)]}. Leave frame_stack at 1, or stack the frames "
+                "along the first axis."
             )
         self._one = trees.map(lambda leaf: leaf[None], template)
         self.inner = Whole(newest_frames(template, stack), len(kind), storage)
@@ -54,7 +55,7 @@ class FrameStacks:
         following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
 
         def compare(stacked: bool, now: np.ndarray, then: np.ndarray) -> None:
-            if stacked and not np.array_equal(now[goes_on][..., 1:], then[goes_on][..., :-1]):
+            if stacked and not np.array_equal(now[goes_on][:, 1:], then[goes_on][:, :-1]):
                 raise ConfigError(
                     f"frame_stack = {self.stack}, but consecutive observations do not share {self.stack - 1} frames, "
                     "the newest one last. Leave frame_stack at 1 for observations that are not such stacks."
@@ -87,8 +88,8 @@ class FrameStacks:
         self.inner.release(rows)
 
     def at(self, rows: np.ndarray) -> Tree:
-        """Observations [*rows.shape, ...]. Stacks are views with the frames behind one another in memory."""
-        return self._map(_last_axis, self._read(rows, 0))
+        """Observations [*rows.shape, ...]."""
+        return self._shaped(rows, self._read(rows.reshape(-1), 0))
 
     def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
         """The observations that followed [*rows.shape, ...]."""
@@ -96,17 +97,18 @@ class FrameStacks:
 
     def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
         """`at` and `after` together, as views of the same frames."""
-        frames, newest = self._read(rows, 1), self.inner.after(rows, successors, kind)
+        frames = self._read(rows.reshape(-1), 1)
+        newest = self.inner.after(rows.reshape(-1), successors.reshape(-1), kind.reshape(-1))
 
         def complete(stacked: bool, read: np.ndarray, new: np.ndarray) -> np.ndarray:
             if not stacked:
                 return new
-            read[..., -1, :, :] = new
-            return read[..., 1:, :, :]
+            read[:, -1] = new
+            return read[:, 1:]
 
         following = self._map(complete, frames, newest)
-        observation = self._map(lambda stacked, read: read[..., :-1, :, :] if stacked else read, frames)
-        return self._map(_last_axis, observation), self._map(_last_axis, following)
+        observation = self._map(lambda stacked, read: read[:, :-1] if stacked else read, frames)
+        return self._shaped(rows, observation), self._shaped(rows, following)
 
     def part(self, key: str) -> FrameStacks:
         """The part of this key of Dict observations, to be read until the next `write`."""
@@ -151,30 +153,35 @@ class FrameStacks:
         return trees.map(lambda leaf, *parts: function(is_stack(leaf, self.stack), *parts), self.template, *others)
 
     def _newest(self, observation: Tree) -> Tree:
-        return self._map(lambda stacked, leaf: leaf[..., -1] if stacked else leaf, observation)
+        return self._map(lambda stacked, leaf: leaf[:, -1] if stacked else leaf, observation)
 
     def _older(self, observation: Tree) -> Tree:
-        """The older frames of observations [E, ...]: [E, stack - 1, height, width]; [E, 0] of other leaves."""
+        """The older frames of observations [E, ...]: [E, stack - 1, ...]; [E, 0] of other leaves."""
 
         def older(stacked: bool, leaf: np.ndarray) -> np.ndarray:
-            return np.moveaxis(leaf[..., :-1], -1, 1) if stacked else np.zeros((len(leaf), 0), leaf.dtype)
+            return leaf[:, :-1] if stacked else np.zeros((len(leaf), 0), leaf.dtype)
 
         return self._map(older, observation)
 
+    @staticmethod
+    def _shaped(rows: np.ndarray, observation: Tree) -> Tree:
+        """Observations [M, ...] of rows of M entries: [*rows.shape, ...]."""
+        return trees.map(lambda leaf: leaf.reshape(*rows.shape, *leaf.shape[1:]), observation)
+
     def _read(self, rows: np.ndarray, room: int) -> Tree:
-        """Stacks, oldest frame first, and `room` places for newer frames: [*rows.shape, stack + room, height, width].
-        Other leaves: [*rows.shape, ...]."""
-        age = self._age(rows)[..., None]
-        number = self.start[self._before(rows[..., None], age)]
+        """Stacks of rows [M], oldest frame first, and `room` places for newer frames: [M, stack + room, ...]. Other
+        leaves: [M, ...]."""
+        age = self._age(rows)[:, None]
+        number = self.start[self._before(rows[:, None], age)]
         back = np.arange(self.stack - 1, -1 - room, -1)
-        places = self._before(rows[..., None], back)
-        young = (age < back).nonzero()
+        places = self._before(rows[:, None], back)
+        young, place = (age < back).nonzero()
 
         def read(stacked: bool, kept: np.ndarray, older: np.ndarray) -> np.ndarray:
             if not stacked:
                 return kept.take(rows, 0)
             frames = kept.take(places, 0)
-            frames[young] = older[number[*young[:-1], 0], young[-1] + age[*young[:-1], 0]]
+            frames[young, place] = older[number[young, 0], place + age[young, 0]]
             return frames
 
         return self._map(read, self.inner.kept, self.starts.rows)
@@ -193,15 +200,17 @@ class FrameStacks:
         return age
 
 
-def _last_axis(stacked: bool, leaf: np.ndarray) -> np.ndarray:
-    return np.moveaxis(leaf, -3, -1) if stacked else leaf
-
-
 def is_stack(leaf: np.ndarray, stack: int) -> bool:
-    """Whether a leaf of one observation is a stack of images."""
-    return leaf.dtype == np.uint8 and leaf.ndim == 3 and leaf.shape[-1] == stack
+    """Whether a leaf of one observation is a stack of vectors or images. Stacks of single numbers, as small as a
+    vector, are stored whole."""
+    return leaf.ndim >= 2 and leaf.shape[0] == stack
+
+
+def has_stacks(template: Tree, stack: int) -> bool:
+    """Whether there is a stack of vectors or images among the leaves of one observation."""
+    return any(is_stack(leaf, stack) for leaf in trees.leaves(template))
 
 
 def newest_frames(template: Tree, stack: int) -> Tree:
     """What is kept in a slot for one observation: the newest frame of stacks, all of other leaves."""
-    return trees.map(lambda leaf: leaf[..., -1] if is_stack(leaf, stack) else leaf, template)
+    return trees.map(lambda leaf: leaf[-1] if is_stack(leaf, stack) else leaf, template)

@@ -33,7 +33,7 @@ class Ring:
     """The newest `capacity` environment steps of `environments` columns, `capacity // environments` of each.
 
     capacity: environment steps, counted over all columns. extras: what is stored with every row (log_prob, ...).
-    frame_stack: stacks of this many uint8 images along the last axis are stored frame by frame (see `frames`).
+    frame_stack: stacks of this many frames along the first axis are stored frame by frame (see `frames`).
     reward_shape: of the reward of one step; (agents,) where each of several agents has its own.
     folder: keep the arrays in files there, mapped into memory, for replays that are larger than it (see `storage`).
         The folder is made where it is missing, belongs to this ring alone, and is emptied by `close`.

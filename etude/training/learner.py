@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from etude.agent import Agent
 from etude.base.checks import Stored
@@ -72,6 +74,9 @@ class Learner:
 
     def store(self, steps: CollectedSteps) -> None:
         """Add steps to the replay."""
+        if self.agent.config.clip_reward:
+            assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
+            steps = replace(steps, reward=np.sign(steps.reward))
         if self.scale is not None:
             assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
             ended = steps.terminated | steps.truncated

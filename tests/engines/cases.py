@@ -57,6 +57,7 @@ VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
 NESTED = Dict({"place": Tuple([Discrete(3), MultiDiscrete([2, 4])]), "switches": MultiBinary(3), "speed": VECTOR})
 MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+FRAMES = Dict({"camera": Box(0, 255, (3, 12, 12), np.uint8), "speed": Box(-1.0, 1.0, (3, 5), np.float32)})  # stacks
 CAMERA = Dict({"camera": IMAGE, "speed": VECTOR})
 SMALL_CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
 
@@ -100,6 +101,7 @@ CASES = [
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
     Case("dqn on images", "dqn", Spaces(IMAGE, Discrete(3)), DQNConfig(network=SMALL_CONV)),
     Case("dqn on shifted images", "dqn", Spaces(IMAGE, Discrete(3)), DQNConfig(network=SMALL_CONV, random_shift=4)),
+    Case("dqn on stacked frames", "dqn", Spaces(FRAMES, Discrete(3)), DQNConfig(network=SMALL_CONV)),
     Case("dqn on nested", "dqn", Spaces(NESTED, Discrete(3)), DQNConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo discrete", "ppo", Spaces(VECTOR, Discrete(3)), PPOConfig(network=Mlp((16,), "tanh", "orthogonal"))),
     Case("ppo multidiscrete", "ppo", Spaces(NESTED, MultiDiscrete([2, 3])), PPOConfig(network=NARROW)),
@@ -118,6 +120,9 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
+    Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
+    Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),
     Case("bc box", "bc", Spaces(VECTOR, BOX2), BCConfig(network=NARROW, normalize_observation=True)),
     Case("bc box, squared error", "bc", Spaces(NESTED, BOX2), BCConfig(network=NARROW, squared_error=True)),
     Case("bc masked", "bc", Spaces(MASKED, Discrete(3)), BCConfig(network=NARROW)),
@@ -195,6 +200,7 @@ CASES = [
     Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c multibinary", "a2c", Spaces(VECTOR, MultiBinary(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
+    Case("a2c box, gsde", "a2c", Spaces(VECTOR, BOX2), A2CConfig(network=NARROW, gsde=True)),
     Case("a3c discrete", "a3c", Spaces(MASKED, Discrete(3)), A3CConfig(network=NARROW)),
     Case("a3c box", "a3c", Spaces(NESTED, BOX2), A3CConfig(network=NARROW, max_gradient_norm=None)),
     Case(

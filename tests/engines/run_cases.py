@@ -65,6 +65,8 @@ A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy_coefficient=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 APEX_DDPG_TINY = ApexDDPGConfig(**FAST, buffer_size=200, random_steps=24)
 SAC_TINY = SACConfig(**FAST, buffer_size=200)
+SAC_GSDE_TINY = dataclasses.replace(SAC_TINY, gsde=True)
+PPO_GSDE_TINY = dataclasses.replace(PPO_TINY, gsde=True, gsde_sample_every=7)
 HINDSIGHT = {"hindsight": "future", "n_step": 2, "priority_exponent": 0.6}
 DDPG_HINDSIGHT_TINY = DDPGConfig(**FAST, **HINDSIGHT, **NORMALISED, buffer_size=200, random_steps=24)
 
@@ -78,20 +80,24 @@ class Case:
     config: Any
     steps: int = 200
     changed: dict[str, Any] = field(default_factory=dict)  # settings that are others in the resumed run
+    given: dict[str, Any] = field(default_factory=dict)  # arguments of the run besides
 
     @property
     def algorithm(self) -> str:
         return next(name for name, (_, config) in ALGORITHMS.items() if config is type(self.config))
 
     def run(self, engine: str, **more: Any) -> Run:
-        settings = {"environments": 4, "seed": 3, "engine": engine, **more}
+        settings = {"environments": 4, "seed": 3, "engine": engine, **self.given, **more}
         return Run(self.algorithm, self.env, config=self.config, **settings)
 
 
 CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
+    Case("dqn-frames", "CartPole-v1", DQN_TINY, changed={"workers": 2}, given={"frame_stack": 3}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 2}),
+    Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 2}),
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 2}),

@@ -117,7 +117,7 @@ def test_keywords_reach_what_makes_the_environment():
         ("cartpole-v1", "Did you mean CartPole-v1"),
         ("LunarLander", "Did you mean LunarLander"),
         ("Ponk-v9", "There is no Gymnasium environment 'Ponk-v9'"),
-        ("ALE/Pong-v5", "pip install ale-py.*'ale_py:ALE/Pong-v5'"),
+        ("MiniGrid-Empty-5x5-v0", "pip install minigrid.*'minigrid:MiniGrid-Empty-5x5-v0'"),
         ("Taxi-v3", "deprecated.*Taxi-v4"),
         ("no_such_module:make", "Cannot import 'no_such_module'"),
         ("no_such_file.py:make", "There is no file 'no_such_file.py'"),

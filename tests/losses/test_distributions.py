@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from etude.losses.distributions import Bernoullis, Categorical, Deterministic, Gaussian, MultiCategorical, TanhGaussian
+from etude.losses.distributions import (
+    Bernoullis,
+    Categorical,
+    Deterministic,
+    Gaussian,
+    MultiCategorical,
+    TanhGaussian,
+    state_dependent,
+)
 
 N = 200_000
 LOWEST = np.finfo(np.float32).min
@@ -130,3 +138,36 @@ def test_modes_are_the_likeliest_actions():
     np.testing.assert_array_equal(Gaussian(repeat([1, 2], 1), repeat([0, 0], 1)).mode(), [[1, 2]])
     np.testing.assert_allclose(TanhGaussian(repeat([1, 2], 1), repeat([0, 0], 1)).mode(), np.tanh([[1, 2]]))
     np.testing.assert_array_equal(Deterministic(repeat([0.5], 1)).mode(), [[0.5]])
+
+
+# What Stable-Baselines3 2.9.2 gives: StateDependentNoiseDistribution in float64, with squash_output for TanhGaussian.
+FEATURES = np.float32([[0.034, 1.36, 1.225, -0.51], [-0.298, -0.527, 0.57, -0.056], [0.747, -1.847, 1.567, -0.096]])
+MEAN = np.float32([[0.68, -0.137], [-0.379, 0.463], [0.825, -0.203]])
+LOG_STD = np.float32([[-1.076, -1.435, -0.803, -1.96], [-0.657, -1.757, -1.335, -1.407]])
+ACTION = np.float32([[-0.476, 0.544], [0.661, -0.668], [-0.059, -0.401]])
+MATRIX = np.float32(
+    [
+        [[-0.744, 0.717, 0.545, -0.207], [0.385, -0.3, 1.043, -0.814]],
+        [[0.348, 1.099, -0.662, -1.734], [0.248, -1.285, -0.838, 0.126]],
+        [[0.528, 1.386, 0.627, 0.956], [-0.739, 0.822, 0.402, -1.332]],
+    ]
+)
+GAUSSIAN_SAMPLE = [[1.2175213, 0.2372695], [-0.7076325, 0.4141178], [0.7771371, -0.5540802]]
+GAUSSIAN_LOG_PROB, GAUSSIAN_ENTROPY = [-3.4721068, -16.7763004, -1.8302044], [1.5219399, 0.1894725, 2.2636771]
+TANH_SAMPLE = [[0.8389215, 0.2329150], [-0.6091902, 0.3919635], [0.6510604, -0.5035720]]
+TANH_LOG_PROB = [-3.2525472, -20.2762770, -1.6633477]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sample", "log_prob"),
+    [(Gaussian, GAUSSIAN_SAMPLE, GAUSSIAN_LOG_PROB), (TanhGaussian, TANH_SAMPLE, TANH_LOG_PROB)],
+)
+def test_state_dependent_noise_is_that_of_stable_baselines3(kind, sample, log_prob):
+    policy = state_dependent(kind, MEAN, FEATURES, LOG_STD)
+    np.testing.assert_allclose(policy.log_prob(ACTION), log_prob, rtol=2e-5)
+    found, found_log_prob = policy.sample_with_log_prob(policy.standard_noise(MATRIX))
+    np.testing.assert_allclose(found, sample, rtol=1e-5)
+    np.testing.assert_allclose(found_log_prob, policy.log_prob(found), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(policy.mode(), kind(MEAN, LOG_STD).mode())
+    if kind is Gaussian:
+        np.testing.assert_allclose(policy.entropy(), GAUSSIAN_ENTROPY, rtol=1e-5)

@@ -11,7 +11,8 @@ from etude.algorithms import DQNConfig, PPOConfig, find
 from etude.algorithms.ppo import PPO
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
-from etude.training.build import with_environments
+from etude.presets.preset import ATARI
+from etude.training.build import environment_for, with_environments
 from etude.training.setup import Setup
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
@@ -68,9 +69,12 @@ def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
 
 @pytest.mark.parametrize(("algorithm", "env", "preset"), CASES, ids=IDS)
 def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algorithm_takes(algorithm, env, preset):
+    if env == ATARI:
+        pytest.importorskip("ale_py")
+        env = "ALE/Breakout-v5"
     if ":" not in env:  # of another package's, with several agents, Gymnasium knows nothing
         assert gymnasium.spec(env).id == env
-    made = make_environments(env, np.arange(1), run_seed=0)
+    made = make_environments(environment_for(env, None, None, None), np.arange(1), run_seed=0)
     agents = (made.spaces.agents or {"alone": made.spaces}).values()
     assert all(isinstance(own.action, find(algorithm)[0].actions) for own in agents)
     made.close()
@@ -94,13 +98,20 @@ def test_every_environment_promised_has_a_preset():
 
 def test_every_preset_names_its_source():
     for _, env, preset in CASES:
-        assert env in preset.source or "arXiv" in preset.source
+        assert env in preset.source or env == ATARI and ".yml, atari" in preset.source or "arXiv" in preset.source
 
 
 def test_looking_up_an_unknown_pair_gives_none():
     assert presets.lookup("dqn", "CartPole-v1") is presets.PRESETS["dqn"]["CartPole-v1"]
     assert presets.lookup("dqn", "Pendulum-v1") is None
     assert presets.lookup("no such algorithm", "CartPole-v1") is None
+
+
+def test_a_preset_for_atari_is_for_every_game_and_for_nothing_else():
+    for env in ("ALE/Pong-v5", "ALE/Breakout-v5", "ale_py:ALE/Pong-v5"):
+        assert presets.lookup("dqn", env) is presets.PRESETS["dqn"][ATARI]
+        assert presets.none_for("ppo", env) is None and "no tuned" in presets.none_for("sac", env)
+    assert presets.lookup("dqn", "Pong-v5") is None and presets.lookup("sac", "ALE/Pong-v5") is None
 
 
 def test_presets_cannot_be_changed_by_accident():

@@ -17,10 +17,10 @@ NESTED = Spaces(
     Dict({"code": Box(-np.inf, np.inf, (3,), np.float64), "image": Box(0, 255, (2, 2, 1), np.uint8)}), Discrete(50)
 )
 STACKS = Spaces(
-    Dict({"code": Box(-np.inf, np.inf, (3,), np.float32), "image": Box(0, 255, (2, 1, 3), np.uint8)}), Discrete(50)
+    Dict({"code": Box(-np.inf, np.inf, (3,), np.float32), "image": Box(0, 255, (3, 2, 1), np.uint8)}), Discrete(50)
 )
 
-_IMAGE, _VECTOR = Box(0, 255, (2, 1, 3), np.uint8), Box(-np.inf, np.inf, (2,), np.float32)
+_IMAGE, _VECTOR = Box(0, 255, (3, 2, 1), np.uint8), Box(-np.inf, np.inf, (2,), np.float32)
 GOALS = Spaces(  # goals are small vectors, that are reached again and again
     Dict(
         {"code": STACKS.observation["code"], "observation": _IMAGE, "achieved_goal": _VECTOR, "desired_goal": _VECTOR}
@@ -72,7 +72,7 @@ class World:
                 "code": vector,
                 "image": (vector.sum(1) % 251).astype(np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2),
             }
-        images = np.array([self.stack(*code) for code in codes], np.uint8).reshape(-1, 2, 1, 3)
+        images = np.array([self.stack(*code) for code in codes], np.uint8).reshape(-1, 3, 2, 1)
         if self.spaces is STACKS:
             return {"code": vector, "image": images}
         achieved, desired = self.vector_goals(codes) if self.spaces is GOALS else self.picture_goals(codes)
@@ -87,19 +87,19 @@ class World:
 
     @staticmethod
     def picture_goals(codes: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """The same as stacks [len(codes), 2, 1, 3]; those achieved repeat after three steps."""
+        """The same as stacks [len(codes), 3, 2, 1]; those achieved repeat after three steps."""
         achieved = [[s % 3 if s >= 0 else 5 for s in (t - 2, t - 1, t)] for _, _, t in codes]
         desired = [[(environment + 10 * episode) % 256] * 3 for environment, episode, _ in codes]
-        image = lambda frames: np.uint8(frames).reshape(-1, 1, 1, 3).repeat(2, 1)  # noqa: E731
+        image = lambda frames: np.uint8(frames).reshape(-1, 3, 1, 1).repeat(2, 2)  # noqa: E731
         return image(achieved), image(desired)
 
     @staticmethod
     def stack(environment: int, episode: int, t: int) -> np.ndarray:
-        """Three frames [2, 1, 3]; those before the first of an episode are of its own kind (not black or repeated)."""
+        """Three frames [3, 2, 1]; those before the first of an episode are of its own kind (not black or repeated)."""
         newest = [
             (40 * environment + 11 * episode + s if s >= 0 else 200 - 3 * s + episode) % 256 for s in (t - 2, t - 1, t)
         ]
-        return np.array([[newest], [[frame ^ 1 for frame in newest]]])
+        return np.array([[[frame], [frame ^ 1]] for frame in newest])
 
     def step(self, times: int, columns: list[int] | None = None, restart: tuple[int, ...] = ()) -> Steps:
         """`times` steps of some columns, of which those in `restart` begin a new episode first."""

@@ -72,7 +72,7 @@ class Stored:
 
 
 def reward_done(achieved: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Takes goals [..., 2], or stacks [..., 2, 1, 3]: the fewer the better to reach what is equal."""
+    """Takes goals [..., 2], or stacks [..., 3, 2, 1]: the fewer the better to reach what is equal."""
     axes = (-1,) if achieved.shape[-1] == 2 else (-3, -2, -1)
     distance = np.abs(np.float32(achieved) - np.float32(goal)).sum(axes)
     return np.where(distance == 0, 1.0, -distance - 1.0), distance == 0

@@ -296,12 +296,12 @@ def test_rewards_of_several_agents_are_stored_with_each_row():
 
 
 def test_observations_that_are_no_stacks_are_refused():
-    spaces = Spaces(Box(0, 255, (2, 1, 3), np.uint8), Discrete(50))
+    spaces = Spaces(Box(0, 255, (3, 2, 1), np.uint8), Discrete(50))
     with pytest.raises(ConfigError, match="frame_stack = 4, but no observation is a stack"):
         Ring(spaces, 10, frame_stack=4)
     ring, rng = Ring(spaces, 10, 1, frame_stack=3), np.random.default_rng(0)
     nothing = np.zeros((1, 1), bool)
-    observation, following = rng.integers(1, 255, (2, 1, 2, 1, 3)).astype(np.uint8)
+    observation, following = rng.integers(1, 255, (2, 1, 3, 2, 1)).astype(np.uint8)
     steps = Steps(
         observation[None], np.zeros((1, 1), np.int64), np.zeros((1, 1), np.float32), nothing, nothing, following,
         following[:0], np.zeros((0, 2), np.int64), np.zeros(1, np.int64), nothing[0],
@@ -317,7 +317,7 @@ def test_a_transition_takes_at_most_65_per_cent_of_one_that_stores_both_observat
 
 
 def test_four_frames_take_at_most_8000_bytes_a_transition():
-    spaces = Spaces(Box(0, 255, (84, 84, 4), np.uint8), Discrete(6))
+    spaces = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6))
     assert Ring(spaces, 1000, 1, frame_stack=4).nbytes / 1000 <= 8000
 
 
@@ -330,7 +330,7 @@ def test_the_bytes_are_known_before_a_ring_is_built(spaces, stack):
 
 def test_a_ring_that_does_not_fit_in_memory_is_refused_before_it_is_built(monkeypatch):
     monkeypatch.setattr(ram, "available", lambda: (1_000_000_000, "memory limit of this container"))
-    spaces = Spaces(Box(0, 255, (84, 84, 4), np.uint8), Discrete(6))
+    spaces = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6))
     with pytest.raises(ConfigError, match=r"28\.2. GB, but only 1\.00 GB .*container.*buffer_size"):
         Ring(spaces, 1_000_000)
     Ring(spaces, 100_000, frame_stack=4)

@@ -112,7 +112,7 @@ def test_arrays_are_k_by_n_by_length_and_rewards_may_be_of_several_agents():
     steps = world.step(10)
     ring.add(replace(steps, reward=np.stack([steps.reward, -steps.reward], -1)))
     batch = Buffer(ring, Uniform(), Sequences(0.9, 4), np.random.default_rng(0)).sample(2, 5)
-    assert batch.reward.shape == (2, 5, 4, 2) and batch.observation["image"].shape == (2, 5, 4, 2, 1, 3)
+    assert batch.reward.shape == (2, 5, 4, 2) and batch.observation["image"].shape == (2, 5, 4, 3, 2, 1)
     arrays = (batch.action, batch.discount, *batch.extras.values())
     assert all(array.shape == (2, 5, 4) for array in arrays)
     assert {array.dtype for array in (batch.reward, batch.discount, *batch.extras.values())} == {np.dtype(np.float32)}

@@ -280,7 +280,7 @@ def test_every_array_of_a_sample_is_k_by_n(view):
     batch = buffer.sample(4, 5)
     for array in (batch.action, batch.reward, batch.discount, batch.weight, batch.index, *batch.extras.values()):
         assert array.shape == (4, 5)
-    assert batch.observation["image"].shape == (4, 5, 2, 1, 3) and batch.observation["image"].dtype == np.uint8
+    assert batch.observation["image"].shape == (4, 5, 3, 2, 1) and batch.observation["image"].dtype == np.uint8
     assert {array.dtype for array in (batch.reward, batch.discount, batch.weight, *batch.extras.values())} == {
         np.dtype(np.float32)
     }

@@ -108,8 +108,8 @@ def test_an_argument_that_a_run_does_not_take_is_answered_with_the_one_that_was_
 
 
 def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are():
-    with pytest.raises(ConfigError, match="Run takes no frame_skip. It takes config, .*seed, .*learning_rate, "):
-        Run("ppo", "CartPole-v1", frame_skip=4)
+    with pytest.raises(ConfigError, match="Run takes no reset_noise. It takes config, .*seed, .*learning_rate, "):
+        Run("ppo", "CartPole-v1", reset_noise=4)
 
 
 def test_an_argument_of_training_that_a_run_is_given_is_answered_with_where_it_belongs():

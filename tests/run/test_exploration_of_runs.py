@@ -13,6 +13,8 @@ import etude
 from etude import Conv, Linear, Mlp, Run
 from etude.algorithms import (
     DQN,
+    A2CConfig,
+    A3CConfig,
     ApexDDPGConfig,
     ApexDQNConfig,
     DiscreteSACConfig,
@@ -36,6 +38,7 @@ from etude.explore import (
     PerActorEpsilonGreedy,
     PerActorGaussianNoise,
     Sample,
+    StateDependentSample,
 )
 from etude.training.kinds.actor_priorities import PrioritisingActor
 
@@ -114,6 +117,13 @@ def test_an_explorer_of_ones_own_is_given_again(tmp_path):
         ("ppo", PPOConfig(), "CartPole-v1", Sample(log_prob=False), "keeps no log probabilities"),
         ("dqn", DQNConfig(), "CartPole-v1", Boltzmann, "Boltzmann is a class; make one"),
         ("discrete_sac", DiscreteSACConfig(), "CartPole-v1", CorrelatedSample(0.5, 1), "Give Greedy or Sample, or"),
+        (
+            "ppo",
+            PPOConfig(),
+            "Pendulum-v1",
+            StateDependentSample(64, 1),
+            "learns from advantages. Give Sample, or leave",
+        ),
         ("impala", IMPALAConfig(), "CartPole-v1", Greedy(), "learns from unrolls. Give Sample, or leave it out"),
     ],
 )
@@ -142,6 +152,70 @@ def test_correlated_samples_go_on_within_an_episode_after_a_stop(tmp_path):
         again.train(40)
         found = again.engine.weights()
     assert all(np.array_equal(value, found[name]) for name, value in expected.items())
+
+
+# -- noise as a function of the state ----------------------------------------------------------------------------------
+
+
+def gsde_run(algorithm, config, env="Pendulum-v1", **more):
+    return Run(algorithm, env, config=config, **{"environments": 2, "engine": "torch", "seed": 3, **more})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "explorer"),
+    [
+        ("sac", SACConfig(network=Mlp((8,)), gsde=True), StateDependentSample(8, 1, None, log_prob=False)),
+        ("ppo", PPOConfig(network=Mlp((4, 6)), gsde=True, gsde_sample_every=5), StateDependentSample(6, 1, 5)),
+        ("a2c", A2CConfig(network=Mlp((8,)), gsde=True), StateDependentSample(8, 1)),
+        ("a3c", A3CConfig(network=Mlp((8,)), gsde=True), StateDependentSample(8, 1)),
+        ("sac", SACConfig(network=Mlp((8,))), Sample(log_prob=False)),
+        ("ppo", PPOConfig(network=Mlp((8,))), Sample()),
+    ],
+)
+def test_the_config_says_whether_noise_depends_on_the_state(algorithm, config, explorer):
+    with gsde_run(algorithm, config) as run:
+        run.train(20)
+        assert using(run) == explorer
+
+
+def test_the_explorer_of_state_dependent_noise_may_be_given_and_is_kept(tmp_path):
+    given = StateDependentSample(8, 1, 3)
+    with gsde_run("ppo", PPOConfig(network=Mlp((8,)), gsde=True, rollout_length=8), explorer=given) as run:
+        run.train(16)
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude") as again:
+        again.train(16)
+        assert using(again) == given
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "a2c"])
+def test_noise_as_a_function_of_the_state_is_refused_for_actions_that_are_not_box(algorithm):
+    with pytest.raises(ConfigError, match=r"gsde = True adds noise to Box actions; this environment has Discrete\(2\)"):
+        gsde_run(algorithm, etude.algorithms.find(algorithm)[1](gsde=True), "CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"network": Mlp(())}, r"Give the actor a spec with hidden layers"),
+        ({"network": lambda: None}, r"Give the actor a spec with hidden layers"),
+        ({"gsde_sample_every": 0}, r"gsde_sample_every = 0; expected a whole number of at least 1"),
+        ({"exploration_correlation": 0.5}, r"gsde = True and exploration_correlation = 0.5; .*Leave one of them off"),
+    ],
+)
+def test_configs_refuse_noise_as_a_function_of_the_state_where_it_cannot_be(changed, message):
+    with pytest.raises(ConfigError, match=message):
+        SACConfig(**{"gsde": True, **changed})
+
+
+def test_evaluation_and_single_actions_do_without_the_noise_unless_asked_to_explore():
+    with gsde_run("sac", SACConfig(network=Mlp((8,)), gsde=True)) as run:
+        seen = np.array([1.0, 0.0, 0.0], np.float32)
+        best = run.act(seen)
+        explored = [run.act(seen, explore=True, first=t == 0) for t in range(3)]
+        np.testing.assert_array_equal(run.act(seen), best)
+        assert not np.array_equal(explored[0], best)
+        np.testing.assert_array_equal(explored[0], explored[2])
 
 
 # -- noise in the layers -----------------------------------------------------------------------------------------------

@@ -1,20 +1,23 @@
-"""The keyword arguments of a run that change the config of its algorithm."""
+"""The arguments of a run that change the config of its algorithm, or its environment."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
+from etude import presets
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
+from etude.envs import configured
 from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
 OWN = ("config", "policies", "data", "run_dir", "explorer")  # arguments of `Run` by themselves
-OF_ENVIRONMENT = ("env_args", "wrappers")
+OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 
 def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes: dict[str, Any]) -> Any:
@@ -40,3 +43,14 @@ def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes:
             f"dataclasses.replace(config, {', '.join(f'{name}=...' for name in changes)})."
         )
     return config_for(algorithm, env, **changes)
+
+
+def environment_for(env: Any, args: Any, wrappers: Iterable[Any] | None, frame_stack: int | None) -> Any:
+    """What a run makes its environments from. Without `wrappers`, an environment of a family that presets preprocess
+    has the family's, with the family's arguments and stacked frames where these are not given."""
+    usual = presets.preprocessing(env) if isinstance(env, str) and wrappers is None else None
+    if usual is not None:
+        wrappers = usual.wrappers
+        args = {**usual.env_args, **args} if isinstance(args, dict) else usual.env_args if args is None else args
+        frame_stack = usual.frame_stack if frame_stack is None else frame_stack
+    return configured(env, args, wrappers, 1 if frame_stack is None else frame_stack)

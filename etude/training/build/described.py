@@ -98,6 +98,8 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
         for wrapper in held["wrappers"].items():
             wrapper.text()
         held["wrappers_are_named"].flag()
+    if "frame_stack" in held:
+        held["frame_stack"].whole(1)
     if "explorer" in held and held["explorer"].value is not None:
         held["explorer"].table()
     if "policies" in held and held["policies"].value is not None:
@@ -143,6 +145,7 @@ def plain_environment(env: Any) -> dict[str, Any]:
         "environment_args": given.args,
         "wrappers": [_text(wrapper) for wrapper in given.wrappers],
         "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
+        "frame_stack": given.frame_stack,
     }
 
 
@@ -152,10 +155,11 @@ def _text(given: Any) -> str:
 
 
 def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """(env, env_args and wrappers) of a run that goes on; ConfigError where one has to be given again.
+    """(env, and env_args, wrappers and frame_stack) of a run that goes on; ConfigError where one has to be given again.
 
     env: in the place of that in the description; None: that one. given: the arguments of loading, which come before
-    what the description says. Arguments of an environment are not those of another one; wrappers stay.
+    what the description says. Arguments of an environment are not those of another one; wrappers and stacked frames
+    stay.
     """
     named, before = described["environment_is_named"], described["environment"]
     if env is None and not named:
@@ -168,8 +172,9 @@ def environment_from(described: dict[str, Any], env: Any, given: dict[str, Any])
         )
     same = env is None or not named or env == before
     args = given.get("env_args", described.get("environment_args") if same else None)
-    wrappers = described.get("wrappers") if wrappers is None else wrappers
-    return (before if env is None else env), {"env_args": args, "wrappers": wrappers}
+    wrappers = described.get("wrappers", ()) if wrappers is None else wrappers
+    frames = given.get("frame_stack", described.get("frame_stack", 1))
+    return (before if env is None else env), {"env_args": args, "wrappers": wrappers, "frame_stack": frames}
 
 
 def taken_from(

@@ -27,6 +27,7 @@ from etude.explore import (
     PerActorEpsilonGreedy,
     PerActorGaussianNoise,
     Sample,
+    StateDependentSample,
 )
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
@@ -35,7 +36,7 @@ from etude.training.kinds import kind_of
 FITTING: dict[str, tuple[Any, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, PerActorEpsilonGreedy),
     "actions": (GaussianNoise, Greedy, PerActorGaussianNoise),
-    "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample),
+    "distribution": (GaussianNoise, Greedy, Sample, CorrelatedSample, StateDependentSample),
 }
 """Etude's own explorers, by what an agent acts by. They are data: a checkpoint holds them."""
 OWN: tuple[Any, ...] = tuple({each for fitting in FITTING.values() for each in fitting})
@@ -92,8 +93,10 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
     fitting, kind = FITTING[agent.acts_by], kind_of(agent)
+    if not agent.config.gsde_features:
+        fitting = tuple(each for each in fitting if each is not StateDependentSample)
     if kind.log_prob:
-        fitting = (Sample,)
+        fitting = tuple(each for each in fitting if each in (Sample, StateDependentSample))
     elif not isinstance(spaces.action, Box):
         fitting = tuple(each for each in fitting if each not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):

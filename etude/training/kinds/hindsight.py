@@ -14,7 +14,7 @@ from etude.training.kinds.context import TrainingContext
 
 def with_hindsight(view: Any, context: TrainingContext) -> View:
     """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
-    goals, or several agents."""
+    goals, several agents, or stacked frames."""
     config, name = context.agent.config, type(context.agent).__name__
     if config.hindsight == "none":
         return view
@@ -22,6 +22,11 @@ def with_hindsight(view: Any, context: TrainingContext) -> View:
         raise ConfigError(
             f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
             "for one. Leave hindsight off."
+        )
+    if context.frame_stack > 1:
+        raise ConfigError(
+            f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {context.frame_stack} stacks goals, too, and "
+            "compute_reward takes single ones. Leave one of them off."
         )
     require_goals(context.engine.spaces.observation)
     share = config.hindsight_goals / (config.hindsight_goals + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,7 +20,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
-from etude.explore import EpsilonGreedy, GaussianNoise, Sample
+from etude.explore import EpsilonGreedy, GaussianNoise, Sample, StateDependentSample
 from etude.protocols import Environments, Explorer, Replay, Rollout
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.training.kinds.context import TrainingContext
@@ -123,6 +124,9 @@ class LearningKind:
             return EpsilonGreedy(config.epsilon, total=total)
         if acts_by == "actions":
             return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
+        if config.gsde_features:
+            size = math.prod(action.shape or ())
+            return StateDependentSample(config.gsde_features, size, config.gsde_sample_every, self.log_prob)
         return Sample(log_prob=self.log_prob)
 
     def check_exploration(self, agent: Agent) -> None:

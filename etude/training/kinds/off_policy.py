@@ -10,11 +10,12 @@ from typing import Any
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
-from etude.base.spaces import Space
+from etude.base.spaces import Space, zeros
 from etude.config import OffPolicyConfig
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.protocols import Explorer, Replay
 from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
+from etude.replay.frames import has_stacks
 from etude.replay.sizes import Extras
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
@@ -33,12 +34,13 @@ class OffPolicyLearning(LearningKind):
     multi_agent = True
 
     def replay(self, context: TrainingContext) -> Replay:
-        config, setup = context.agent.config, context.setup
+        config, setup, spaces = context.agent.config, context.setup, context.engine.spaces
         ring = Ring(
-            context.engine.spaces,
+            spaces,
             config.buffer_size,
             context.count,
             self.extras(context),
+            context.frame_stack if has_stacks(zeros(spaces.observation), context.frame_stack) else 1,
             reward_shape=context.team,
             folder=setup.replay_folder,
         )
