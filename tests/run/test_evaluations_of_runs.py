@@ -115,7 +115,7 @@ def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says
     assert [event.step for event in kinds(events, Evaluated)] == [400, 800, 1_000]
     (warned,) = kinds(events, Warned)
     assert "beyond 10% of the run's steps are skipped" in warned.message
-    assert "one takes about 40" in warned.message
+    assert "An evaluation takes about 40 environment steps" in warned.message
     with tiny() as run:
         found = list(run.steps(200, evaluate_every=40, evaluate_episodes=4))
         assert [event.step for event in kinds(found, Evaluated)] == [40, 80, 120, 160, 200]
