@@ -19,9 +19,10 @@ def started(
     seed: int = 0,
     steps: str = "environment",
     config: dict | None = None,
+    made_from: dict | None = None,
 ) -> Started:
     run = {"algorithm": algorithm, "environment": env, "engine": "jax", "setup": {"seed": seed}, "steps": steps}
-    return Started(step, {**run, "config": config or {}, "total": total})
+    return Started(step, {**run, **(made_from or {}), "config": config or {}, "total": total})
 
 
 def collected(step: int, *returns: float) -> Collected:

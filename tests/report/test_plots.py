@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from etude.base.errors import ConfigError
+from etude.envs import ConfiguredEnvironment
 from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
 from etude.report.configurations import lines_in
 from etude.report.plots import aggregate
 from etude.report.series import Series, find_runs
+from etude.training.build.described import plain_environment
 
 
 def series(steps, returns, episodes):
@@ -110,6 +112,15 @@ def test_runs_of_another_configuration_are_another_line_named_by_what_differs(tm
     found, notes = lines(*runs)
     assert found == {"dqn learning_rate=0.1": ["0", "1"], "dqn learning_rate=0.2": ["0", "1"]}
     assert not notes
+
+
+def test_runs_of_other_environment_arguments_or_frames_are_another_line(tmp_path):
+    given = [ConfiguredEnvironment("FrozenLake-v1", {"is_slippery": slips}, (), 2) for slips in (True, False)]
+    runs = [read_run(written(tmp_path / str(i), made_from=plain_environment(env))) for i, env in enumerate(given)]
+    assert list(lines(*runs)[0]) == [f"dqn environment_args.is_slippery={slips}" for slips in (True, False)]
+    given = [ConfiguredEnvironment("FrozenLake-v1", {}, (), frames) for frames in (1, 4)]
+    runs = [read_run(written(tmp_path / f"{i}f", made_from=plain_environment(env))) for i, env in enumerate(given)]
+    assert list(lines(*runs)[0]) == ["dqn frame_stack=1", "dqn frame_stack=4"]
 
 
 def test_a_schedule_is_one_difference(tmp_path):
