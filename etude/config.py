@@ -18,16 +18,16 @@ from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
 
 @dataclass(frozen=True)
 class Config:
-    """Hyperparameters of every algorithm. Floats may change while a run goes on."""
+    """Hyperparameters of every algorithm. Floats may change during a run."""
 
-    network: Spec = Mlp((64, 64))  # a spec, a function that returns a module of your own, or `ActorCritic` of two
-    learning_rate: float | Linear = 3e-4  # of the optimizer; a number or `Linear`
-    gamma: float = 0.99  # the discount for one step
-    max_gradient_norm: float | None = None  # bound on the joint norm of each loss's gradients; None: no bound
-    layer_gradient_norms: bool = False  # tell the norm of each layer's gradient, before the bound
-    normalize_observation: bool = False  # by running mean and deviation, clipped at 10 deviations
-    clip_reward: bool = False  # learn from the sign of each reward; returns stay those of the environment
-    normalize_reward: bool = False  # divide by the running deviation of the discounted return
+    network: Spec = Mlp((64, 64))  # a spec, a function that returns a module, or an `ActorCritic` of two
+    learning_rate: float | Linear = 3e-4  # of the optimizer: a number or a `Linear` schedule
+    gamma: float = 0.99  # discount factor per step
+    max_gradient_norm: float | None = None  # clip each loss's gradients to this global norm; None: no clipping
+    layer_gradient_norms: bool = False  # report the gradient norm of each layer, before clipping
+    normalize_observation: bool = False  # standardise by running moments, clip at 10 standard deviations
+    clip_reward: bool = False  # learn from the sign of each reward; reported returns are unclipped
+    normalize_reward: bool = False  # divide by the running standard deviation of the discounted return
     optimizer: Adam = Adam()  # beta1, beta2, epsilon
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
@@ -51,7 +51,7 @@ class Config:
 
     @property
     def sample_correlation(self) -> float:
-        """The correlation of the normal numbers behind successive samples of the policy."""
+        """The correlation of the noise of successive samples of the policy."""
         return 0.0
 
     @property
@@ -97,20 +97,20 @@ class StateDependentConfig(Config):
 
 @dataclass(frozen=True)
 class OffPolicyConfig(Config):
-    """Learning from replayed transitions, whatever policy they are of. Schedules count environment steps."""
+    """Off-policy learning from replayed transitions. Schedules count environment steps."""
 
-    batch_size: int = 64  # transitions in a gradient step
-    buffer_size: int = 100_000  # transitions kept
-    learning_starts: int = 1_000  # environment steps before the first learning
+    batch_size: int = 64  # transitions per gradient step
+    buffer_size: int = 100_000  # capacity of the replay buffer, in transitions
+    learning_starts: int = 1_000  # environment steps before the first gradient step
     train_every: int = 1  # environment steps between two learning phases
-    gradient_steps: int = 1  # gradient steps in a learning phase
-    n_step: int = 1  # steps of reward before the value is estimated; fewer where the episode ends
-    priority_exponent: float = 0.0  # alpha of prioritised replay, by the errors of the loss; 0: all are drawn alike
-    importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: how far weights make up for priorities
-    exploration_exponent: float = 0.0  # alpha: environment i of N has epsilon or noise ** (1 + alpha * i / (N - 1))
-    actor_priorities: bool = False  # actors compute initial priorities; False: new rows have the largest error so far
-    hindsight: str = "none"  # HER: relabel goals by a "future", the "final" or any step of the "episode"; or "none"
-    hindsight_goals: int = 4  # k of HER: transitions with new goals for each one that keeps its own
+    gradient_steps: int = 1  # gradient steps per learning phase
+    n_step: int = 1  # n of n-step returns; shorter at the end of an episode
+    priority_exponent: float = 0.0  # alpha of prioritised replay (TD errors); 0: uniform sampling
+    importance_exponent: float | Linear = Linear(0.4, 1.0)  # beta: exponent of the importance weights
+    exploration_exponent: float = 0.0  # Ape-X's alpha: environment i has epsilon ** (1 + alpha * i / (N - 1))
+    actor_priorities: bool = False  # actors compute initial priorities; False: the largest priority so far
+    hindsight: str = "none"  # HER's goal selection: "future", "final", "episode" or "none"
+    hindsight_goals: int = 4  # HER's k: relabelled transitions per original one
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,9 +141,9 @@ class OffPolicyConfig(Config):
 
 @dataclass(frozen=True)
 class SampledConfig(OffPolicyConfig):
-    """Learning from replayed transitions, with a policy over numbers that explores by being sampled."""
+    """Off-policy learning with a stochastic policy over Box actions."""
 
-    exploration_correlation: float = 0.0  # of the normal numbers behind two samples that follow one another
+    exploration_correlation: float = 0.0  # correlation of the noise of successive samples
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,12 +156,12 @@ class SampledConfig(OffPolicyConfig):
 
 @dataclass(frozen=True)
 class SequenceConfig(OffPolicyConfig):
-    """Learning from replayed sequences, with networks that keep a memory."""
+    """Off-policy learning from replayed sequences, with recurrent networks."""
 
-    batch_size: int = 64  # sequences in a gradient step
-    sequence_length: int = 40  # environment steps of a sequence; fewer where the episode ends
-    burn_in: int = 10  # up to so many of them only warm the memory up: those before the sampled step
-    stored_state: bool = True  # sequences start with the memory that was acted with, kept in the replay; or with zeros
+    batch_size: int = 64  # sequences per gradient step
+    sequence_length: int = 40  # environment steps of a sequence; fewer at the end of an episode
+    burn_in: int = 10  # steps that only warm up the recurrent state, at most; no loss
+    stored_state: bool = True  # start sequences with the recurrent state stored in the replay; False: zeros
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,7 +170,7 @@ class SequenceConfig(OffPolicyConfig):
         if self.burn_in >= self.sequence_length:
             raise ConfigError(
                 f"{type(self).__name__}: burn_in = {self.burn_in} of sequence_length = {self.sequence_length} steps; "
-                "expected fewer than all, so that some are left to learn from."
+                "expected fewer, so that steps are left to learn from."
             )
         if self.actor_priorities:
             raise ConfigError(
@@ -185,11 +185,11 @@ class SequenceConfig(OffPolicyConfig):
 
 @dataclass(frozen=True)
 class RolloutConfig(Config):
-    """Learning from rollouts, each of which is discarded after its learning phase."""
+    """Learning from rollouts that are discarded after each learning phase."""
 
-    rollout_length: int = 128  # time steps of every environment between two learning phases
-    minibatch_size: int | None = 256  # steps in a gradient step; None: the whole rollout, as where that is smaller
-    epochs: int = 1  # passes over the rollout in a learning phase
+    rollout_length: int = 128  # time steps of each environment per rollout
+    minibatch_size: int | None = 256  # steps per gradient step, at most; None: the whole rollout
+    epochs: int = 1  # passes over each rollout
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,9 +200,9 @@ class RolloutConfig(Config):
 
 @dataclass(frozen=True)
 class OnPolicyConfig(RolloutConfig):
-    """Learning from rollouts of the present policy."""
+    """Learning from rollouts of the current policy."""
 
-    gae_lambda: float = 0.95  # lambda of generalised advantage estimation: 0 is one step, 1 the whole return
+    gae_lambda: float = 0.95  # lambda of generalised advantage estimation; 0: one-step, 1: Monte Carlo
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -211,10 +211,10 @@ class OnPolicyConfig(RolloutConfig):
 
 @dataclass(frozen=True)
 class OnPolicySequenceConfig(OnPolicyConfig):
-    """On-policy learning with networks that keep a memory, from the parts that each environment's rollout is cut into.
-    A minibatch is of as many whole ones as it has room for, at least one."""
+    """On-policy learning with recurrent networks, from sequences of each environment's rollout. A minibatch has as many
+    whole sequences as fit, at least one."""
 
-    sequence_length: int = 32  # time steps that gradients flow back over; the rollout is a multiple of it
+    sequence_length: int = 32  # time steps of truncated backpropagation; divides rollout_length
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,10 +232,9 @@ class OnPolicySequenceConfig(OnPolicyConfig):
 
 @dataclass(frozen=True)
 class GradientsConfig(OnPolicyConfig):
-    """Learning from gradients of the rollouts of single environments, each computed where it was collected and applied
-    by itself."""
+    """Asynchronous learning: each environment's rollout gives one gradient, computed where it was collected."""
 
-    rollout_length: int = 5  # time steps of an environment for one gradient
+    rollout_length: int = 5  # time steps per gradient
     minibatch_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -254,8 +253,8 @@ class GradientsConfig(OnPolicyConfig):
 
 @dataclass(frozen=True)
 class UnrollsConfig(RolloutConfig):
-    """Learning from the rollouts of a policy that may be a few updates old, each environment's as a whole, corrected by
-    V-trace. A minibatch is of as many whole rollouts as it has room for, at least one."""
+    """Learning from whole rollouts of a policy that may be a few updates old, corrected by V-trace. A minibatch has as
+    many whole rollouts as fit, at least one."""
 
     rollout_length: int = 20
     minibatch_size: int | None = None

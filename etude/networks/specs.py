@@ -32,20 +32,19 @@ def _check(spec: Mlp | Conv) -> None:
 
 @dataclass(frozen=True)
 class Mlp:
-    """Dense layers. Everything that is observed, images too, is flattened, joined and passed through them.
+    """A multilayer perceptron over all parts of the observation, flattened and concatenated (images too).
 
-    dueling: the last hidden layer is there twice, for the value V of the state and for the advantages A of the actions;
-        the output is V + A - mean A. Wang et al. 2016, arXiv:1511.06581, equation 9. For values of actions only.
-    noisy: parameters of the dense layers are means, to which trained scales times factorised Gaussian noise are added.
-        They start at noisy / sqrt(inputs). Fortunato et al. 2018, arXiv:1706.10295, where it is 0.5. For algorithms
-        whose losses draw the noise: those that learn values of actions.
+    dueling: separate streams for the state value V and the advantages A; the output is V + A - mean A. Wang et al.
+        2016, arXiv:1511.06581, equation 9. For action values only.
+    noisy: initial sigma of noisy layers with factorised Gaussian noise, times 1 / sqrt(inputs); 0: none. Fortunato et
+        al. 2018, arXiv:1706.10295, use 0.5. For algorithms that learn action values, whose losses draw the noise.
     """
 
-    widths: tuple[int, ...] = (64, 64)  # units of each hidden layer
+    widths: tuple[int, ...] = (64, 64)  # units of the hidden layers
     activation: str = "relu"  # relu, tanh, elu, gelu or silu
     initializer: str = "fan_in"  # fan_in: uniform in +-1/sqrt(inputs), biases too; orthogonal: gain sqrt(2), biases 0
-    dueling: bool = False  # for values of actions: one stream for that of the state, one for the advantages
-    noisy: float = 0.0  # first scale of the noise in dense layers, times 1/sqrt(inputs); 0: none
+    dueling: bool = False  # action values: streams for the state value and the advantages
+    noisy: float = 0.0  # initial sigma of noisy layers, times 1/sqrt(inputs); 0: none
 
     def __post_init__(self) -> None:
         _check(self)
@@ -64,18 +63,18 @@ _FILTERS: tuple[tuple[int, Filters], ...] = (
 
 
 def filters_for(side: int) -> Filters:
-    """Convolutions that leave something of images whose shorter side has so many pixels."""
+    """Convolutions that fit images whose shorter side has so many pixels."""
     return next(filters for least, filters in _FILTERS if side >= least)
 
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolutions over every image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense
-    layers over their features joined with everything else that is observed. The default is the network of
-    Mnih et al. 2015, doi:10.1038/nature14236. dueling and noisy concern the dense layers: see `Mlp`."""
+    """Convolutions over each image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense layers
+    over their features concatenated with the rest of the observation. The default is the network of Mnih et al. 2015,
+    doi:10.1038/nature14236. dueling and noisy concern the dense layers, as in `Mlp`."""
 
     filters: Filters = NATURE  # (filters, kernel, stride) of each layer
-    widths: tuple[int, ...] = (512,)  # units of each dense layer after the convolutions
+    widths: tuple[int, ...] = (512,)  # units of the dense layers after the convolutions
     activation: str = "relu"  # as in `Mlp`
     initializer: str = "orthogonal"  # as in `Mlp`
     dueling: bool = False  # as in `Mlp`
@@ -87,13 +86,13 @@ class Conv:
 
 @dataclass(frozen=True)
 class Recurrent:
-    """Layers over what is observed, a cell that remembers what came before in the episode, dense layers over what it
-    gives. Needs an algorithm that keeps memories and learns from sequences: r2d2 or recurrent_ppo."""
+    """An encoder of the observation, a recurrent cell, and dense layers over the cell's output. For algorithms that
+    learn from sequences: r2d2 and recurrent_ppo."""
 
-    before: Mlp | Conv = Mlp((64,))  # its last hidden layer feeds the cell
+    before: Mlp | Conv = Mlp((64,))  # the encoder; its last hidden layer feeds the cell
     units: int = 64  # of the cell
     cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
-    widths: tuple[int, ...] = ()  # hidden layers after the cell, with the activation and initializer of `before`
+    widths: tuple[int, ...] = ()  # dense layers after the cell, with the activation and initializer of `before`
 
     def __post_init__(self) -> None:
         if self.cell not in CELLS:
@@ -111,10 +110,10 @@ ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn
 
 @dataclass(frozen=True)
 class ActorCritic:
-    """Different networks for actor and critic, each a spec, or a function that returns a module of your own."""
+    """Separate networks of actor and critic: specs, or functions that return a module."""
 
     actor: Mlp | Conv | Recurrent = Mlp((64, 64))  # of the policy
-    critic: Mlp | Conv | Recurrent = Mlp((64, 64))  # of state values or action values, each member of an ensemble
+    critic: Mlp | Conv | Recurrent = Mlp((64, 64))  # of state or action values; used for each critic of an ensemble
 
 
 Spec = Mlp | Conv | Recurrent | ActorCritic
