@@ -42,7 +42,7 @@ def test_every_option_has_its_text_once_algorithm_and_environment_are_named(name
     assert {name for name, text in found.items() if not text} == set()
     assert {"steps", "seed", "set.gamma", "set.max-gradient-norm", "set.optimizer.beta1"} <= found.keys()
     assert found["seed"] == "of all random numbers: equal seeds give equal runs"
-    assert found["set.max-gradient-norm"].startswith("bound on the joint norm")
+    assert found["set.max-gradient-norm"].startswith("clip each loss's gradients")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
