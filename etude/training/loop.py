@@ -134,6 +134,8 @@ class Loop:
         except NumericalError as error:
             raise NumericalError(self._divergence.explained(error, self.step, progress.gradient_steps)) from error
         yield from (Warned(self.step, note) for note in self._divergence.last_notes())
+        if reason == "steps" and not progress.gradient_steps:
+            yield from self._warn_once(_untrained(self.step), "untrained")
         yield from self._keep("last")
         self._count_seconds()
         totals = {"episodes": progress.episodes, "gradient_steps": progress.gradient_steps}
@@ -230,6 +232,13 @@ def _left_out(share: float | None, cost: int) -> str:
     return (
         f"An evaluation takes about {cost:,} environment steps. Evaluations beyond {share:.0%} of the run's steps are "
         "skipped, except the last. To evaluate every N steps, give evaluate_every (--evaluate-every N)."
+    )
+
+
+def _untrained(step: int) -> str:
+    return (
+        f"No gradient step was taken in {step:,} environment steps: the first update needs more. Train for longer, or "
+        "lower rollout_length (on-policy) or learning_starts (off-policy)."
     )
 
 

@@ -79,6 +79,14 @@ def test_a_run_warns_once_of_evaluations_that_were_cut_off(short):
     assert "--evaluate-max-steps" in warned.message
 
 
+@pytest.mark.parametrize(("steps", "warns"), [(8, True), (200, False)])
+def test_a_run_that_ends_before_its_first_gradient_step_says_so(steps, warns):
+    with tiny(Counted) as run:
+        warned = [event.message for event in kinds(run.steps(steps), Warned)]
+    assert [message for message in warned if message.startswith("No gradient step was taken in 8 ")] == warned
+    assert bool(warned) == warns
+
+
 def test_an_endless_episode_of_an_evaluation_takes_no_memory():
     environments, _ = make_for_evaluation(Endless, np.arange(2), 0, 10**9)
     environments.reset()
