@@ -239,7 +239,7 @@ def test_what_cannot_be_imitated_is_refused(name):
 
 
 def test_configs_refuse_what_cannot_be():
-    with pytest.raises(ConfigError, match="normalize_reward = True divides by the deviation of the environment's"):
+    with pytest.raises(ConfigError, match="normalize_reward and clip_reward change the environment's rewards"):
         GAILConfig(normalize_reward=True)
     with pytest.raises(ConfigError, match="reward_form = 'D'; expected '-log"):
         GAILConfig(reward_form="D")
