@@ -105,6 +105,7 @@ sys.exit(main())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no terminals of this kind")
+@pytest.mark.variant
 def test_a_run_whose_terminal_is_closed_is_saved(engine_name, tmp_path):
     directory = tmp_path / "run"
     ours, theirs = os.openpty()

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import variants_but
 
 from etude import Mlp, Run
 from etude.algorithms import DQNConfig, PPOConfig
@@ -28,6 +29,7 @@ def test_dqn_whose_network_diverges_warns_of_its_weights_once(engine_name):
     assert sum("The weight q." in message and "has grown to" in message for message in found) == 1
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig(**PPO)), ("dqn", DQNConfig(**DQN))])
 def test_a_healthy_short_run_does_not_warn(algorithm, config, engine_name):
     assert warnings_of(engine_name, algorithm, config, 1_024) == []
@@ -63,7 +65,7 @@ class Costly(gym.Env):
         return {"observation": np.ones(1, np.float32), "action_mask": np.int8([1, 1, 0])}
 
 
-@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("double", variants_but((True,), (True, False)))
 def test_dqn_learns_from_rewards_of_minus_a_thousand_million(double, engine_name):
     config = DQNConfig(
         **{**DQN, "network": Mlp(())},
