@@ -100,7 +100,8 @@ class Table:
     def _take_over(self) -> None:
         """What is in the file, other processes' too, but for etude's cells with other defaults."""
         held = measure.read(__file__)
-        same = [algorithm for algorithm in TASKS if held.get("configs", {}).get(algorithm) == config_of(algorithm)]
+        configs = {name: measure.with_new_fields(name, config) for name, config in held.get("configs", {}).items()}
+        same = [algorithm for algorithm in TASKS if configs.get(algorithm) == config_of(algorithm)]
         for key, found in held.get("cells", {}).items():
             algorithm, _, side, _ = key.split("/")
             if side != "etude" or algorithm in same:

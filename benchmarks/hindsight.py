@@ -71,11 +71,9 @@ def main() -> None:
         measure.answer(train(algorithm, hindsight, int(seed)))
         return
     held, configs = measure.read(__file__), {row: config_of(row) for row in ROWS}
-    cells = {
-        key: cell
-        for key, cell in held.get("cells", {}).items()
-        if held["configs"].get(key.rsplit("/", 1)[0]) == configs.get(key.rsplit("/", 1)[0])
-    }
+    before = {row: measure.with_new_fields(row.split("/")[0], found) for row, found in held.get("configs", {}).items()}
+    same = [row for row in ROWS if before.get(row) == configs[row]]
+    cells = {key: cell for key, cell in held.get("cells", {}).items() if key.rsplit("/", 1)[0] in same}
     wanted = [f"{row}/{seed}" for seed in options.seeds for row in ROWS]
     wanted = [key for key in wanted if key not in cells and any(part in key for part in options.only)]
 

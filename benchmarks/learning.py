@@ -20,7 +20,7 @@ import measure
 
 from etude import presets
 from etude.algorithms import find
-from etude.checkpoint.config_json import from_json, to_json
+from etude.checkpoint.config_json import to_json
 from etude.presets.recurrent import WITHOUT_VELOCITIES
 
 ENGINES = ("jax", "tensorflow", "torch")
@@ -128,13 +128,6 @@ def config_of(algorithm: str, environment: str) -> dict:
     return {"environments": preset.environments, **to_json(find(algorithm)[1](**preset.config))}
 
 
-def with_new_fields(algorithm: str, config: dict) -> dict:
-    """A config as it was written, and the fields that are new since then, with their defaults."""
-    fields = {name: value for name, value in config.items() if name not in ("environments", "class")}
-    kind = find(algorithm)[1]
-    return {"environments": config["environments"], **to_json(from_json(kind, {"class": kind.__name__, **fields}))}
-
-
 class Table:
     """The JSON file: cells by name, hyperparameters once for each algorithm and environment."""
 
@@ -145,7 +138,7 @@ class Table:
 
     def has(self, row: Row, key: str) -> bool:
         config = config_of(row.algorithm, row.environment)
-        if row.task not in self.configs or with_new_fields(row.algorithm, self.configs[row.task]) != config:
+        if row.task not in self.configs or measure.with_new_fields(row.algorithm, self.configs[row.task]) != config:
             self.cells = {key: cell for key, cell in self.cells.items() if not key.startswith(f"{row.task}/")}
             self.configs[row.task] = config
         return key in self.cells

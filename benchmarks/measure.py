@@ -216,3 +216,13 @@ def show(title: str, rows: dict[str, dict], unit: str) -> None:
     print(f"{title} [{unit}]")
     for name, row in rows.items():
         print(f"  {name:<34} {row['median']:>10g}   ({row['lowest']:g} to {row['highest']:g})", flush=True)
+
+
+def with_new_fields(algorithm: str, config: dict) -> dict:
+    """A config as it was written, and the fields that are new since then, with their defaults."""
+    from etude.algorithms import find
+    from etude.checkpoint.config_json import from_json, to_json
+
+    fields = {name: value for name, value in config.items() if name not in ("environments", "class")}
+    kind = find(algorithm)[1]
+    return {"environments": config["environments"], **to_json(from_json(kind, {"class": kind.__name__, **fields}))}
