@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import variants_but
 from solo_agents import (
     NotDense,
     OfTriplets,
@@ -67,7 +68,10 @@ def test_an_environment_of_the_user_is_stepped_itself_and_stays_open(engine_name
     assert agent.reward_list == [5.0, 5.0]
 
 
-@pytest.mark.parametrize("mixins", [(), (NotDense,)], ids=["exported", "in the parent"])
+@pytest.mark.parametrize(
+    "mixins",
+    [pytest.param((), id="exported"), pytest.param((NotDense,), id="in the parent", marks=pytest.mark.variant)],
+)
 def test_a_pool_of_processes_learns_what_one_process_learns(mixins, engine_name):
     one = trained(engine_name, *mixins, env=[SHORT, LONG])
     pool = trained(engine_name, *mixins, env=[SHORT, LONG], processes=2, parallel_store_and_training=False)
@@ -76,6 +80,7 @@ def test_a_pool_of_processes_learns_what_one_process_learns(mixins, engine_name)
     assert pool.loss_list == one.loss_list
 
 
+@pytest.mark.variant
 def test_an_exported_network_collects_while_this_process_learns(engine_name):
     agent = trained(engine_name, env=[SHORT, LONG], processes=2, episodes=4)
     assert agent.reward_list == [5.0] * 4
@@ -120,6 +125,7 @@ def test_prioritised_replay_keeps_the_errors_that_the_loss_reports(engine_name):
     assert pool_of(agent).selector.deviation is None
 
 
+@pytest.mark.variant
 def test_on_policy_the_pool_is_emptied_and_update_param_is_called(engine_name):
     agent = trained(engine_name, kind="PPO", settings=on_policy(), episodes=1)
     assert len(pool_of(agent)) == 5
@@ -138,6 +144,7 @@ def lag(agent):
     return max(np.abs(a - b).max() for a, b in zip(actor, old, strict=True))
 
 
+@pytest.mark.variant
 def test_on_policy_with_priorities_the_pool_is_cut_and_ratios_count(engine_name):
     agent = trained(engine_name, kind="PPO", settings=on_policy(PR=True, num_updates=3), episodes=1)
     assert len(pool_of(agent)) == 5
@@ -162,6 +169,7 @@ def test_several_steps_make_one_transition(engine_name):
     assert len(agent.loss_list) == 3
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("processes", [None, 2])
 def test_goals_are_relabelled_in_hindsight(processes, engine_name):
     env = None if processes is None else [Reach, Reach]
@@ -180,7 +188,7 @@ def test_triplets_come_from_one_trajectory(engine_name):
     assert (first[..., 0] < second[..., 0]).all(), "the share of the episode that is over"
 
 
-@pytest.mark.parametrize("processes", [None, 2])
+@pytest.mark.parametrize("processes", variants_but((None,), (None, 2)))
 def test_several_agents_learn_from_joint_transitions(processes, engine_name):
     agent = trained(engine_name, kind="Team", settings=discrete(MARL=True), processes=processes)
     assert agent.reward_list == [5.0 * (1 + 2)] * 3

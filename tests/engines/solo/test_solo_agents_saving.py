@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import variants_but
 from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Walk
 
@@ -38,7 +39,7 @@ def changed(agent):
     return agent
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", variants_but(("DQN",), KINDS))
 def test_a_restored_agent_goes_on_as_if_training_had_not_been_interrupted(kind, engine_name, tmp_path):
     whole, first, second = (new(engine_name, kind) for _ in range(3))
     train(whole, engine_name, 3)
@@ -61,6 +62,7 @@ def renamed_back(path):
     checkpoint.write(path, state)
 
 
+@pytest.mark.variant
 def test_a_file_of_an_earlier_version_is_continued_with_the_same_numbers(engine_name, tmp_path):
     class Named:
         """Its target network has the name of one of an example agent's; names are the user's, and stay."""
@@ -101,6 +103,7 @@ def test_training_goes_on_between_two_collections_of_one_phase_and_into_the_same
     assert pool_of(second).ring.filled.tolist() == pool_of(whole).ring.filled.tolist()
 
 
+@pytest.mark.variant
 def test_two_calls_of_train_play_what_one_call_does(engine_name):
     one, two = new(engine_name), new(engine_name)
     train(one, engine_name, 4)
@@ -143,6 +146,7 @@ def test_without_save_data_training_goes_on_with_an_empty_pool(engine_name, tmp_
     assert other.total_episode == 4
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("mixins", [(), (NotDense,)], ids=["exported", "in the parent"])
 def test_a_pool_goes_on_where_it_was(mixins, engine_name, tmp_path):
     agents = [agent_for(engine_name, "DQN", *mixins, env=[Walk, Walk]) for _ in range(2)]

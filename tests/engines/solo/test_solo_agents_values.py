@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from cases import variants_but
 from solo_agents import agent_for, discrete, pool_of, train
 from solo_agents_worlds import Walk
 
@@ -16,7 +17,7 @@ class AtOnce:
         return error**2 + 0 * super().__call__(s, a, next_s, r, d)
 
 
-@pytest.mark.parametrize("num_steps", [None, 1, 3])
+@pytest.mark.parametrize("num_steps", variants_but((None,), (None, 1, 3)))
 def test_a_reward_of_1_for_ever_is_worth_1_over_1_minus_gamma_whatever_the_number_of_steps(num_steps, engine_name):
     """Episodes are truncated, so there is no end to the rewards."""
     agent = agent_for(engine_name, "DQN", AtOnce, env=lambda: Walk(truncates=True), gamma=GAMMA)
@@ -25,6 +26,7 @@ def test_a_reward_of_1_for_ever_is_worth_1_over_1_minus_gamma_whatever_the_numbe
     assert agent.loss_list == pytest.approx([0.0] * 3, abs=1e-10)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("num_steps", [None, 3])
 def test_a_terminated_episode_is_worth_what_was_left_of_it(num_steps, engine_name):
     agent = agent_for(engine_name, "DQN", AtOnce, gamma=GAMMA)
@@ -35,7 +37,7 @@ def test_a_terminated_episode_is_worth_what_was_left_of_it(num_steps, engine_nam
     assert agent.loss_list == pytest.approx([sum(error**2 for error in wrong) / 5])
 
 
-@pytest.mark.parametrize("num_steps", [None, 3])
+@pytest.mark.parametrize("num_steps", variants_but((None,), (None, 3)))
 def test_the_value_of_a_reward_of_1_for_ever_is_learned(num_steps, engine_name):
     agent = agent_for(engine_name, env=lambda: Walk(truncates=True), gamma=GAMMA)
     agent.set(**discrete(num_steps=num_steps, num_updates=40, update_batches=10, batch=16))

@@ -6,6 +6,7 @@ import os
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import variants_but
 from gymnasium.spaces import Box, Discrete
 from solo_agents import agent_for, discrete, pool_of, train
 
@@ -91,7 +92,7 @@ def judged(engine_name, *kinds, episodes=3, settings=None, **options):
     return agent
 
 
-@pytest.mark.parametrize("processes", [None, 2])
+@pytest.mark.parametrize("processes", variants_but((None,), (None, 2)))
 def test_what_the_reward_is_computed_from_is_stored_beside_the_step(processes, engine_name):
     agent = judged(engine_name, Judged, processes=processes)
     batch, _ = sample(agent)
@@ -130,6 +131,7 @@ def test_a_changed_hyperparameter_changes_rewards_and_nothing_is_traced_again(en
     assert engine_of(agent).traces == traces
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("settings", [{"PR": True}, {"num_updates": None}], ids=["PR", "passes"])
 def test_it_works_with_other_settings(settings, engine_name):
     agent = judged(engine_name, Judged, settings=discrete(IRL=True, **settings))
@@ -157,6 +159,7 @@ def test_an_agent_with_learned_rewards_plays_to_a_file(engine_name, tmp_path):
     assert (tmp_path / "play.gif").stat().st_size > 0
 
 
+@pytest.mark.variant
 def test_a_restored_agent_goes_on_with_the_same_numbers(engine_name, tmp_path):
     def made():
         agent = agent_for(engine_name, "DQN", Judged)
@@ -209,7 +212,7 @@ def test_airl_earns_log_d_minus_log_one_minus_d_and_for_an_end_what_follows_for_
     np.testing.assert_allclose(found, np.log(probability) - np.log(1 - probability) + ever, rtol=1e-4)
 
 
-@pytest.mark.parametrize("module", ["gail", "airl"])
+@pytest.mark.parametrize("module", variants_but(("gail",), ("gail", "airl")))
 def test_the_discriminator_learns_to_tell_the_expert_from_a_policy(module, engine_name):
     agent = imitator(module, engine_name, num_updates=1, update_steps=1000)
     train(agent, engine_name, 3)
@@ -228,7 +231,7 @@ def imitated(agent, engine_name):
     return np.mean(engine_of(agent).act(s)[1].argmax(1) == (s[:, 0] > 0))
 
 
-@pytest.mark.parametrize("module", ["gail", "airl"])
+@pytest.mark.parametrize("module", variants_but(("airl",), ("gail", "airl")))
 def test_the_expert_is_imitated_against_the_rewards_of_the_environment(module, engine_name):
     agent = imitator(module, engine_name)
     train(agent, engine_name, 50)
@@ -236,6 +239,7 @@ def test_the_expert_is_imitated_against_the_rewards_of_the_environment(module, e
     assert np.mean(agent.reward_list[-10:]) < 0.35 * LENGTH, "the environment rewards what the expert never does"
 
 
+@pytest.mark.variant
 def test_without_a_discriminator_that_learns_nothing_is_imitated(engine_name):
     agent = imitator("gail", engine_name, rates=(3e-3, 3e-3, 0.0))
     train(agent, engine_name, 40)
