@@ -73,7 +73,7 @@ class Recorder:
     def update(self, number: int) -> None:
         """One rollout and one learning phase, in the order in which the loop of a run has them."""
         learner, collection = self.run.learner, self.run._lifecycle
-        collection.open(learner.progress.total, learner.exploring_weights())
+        collection.open(learner.progress.total, *learner.exploring_policy())
         self.taken.clear()
         (steps,) = collection.collect(
             learner.collect_request(self.run.agent.config.rollout_length), learner.progress.step, 0
@@ -84,7 +84,7 @@ class Recorder:
         batches = learner.replay.sample(due.gradient_steps, due.size)
         told = [self._gradient_step(batches, i, hyper) for i in range(due.gradient_steps)]
         learner.update_schedule.after_updates(learner.replay)
-        collection.load(learner.exploring_weights())
+        collection.load(*learner.exploring_policy())
         order = np.argsort(batches.index[: len(steps) // due.size].reshape(-1))  # of the first pass, by time
         estimates = {name: batches.extras[name].reshape(-1)[order] for name in ESTIMATES}
         now = {

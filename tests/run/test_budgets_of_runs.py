@@ -148,7 +148,7 @@ def test_a_run_stops_after_the_step_at_hand_when_it_is_asked_to():
 
 def test_what_cannot_be_is_refused():
     with tiny() as run:
-        with pytest.raises(ConfigError, match="at least 1 environment step"):
+        with pytest.raises(ConfigError, match="steps = 0; expected a whole number of at least 1"):
             run.train(0)
         with pytest.raises(ConfigError, match="evaluate_every = 0"):
             run.train(10, evaluate_every=0)

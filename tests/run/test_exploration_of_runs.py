@@ -424,7 +424,7 @@ def test_actors_compute_priorities_with_the_hyperparameters_of_their_version():
 def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():
     with pytest.raises(ConfigError, match="priority_exponent = 0 draws all rows alike"):
         DQNConfig(actor_priorities=True)
-    with pytest.raises(ConfigError, match="actors do not know the scale"):
+    with pytest.raises(ConfigError, match="actors see rewards as the environment gives them"):
         DQNConfig(actor_priorities=True, priority_exponent=0.6, normalize_reward=True)
     with pytest.raises(ConfigError, match="exploration_noise = 1.5; expected a number from 0 to 1"):
         ApexDDPGConfig(exploration_noise=1.5)

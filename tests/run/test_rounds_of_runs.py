@@ -91,8 +91,9 @@ def test_reinforce_goes_by_the_name_of_pg_too_and_takes_its_preset():
 def test_evolution_evaluates_the_weights_themselves_and_explores_around_them():
     with run_of("es") as run:
         run.train(50)
-        assert run.learner.exploring_weights()["generation"] == run.learner.progress.gradient_steps > 1
-        assert "generation" not in run.learner.acting_weights()
+        weights, version = run.learner.exploring_policy()
+        assert version.gradient_steps == run.learner.progress.gradient_steps > 1
+        assert weights.keys() == run.learner.acting_weights().keys()
         assert isinstance(run.actor(), NumpyEngine)
 
 
