@@ -98,7 +98,7 @@ def test_an_agent_without_memory_acts_alike_for_both_cues(engine_name):
 
 
 def test_configs_refuse_what_cannot_be():
-    with pytest.raises(ConfigError, match=r"burn_in = 5 of sequence_length = 5.*expected fewer, so that steps are left"):
+    with pytest.raises(ConfigError, match=r"burn_in = 5 of sequence_length = 5.*expected fewer"):
         R2D2Config(sequence_length=5, burn_in=5)
     with pytest.raises(ConfigError, match="priority_mix"):
         R2D2Config(priority_mix=1.5)
