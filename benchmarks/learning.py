@@ -156,7 +156,8 @@ class Table:
         held = measure.read(__file__)
         same = held.get("configs", {}).get(own) == self.configs[own]
         cells = {key: cell for key, cell in held.get("cells", {}).items() if same or not key.startswith(f"{own}/")}
-        self.cells, self.configs = self.cells | cells, held.get("configs", {}) | {own: self.configs[own]}
+        self.cells = self.cells | cells
+        self.configs = self.configs | held.get("configs", {}) | {own: self.configs[own]}
 
     def summary(self) -> dict[str, dict]:
         """Mean, lowest and highest over the seeds that are there."""
