@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from etude.base.schedules import Linear
 from etude.networks import Mlp
-from etude.presets.preset import POINT, ZOO, Preset
+from etude.presets.preset import ON_POINT, POINT, POINT_SOURCE, ZOO, Preset
 
 SAC = {
     "Pendulum-v1": Preset(
@@ -94,19 +94,5 @@ SAC = {
         environments=1,
         source="Haarnoja et al. 2018, arXiv:1812.05905, table 1; a higher learning rate (paper: 0.0003).",
     ),
-    POINT: Preset(
-        config={
-            "network": Mlp((64, 64)),
-            "learning_rate": 1e-3,
-            "gamma": 0.98,
-            "batch_size": 256,
-            "learning_starts": 1_000,
-            "hindsight": "future",
-            "hindsight_goals": 4,
-        },
-        steps=5_000,
-        environments=1,
-        source=f"Of etude's own, for {POINT}, tried on seed 101; relabelling as in Andrychowicz et al. 2017, "
-        "arXiv:1707.01495, section 4.5.",
-    ),
+    POINT: Preset(config=ON_POINT, steps=5_000, environments=1, source=POINT_SOURCE),
 }

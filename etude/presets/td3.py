@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etude.networks import Mlp
-from etude.presets.preset import POINT, ZOO, Preset
+from etude.presets.preset import ON_POINT, POINT, POINT_SOURCE, ZOO, Preset
 
 TD3 = {
     "Pendulum-v1": Preset(
@@ -37,20 +37,9 @@ TD3 = {
         "authors' later code (paper: 400 x 300, 100).",
     ),
     POINT: Preset(
-        config={
-            "network": Mlp((64, 64)),
-            "learning_rate": 1e-3,
-            "gamma": 0.98,
-            "batch_size": 256,
-            "learning_starts": 1_000,
-            "random_steps": 1_000,
-            "exploration_noise": 0.2,
-            "hindsight": "future",
-            "hindsight_goals": 4,
-        },
+        config=ON_POINT | {"random_steps": 1_000, "exploration_noise": 0.2},
         steps=3_000,
         environments=1,
-        source=f"Of etude's own, for {POINT}, tried on seed 101; relabelling as in Andrychowicz et al. 2017, "
-        "arXiv:1707.01495, section 4.5.",
+        source=POINT_SOURCE,
     ),
 }

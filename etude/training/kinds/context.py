@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.agent import Agent
-from etude.envs import frame_stack_of
 from etude.offline.loading import RecordedData
 from etude.protocols import Engine
 from etude.training.setup import Setup
@@ -37,11 +36,6 @@ class TrainingContext:
         """The shape of one step's rewards: () for one agent, (agents,) for several."""
         agents = self.engine.spaces.agents
         return () if agents is None else (len(agents),)
-
-    @property
-    def frame_stack(self) -> int:
-        """How many frames an observation stacks; 1 where it is a single one."""
-        return frame_stack_of(self.environment)
 
     def recorded(self) -> RecordedData:
         """The data, for kinds that `use_data`."""

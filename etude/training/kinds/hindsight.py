@@ -6,7 +6,7 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
-from etude.envs import GoalOutcome
+from etude.envs import GoalOutcome, frame_stack_of
 from etude.replay import Hindsight, View
 from etude.replay.hindsight import require_goals
 from etude.training.kinds.context import TrainingContext
@@ -23,9 +23,9 @@ def with_hindsight(view: Any, context: TrainingContext) -> View:
             f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
             "for one. Leave hindsight off."
         )
-    if context.frame_stack > 1:
+    if (stack := frame_stack_of(context.environment)) > 1:
         raise ConfigError(
-            f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {context.frame_stack} stacks goals, too, and "
+            f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {stack} stacks goals, too, and "
             "compute_reward takes single ones. Leave one of them off."
         )
     require_goals(context.engine.spaces.observation)

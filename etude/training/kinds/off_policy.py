@@ -12,6 +12,7 @@ from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Space, zeros
 from etude.config import OffPolicyConfig
+from etude.envs import frame_stack_of
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.protocols import Explorer, Replay
 from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
@@ -35,12 +36,13 @@ class OffPolicyLearning(LearningKind):
 
     def replay(self, context: TrainingContext) -> Replay:
         config, setup, spaces = context.agent.config, context.setup, context.engine.spaces
+        stack = frame_stack_of(context.environment)
         ring = Ring(
             spaces,
             config.buffer_size,
             context.count,
             self.extras(context),
-            context.frame_stack if has_stacks(zeros(spaces.observation), context.frame_stack) else 1,
+            stack if has_stacks(zeros(spaces.observation), stack) else 1,
             reward_shape=context.team,
             folder=setup.replay_folder,
         )
