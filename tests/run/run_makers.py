@@ -20,3 +20,8 @@ def tiny(env: Any = Counted, algorithm: str = "dqn", **more: Any) -> Run:
     """A run of 4 environments that learns every 8 steps (DQN) or every 64 (PPO)."""
     config = {"dqn": DQN_TINY, "ppo": PPO_TINY}[algorithm]
     return Run(algorithm, env, **{"config": config, "environments": 4, "engine": "torch", "seed": 1, **more})
+
+
+def using(run: Run) -> Any:
+    """The explorer of a run's rollout."""
+    return run._lifecycle._explorer
