@@ -154,14 +154,17 @@ def _load_file(where: str, name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[key] = module  # dataclasses and pickling look their module up
-    sys.path.insert(0, str(path.parent))  # as for a script: it imports its neighbours
+    folder = str(path.parent)
+    sys.path.insert(0, folder)  # as for a script: it imports its neighbours
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[key]
         raise
     finally:
-        sys.path.remove(str(path.parent))
+        sys.path.remove(folder)
+    if folder not in sys.path:
+        sys.path.append(folder)  # for imports inside its functions, after all that is installed
     return module
 
 

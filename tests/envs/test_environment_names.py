@@ -68,12 +68,28 @@ def test_a_file_imports_its_neighbours_wherever_the_program_runs(folder, tmp_pat
     (folder / "tasks.py").write_text(NEIGHBOURS)
     (folder / "lengths_of_episodes.py").write_text("LENGTH = 8")
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
     before = list(sys.path)
     try:
         assert limit(make_environment(f"{folder}/tasks.py:made")) == 8
     finally:
         sys.modules.pop("lengths_of_episodes", None)
-    assert sys.path == before
+    assert sys.path == [*before, str(folder)]  # behind what is installed
+
+
+def test_a_function_of_a_file_imports_its_neighbours_when_it_is_called(folder, tmp_path_factory, monkeypatch):
+    importing_late = NEIGHBOURS.replace("from lengths_of_episodes import LENGTH\n", "").replace(
+        "    return", "    from lengths_of_episodes import LENGTH\n    return"
+    )
+    assert importing_late.count("import LENGTH") == 1
+    (folder / "late_tasks.py").write_text(importing_late)
+    (folder / "lengths_of_episodes.py").write_text("LENGTH = 6")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        assert limit(make_environment(f"{folder}/late_tasks.py:made")) == 6
+    finally:
+        sys.modules.pop("lengths_of_episodes", None)
 
 
 def test_an_id_of_a_package_that_gymnasium_does_not_know_is_answered_with_the_module_and_how_it_is_installed():
