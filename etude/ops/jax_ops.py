@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -63,9 +64,25 @@ def affine(x: Any, w: Any, bias: Any) -> Any:
 
 
 def conv(x: Any, kernel: Any, stride: int) -> Any:
+    return jax.lax.platform_dependent(
+        x, kernel, cpu=partial(_conv_by_patches, stride=stride), default=partial(_conv, stride=stride)
+    )
+
+
+def _conv(x: Any, kernel: Any, stride: int) -> Any:
     return jax.lax.conv_general_dilated(
         x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
+
+
+def _conv_by_patches(x: Any, kernel: Any, stride: int) -> Any:
+    """As one matrix product: within a `lax.scan`, XLA's convolutions take 5 to 25 times as long on a CPU."""
+    height, width, channels, filters = kernel.shape
+    rows, columns = (x.shape[1] - height) // stride + 1, (x.shape[2] - width) // stride + 1
+    below, beside = stride * (rows - 1) + 1, stride * (columns - 1) + 1
+    patches = [x[:, i : i + below : stride, j : j + beside : stride] for i in range(height) for j in range(width)]
+    product = jnp.concatenate(patches, -1).reshape(-1, height * width * channels) @ kernel.reshape(-1, filters)
+    return product.reshape(-1, rows, columns, filters)
 
 
 def gelu(x: Any) -> Any:
