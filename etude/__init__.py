@@ -18,6 +18,7 @@ from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
+from etude.training.build import assemble
 from etude.training.build import config_for as config
 from etude.training.recording import record, replayed
 from etude.training.setup import Setup
@@ -48,6 +49,7 @@ __all__ = [
     "Setup",
     "UnrollsConfig",
     "algorithms",
+    "assemble",
     "config",
     "load",
     "offline",
