@@ -211,7 +211,7 @@ class JoinedAgents(gym.Env):
         kind, part = self._actions[name], action[self._places[name]]
         if isinstance(kind.space, Discrete):
             return int(kind.convert(part)[0])
-        return kind.convert(part.reshape(1, *kind.space.shape))[0]
+        return kind.convert(part.reshape(1, *(kind.space.shape or ())))[0]
 
 
 class MultiAgentEnvironment(JoinedAgents):
