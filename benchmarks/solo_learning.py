@@ -25,7 +25,7 @@ from etude.envs import RawActions
 from etude.examples.point import STEPS as POINT_STEPS
 from etude.explore import ByAgent, EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.protocols import Explorer
-from etude.rollout.playing import SingleEpisode
+from etude.rollout import SingleEpisode
 from etude.solo.animation import best_actions
 from etude.solo.conversion import conversion_for
 from etude.solo.engines import acting_engine
