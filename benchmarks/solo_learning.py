@@ -109,7 +109,7 @@ def random_returns(agent: Any) -> np.ndarray:
     """What episodes of several agents earn with actions at random: [EPISODES]."""
     actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().agents.actions
     uniform = tuple(np.full((1, space.n), 1 / space.n) for space in actions)
-    actor = SimpleNamespace(memory=0, act=lambda observation: uniform)
+    actor = SimpleNamespace(state_size=0, act=lambda observation: uniform)
     return returns_of(agent, actor, ByAgent([SoftmaxPolicy()], actions))
 
 

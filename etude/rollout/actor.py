@@ -18,9 +18,9 @@ from etude.protocols import Explorer, Weights
 class Actor(Protocol):
     """What a rollout needs of an engine."""
 
-    memory: int  # size of the recurrent state of one environment; 0 for most agents
+    state_size: int  # of the recurrent state of one environment; 0 for most agents
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What the explorer turns into actions, for observations [N, ...].
 
         Recurrent agents also take their state [N, M] float32, zeros at the first step of an episode, and return it for
@@ -45,7 +45,7 @@ class StatefulActor(Protocol):
 
 def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
     """An actor that continues from the recurrent state [N, M]."""
-    return _Recurrent(actor, state) if actor.memory else _FeedForward(actor, state)
+    return _Recurrent(actor, state) if actor.state_size else _FeedForward(actor, state)
 
 
 class _FeedForward:
@@ -78,7 +78,7 @@ class SingleActor:
 
     def __init__(self, actor: Actor, translation: Translation, action: Space, rng: np.random.Generator):
         self._actor, self._translation, self._action, self._rng = actor, translation, action, rng
-        self._stateful = with_state(actor, np.zeros((1, actor.memory), np.float32))
+        self._stateful = with_state(actor, np.zeros((1, actor.state_size), np.float32))
         self._explorer_state = np.empty((1, 0))
 
     def act(self, observation: Any, info: dict[str, Any], first: bool, explorer: Explorer, step: int) -> Any:
@@ -90,10 +90,10 @@ class SingleActor:
         if first:
             self._stateful.reset(0)
             self._explorer_state[:] = np.nan
-        if explorer.memory > self._explorer_state.shape[1]:
-            self._explorer_state = np.full((1, explorer.memory), np.nan)
+        if explorer.state_size > self._explorer_state.shape[1]:
+            self._explorer_state = np.full((1, explorer.state_size), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
-        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.memory])
+        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.state_size])
         return self._translation.action(choice.action)
 
     def load(self, weights: Weights) -> None:
