@@ -27,10 +27,10 @@ def etude_acts() -> dict[str, Callable[[], Any]]:
     spaces = Spaces(Box(-np.inf, np.inf, (SIZES[0],), np.float32), Discrete(SIZES[-1]))
     actor = NumpyEngine(etude.algorithms.DQN(etude.algorithms.DQNConfig(etude.Mlp(SIZES[1:-1]))), spaces)
     observation, noise = np.ones((1, SIZES[0]), np.float32), np.full((1, 2), 0.5, np.float32)
-    greedy, explorer, memory = Greedy(), EpsilonGreedy(0.1, total=1), np.empty((1, 0))
+    greedy, explorer, state = Greedy(), EpsilonGreedy(0.1, total=1), np.empty((1, 0))
     return {
-        "etude, greedy": lambda: greedy(actor.act(observation), noise, 0, memory).action,
-        "etude, epsilon-greedy": lambda: explorer(actor.act(observation), noise, 0, memory).action,
+        "etude, greedy": lambda: greedy(actor.act(observation), noise, 0, state).action,
+        "etude, epsilon-greedy": lambda: explorer(actor.act(observation), noise, 0, state).action,
         "etude, the network alone": lambda: actor.act(observation),
     }
 

@@ -146,11 +146,11 @@ def play(actor: Any, task: Task, seed: int) -> None:
     """The episodes that judge, with the actions of the highest value."""
     for episode in range(EVALUATED):
         observation, over = task.reset(seed=FIRST_RESET + EVALUATED * seed + episode)[0], False
-        memory = np.zeros((1, actor.memory), np.float32)
+        state = np.zeros((1, actor.state_size), np.float32)
         while not over:
-            given = (observation[None], memory) if actor.memory else (observation[None],)
+            given = (observation[None], state) if actor.state_size else (observation[None],)
             found = actor.act(*given)
-            values, memory = found if actor.memory else (found, memory)
+            values, state = found if actor.state_size else (found, state)
             observation, _, terminated, truncated, _ = task.step(int(np.argmax(values[0])))
             over = terminated or truncated
 

@@ -214,7 +214,7 @@ def rolled_out(case: Case, rng: np.random.Generator, found: Arrays) -> Arrays:
         told["active"] = (rng.random(found["reward"].shape) < 0.9).astype(np.float32)
     if case.algorithm == "recurrent_ppo":
         told["first"] = (rng.random(found["reward"].shape) < 0.01).astype(np.float32)
-        told["memory"] = np.tanh(rng.standard_normal((case.k, case.batch, 2 * UNITS), np.float32))
+        told["recurrent_state"] = np.tanh(rng.standard_normal((case.k, case.batch, 2 * UNITS), np.float32))
     if case.algorithm in ("gail", "airl"):
         shape = found["observation"].shape
         told |= {name: rng.standard_normal(shape, np.float32) for name in ("next_observation", "expert_observation")}
@@ -233,7 +233,7 @@ def replayed(case: Case, rng: np.random.Generator, normal: Callable) -> Arrays:
         times, warm = np.arange(case.length), rng.integers(0, BURN_IN + 1, (*lead, 1))
         end = rng.integers(case.length // 2, 2 * case.length, (*lead, 1))  # most are not filled up
         found["mask"] = ((times >= warm) & (times < end)).astype(np.float32)
-        found["memory"] = np.tanh(rng.standard_normal((*lead, UNITS), np.float32))
+        found["recurrent_state"] = np.tanh(rng.standard_normal((*lead, UNITS), np.float32))
         found["weight"] = rng.uniform(0.5, 1.0, lead).astype(np.float32)
     if case.algorithm in ("sac", "cql"):
         found |= {"noise": normal(a), "next_noise": normal(a)}

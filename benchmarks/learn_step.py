@@ -37,7 +37,7 @@ from cases import (
 MODULES = {"jax": "bare_jax", "tensorflow": "bare_tensorflow", "torch": "bare_torch", "torch, compiled": "bare_torch"}
 AT_MOST = {"jax": 1.25, "tensorflow": 1.25, "torch": 1.25, "torch, compiled": 1.5}
 TANH = ("ppo", "recurrent_ppo", "mappo", "gail", "airl", "reinforce", "a2c", "impala", "appo")  # hidden layers
-EXTRAS = ("log_prob", "advantage", "return", "goes_on", "active", "first", "mask", "memory")
+EXTRAS = ("log_prob", "advantage", "return", "goes_on", "active", "first", "mask", "recurrent_state")
 PEERS = {"sb3": "torch", "sbx": "jax"}
 
 

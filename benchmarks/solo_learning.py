@@ -25,7 +25,7 @@ from etude.envs import RawActions
 from etude.examples.point import STEPS as POINT_STEPS
 from etude.explore import ByAgent, EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.protocols import Explorer
-from etude.rollout.playing import SingleEpisode
+from etude.rollout import SingleEpisode
 from etude.solo.animation import best_actions
 from etude.solo.conversion import conversion_for
 from etude.solo.engines import acting_engine
@@ -109,7 +109,7 @@ def random_returns(agent: Any) -> np.ndarray:
     """What episodes of several agents earn with actions at random: [EPISODES]."""
     actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().agents.actions
     uniform = tuple(np.full((1, space.n), 1 / space.n) for space in actions)
-    actor = SimpleNamespace(memory=0, act=lambda observation: uniform)
+    actor = SimpleNamespace(state_size=0, act=lambda observation: uniform)
     return returns_of(agent, actor, ByAgent([SoftmaxPolicy()], actions))
 
 

@@ -58,7 +58,7 @@ class Spinning(gymnasium.Env):
 class Network:
     """Acts as slowly as is said."""
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, call: float, each: float):
         self.call, self.each = call, each

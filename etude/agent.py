@@ -28,8 +28,8 @@ LearnsFrom = str | Any
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
-advantage_sequences: [B, L] of such steps in a row, with the same extras, `memory` [B, M] before the first of them, and
-    `first` (1 where an episode begins within them).
+advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of
+    them, and `first` (1 where an episode begins within them).
 demonstrations: the same, of the rewards that the agent computes (`reward`), with next observations, and as the extra
     `expert` as many steps of recorded data: a dict of `observation`, `action`, `next_observation` and `discount`.
 gradients: the same, of one environment alone; losses are differentiated where the steps were collected, with the
@@ -66,8 +66,7 @@ class Agent:
     batch_noise: the same for arrays that a whole batch shares, [*shape].
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
         number of gradient steps from one time to the next.
-    memory: set in `build`, where the agent keeps one: how many numbers for each environment, from step to step of an
-        episode.
+    state_size: set in `build` by recurrent agents: the size M of the recurrent state of one environment.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -77,7 +76,7 @@ class Agent:
     noise: dict[str, tuple[int, ...]]
     batch_noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]
-    memory: int
+    state_size: int
 
     def __init__(self, config: Any, *more: Any, **options: Any):
         if more or options or isinstance(config, type) or not dataclasses.is_dataclass(config):
@@ -87,25 +86,25 @@ class Agent:
                 'trained in a run: etude.Run("ppo", "CartPole-v1").train(100_000), or Run(agent, env).'
             )
         self.config: Any = config
-        self.noise, self.batch_noise, self.trained_every, self.memory = {}, {}, {}, 0
+        self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""
         raise NotImplementedError(f"{type(self).__name__} defines no build(make, spaces).")
 
-    def act(self, observation: Tree, *memory: Any) -> Any:
+    def act(self, observation: Tree, *state: Any) -> Any:
         """What the explorer turns into actions, for [N, ...] observations: action values [N, n], or a distribution,
         `Deterministic` where noise is added to actions. See `acts_by`.
 
-        Agents with a memory get it, [N, memory] and zeros at the first step of an episode, and return (what the
-        explorer turns into actions, the memory for the next step).
+        Recurrent agents also take their state [N, M], zeros at the first step of an episode, and return (what the
+        explorer turns into actions, the state for the next step).
         """
         raise NotImplementedError(f"{type(self).__name__} defines no act(observation).")
 
-    def value(self, observation: Tree, *memory: Any) -> Any:
+    def value(self, observation: Tree, *state: Any) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it.
 
-        Agents with a memory get it, [N, memory], and return (values, the memory for the next step's value).
+        Recurrent agents also take their state [N, M], and return (values, the state for the next step's value).
         """
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
 

@@ -50,17 +50,17 @@ class Engine(Protocol):
     device: str
     spaces: Spaces
     exportable: bool  # whether the NumPy engine can act with these weights
-    memory: int  # how many numbers the agent keeps for each environment from step to step of an episode; 0 for most
+    state_size: int  # of the recurrent state of one environment; 0 for most agents
 
     @property
     def layout(self) -> Layout:
         """The agent's weights by name."""
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
 
-    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
+    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
@@ -96,8 +96,8 @@ class Explorer(Protocol):
     """Turns what an agent's `act` returns into actions. Randomness comes in as an argument."""
 
     @property
-    def memory(self) -> int:
-        """How many numbers it keeps for each environment from step to step of an episode; 0 for most."""
+    def state_size(self) -> int:
+        """The size m of its state of one environment, which it keeps from step to step of an episode; 0 for most."""
 
     def of(self, columns: np.ndarray) -> Explorer:
         """The explorer for the environments with these numbers in the run; itself where all are treated alike."""
@@ -106,9 +106,9 @@ class Explorer(Protocol):
         """The random numbers for `steps` actions of one environment: [steps, k] float32. Drawing 3 and then 5 gives the
         same numbers as drawing 8, so that chunks of any length give the same actions."""
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """Actions for N environments: `output` of `act` for N observations, `noise` [N, k], `step` the environment
-        steps of the whole run so far (schedules read it), `memory` [N, m] float64: what it wrote there at the step
+        steps of the whole run so far (schedules read it), `state` [N, m] float64: what it wrote there at the step
         before, and NaN at the first step of an episode; to be written in place."""
 
 

@@ -188,7 +188,7 @@ class Run:
 
     def actor(self) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
-        `rollout.Actor` for agents with a memory."""
+        `rollout.Actor` for recurrent agents."""
         return self._policy.actor()
 
     def act(

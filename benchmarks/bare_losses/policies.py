@@ -45,7 +45,7 @@ def mappo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
 
 def recurrent_ppo(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     actor, critic = params["model"]
-    acting, judging = f.halves(batch["memory"])
+    acting, judging = f.halves(batch["recurrent_state"])
     keep = 1.0 - batch["first"]
     x, _ = recurrent(f, actor, batch["observation"], acting, f.tanh, keep=keep)
     value, _ = recurrent(f, critic, batch["observation"], judging, f.tanh, keep=keep)

@@ -54,7 +54,7 @@ def rainbow(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
 
 def r2d2(f: Any, params: Any, target_params: Any, batch: Any) -> Any:
     mask, actions = batch["mask"], batch["action"]
-    start = (params["q"], batch["observation"], batch["memory"], f.relu)
+    start = (params["q"], batch["observation"], batch["recurrent_state"], f.relu)
     q, memories = recurrent(f, *start, trained=mask, untrained=BURN_IN)
     with f.no_gradient():
         _, target_memories = recurrent(f, target_params["q"], *start[1:])

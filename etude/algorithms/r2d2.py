@@ -59,11 +59,11 @@ class R2D2(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.q = make.recurrent(self.config.network, spaces.observation, outputs=int(spaces.action.n))
         self.q_target = target(self.q, every="target_update_every")
-        self.memory = self.q.memory
+        self.state_size = self.q.state_size
 
-    def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
-        q, memory = self.q(self.normaliser(observation), memory)
-        return self._of(q, observation), memory
+    def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:
+        q, state = self.q(self.normaliser(observation), state)
+        return self._of(q, observation), state
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         mask = batch.extras["mask"]
@@ -81,11 +81,11 @@ class R2D2(Agent):
     def _values(self, network: RecurrentNetwork, batch: Batch) -> tuple[Any, Any]:
         """The values of the observations of sequences, and of those that follow, [B, L, n] each. The latter are one
         step from each recurrent state, so that those of final observations are correct, too."""
-        mask, start = batch.extras["mask"], batch.extras.get("memory")
+        mask, start = batch.extras["mask"], batch.extras.get("recurrent_state")
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
-        q, memories = network.unroll(observation, start, trained=mask)
+        q, states = network.unroll(observation, start, trained=mask)
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), following)
-        next_q, _ = network(flat, ops.reshape(memories, (-1, network.memory)))
+        next_q, _ = network(flat, ops.reshape(states, (-1, network.state_size)))
         return q, ops.reshape(next_q, q.shape)
 
     def _target(self, batch: Batch, value: Any) -> Any:

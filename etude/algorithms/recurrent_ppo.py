@@ -14,7 +14,7 @@ from etude.agent import Agent, Losses
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
-from etude.base.data import MEMORY, Batch
+from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
@@ -60,22 +60,22 @@ class RecurrentPPO(Agent):
         critic = make.recurrent(config.critic_network, observed, outputs=1)
         self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
         self.objective = ClippedObjective()
-        self.actor_size, self.memory = actor.memory, actor.memory + critic.memory
+        self.actor_size, self.state_size = actor.state_size, actor.state_size + critic.state_size
 
-    def act(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
-        seen, (actor_state, critic_state) = self.normaliser(observation), self._split(memory)
+    def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:
+        seen, (actor_state, critic_state) = self.normaliser(observation), self._split(state)
         x, actor_state = self.model["policy"](seen, actor_state)
         _, critic_state = self.model["critic"](seen, critic_state)
         return self.policy.of(self.model, observation, x), ops.concatenate([actor_state, critic_state], -1)
 
-    def value(self, observation: Tree, memory: Any) -> tuple[Any, Any]:
-        actor_state, critic_state = self._split(memory)
+    def value(self, observation: Tree, state: Any) -> tuple[Any, Any]:
+        actor_state, critic_state = self._split(state)
         value, critic_state = self.model["critic"](self.normaliser(observation), critic_state)
         return value[:, 0], ops.concatenate([actor_state, critic_state], -1)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, seen, first = self.config, self.normaliser(batch.observation), batch.extras["first"]
-        actor_state, critic_state = self._split(batch.extras[MEMORY])
+        actor_state, critic_state = self._split(batch.extras[RECURRENT_STATE])
         x, _ = self.model["policy"].unroll(seen, actor_state, first)
         value, _ = self.model["critic"].unroll(seen, critic_state, first)
         policy = self.policy.of(self.model, batch.observation, x)
@@ -85,6 +85,6 @@ class RecurrentPPO(Agent):
         loss.metrics |= self.objective.metrics(config, found, batch)
         return Losses(model=loss)
 
-    def _split(self, memory: Any) -> tuple[Any, Any]:
+    def _split(self, state: Any) -> tuple[Any, Any]:
         """The recurrent states of actor and critic."""
-        return memory[:, : self.actor_size], memory[:, self.actor_size :]
+        return state[:, : self.actor_size], state[:, self.actor_size :]

@@ -14,7 +14,7 @@ import numpy as np
 
 from etude.base.trees import Tree
 
-MEMORY = "memory"  # the extra that says what an agent remembered when it chose an action: [T, N, M] float32
+RECURRENT_STATE = "recurrent_state"  # the extra with the state that an agent chose an action in: [T, N, M] float32
 
 
 class EpisodeEnd(NamedTuple):

@@ -8,11 +8,11 @@ None. It comes back as it was given, bit for bit. The file format is described i
 """
 
 from etude.checkpoint.container import Damaged, Manifest, inspect, verify
-from etude.checkpoint.files import TEMPORARY, replacing, temporary_beside
+from etude.checkpoint.files import TEMPORARY, discard, replacing, temporary_beside
 from etude.checkpoint.lock import Lock, Locked
 from etude.checkpoint.state import read, read_only, write
 
 __all__ = [
     "TEMPORARY", "Damaged", "Lock", "Locked", "Manifest",
-    "inspect", "read", "read_only", "replacing", "temporary_beside", "verify", "write",
+    "discard", "inspect", "read", "read_only", "replacing", "temporary_beside", "verify", "write",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -50,6 +50,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink()
         raise
     sync_directory(path.parent)
+
+
+def discard(paths: Iterable[Path]) -> None:
+    """Remove files. Those that cannot be removed stay, and nothing is raised: training goes on."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 HYPERPARAMETERS = {
     "clip": "clip_range",
     "conservatism": "cql_alpha",
@@ -44,6 +46,7 @@ STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that 
 SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
 ROLLOUT = {"contributions": "worker_gradients"}
+EXTRAS = {"memory": "recurrent_state"}  # of the steps of recurrent agents
 ENVIRONMENT = {"memory": "explorer_state", "recalled": "recurrent_state"}  # of each environment of a rollout
 RUN_CONFIG = {"cadence": "schedule"}  # of config.json
 _EXAMPLES = re.compile(r"^lagged_(?=(actor|critic)s?\.)")  # in the names of weights of example agents
@@ -65,6 +68,9 @@ def present_state(state: Any) -> Any:
             renamed[component] = _renamed(state[component], STATE)
     if isinstance(rollout := renamed.get("rollout"), Mapping):
         renamed["rollout"] = _present_rollout(rollout)
+        if _is_recurrent(renamed["rollout"]):
+            steps = {"replay", "rollout"} & renamed.keys()
+            renamed |= {component: _with_present_extras(renamed[component]) for component in steps}
     if "engine" in state:
         rules = (_PARTS, *WEIGHTS.get(str(algorithm), ()))
         renamed["engine"] = _with_present_weights(state["engine"], rules)
@@ -130,6 +136,22 @@ def _present_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
             for number, one in environments.items()
         }
     return renamed
+
+
+def _is_recurrent(rollout: Mapping[str, Any]) -> bool:
+    """Whether a rollout keeps the states of an agent. Extras of other rollouts are those of their explorers."""
+    environments = rollout.get("environments")
+    kept = environments.values() if isinstance(environments, Mapping) else ()
+    states = [one.get("recurrent_state") for one in kept if isinstance(one, Mapping)]
+    return any(isinstance(state, np.ndarray) and state.size > 0 for state in states)
+
+
+def _with_present_extras(value: Any) -> Any:
+    if isinstance(value, dict):
+        found = {key: _with_present_extras(item) for key, item in value.items()}
+        extras = found.get("extras")
+        return found | {"extras": _with_names(extras, EXTRAS)} if isinstance(extras, dict) else found
+    return type(value)(map(_with_present_extras, value)) if type(value) in (list, tuple) else value
 
 
 def _with_names(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

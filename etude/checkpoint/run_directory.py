@@ -215,9 +215,8 @@ class RunDirectory:
         # This one is on the disk, complete, so whatever is removed now was not the last complete one.
         saved = self.saved()
         past = [other for other_step, other in saved.items() if other_step <= step]
-        for old in [*past[: -self.keep], *(other for other_step, other in saved.items() if other_step > step)]:
-            with suppress(OSError):  # the next save tries again
-                old.unlink()
+        later = [other for other_step, other in saved.items() if other_step > step]
+        checkpoint.discard([*past[: -self.keep], *later])  # the next save tries again
         return path
 
     def save_best(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:

@@ -58,7 +58,7 @@ def _watch(path: Path, options: Watch) -> int:
 
 def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
     """Play episodes with the best actions; yields after every reset and step, and prints each return."""
-    from etude.rollout.playing import SingleEpisode
+    from etude.rollout import SingleEpisode
     from etude.training.build import best_for
 
     actor, left = run.actor(), options.max_steps

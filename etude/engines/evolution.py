@@ -33,7 +33,7 @@ def noise_of(layout: Layout, run_seed: int, generation: int, pair: int) -> np.nd
 class PerturbedActor:
     """The NumPy engine with weights of its own for each environment."""
 
-    memory = 0  # of an agent that remembers nothing
+    state_size = 0  # agents are not recurrent
 
     def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
         self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed

@@ -69,7 +69,7 @@ class FunctionalEngine:
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
         self.spaces, self.backend = spaces, backend
         self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
-        self.exportable, self.memory = self.layout.portable, self.layout.agent.memory
+        self.exportable, self.state_size = self.layout.portable, self.layout.agent.state_size
         backend.settle(self.layout)
         self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
@@ -87,14 +87,14 @@ class FunctionalEngine:
         self._names: tuple[list[str], list[str]] = ([], [])
         self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
-        inputs = (observation,) if memory is None else (observation, memory)
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        inputs = (observation,) if state is None else (observation, state)
         return self.backend.numpy(self._act(self._state["values"], self.backend.passed(inputs)))
 
-    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
-        inputs = (observation,) if memory is None else (observation, memory)
+    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        inputs = (observation,) if state is None else (observation, state)
         return self.backend.numpy(self._value(self._state["values"], self.backend.passed(inputs)))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:

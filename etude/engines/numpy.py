@@ -35,20 +35,20 @@ class NumpyEngine:
     def __init__(self, agent: Agent, spaces: Spaces):
         self.spaces = spaces
         self.layout = ParameterLayout(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
-        self.memory: int = self.layout.agent.memory
+        self.state_size: int = self.layout.agent.state_size
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         self.largest = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them."""
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent."""
         with one_thread(self.largest):
-            return self._bound.act(observation) if memory is None else self._bound.act(observation, memory)
+            return self._bound.act(observation) if state is None else self._bound.act(observation, state)
 
-    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them."""
+    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent."""
         with one_thread(self.largest):
-            return self._bound.value(observation) if memory is None else self._bound.value(observation, memory)
+            return self._bound.value(observation) if state is None else self._bound.value(observation, state)
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
         """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""
@@ -80,8 +80,8 @@ class NumpyEngine:
         agent = self.layout.bind(self._values)
         for name, part in parts_of(agent).items():
             part.variables = _Recorder(part.variables, name, read)
-        if self.memory:
-            agent.act(observation, np.zeros((len(trees.leaves(observation)[0]), self.memory), np.float32))
+        if self.state_size:
+            agent.act(observation, np.zeros((len(trees.leaves(observation)[0]), self.state_size), np.float32))
         else:
             agent.act(observation)
         return tuple(sorted(read))

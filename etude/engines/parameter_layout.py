@@ -39,7 +39,7 @@ class ParameterLayout:
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent = copy.copy(agent)
         self.agent.noise, self.agent.batch_noise = {}, {}
-        self.agent.trained_every, self.agent.memory = {}, 0
+        self.agent.trained_every, self.agent.state_size = {}, 0
         self.agent.build(make, spaces)
         self.parts = parts_of(self.agent)
         self.initial: Weights = {

@@ -14,14 +14,14 @@ from etude.protocols import Engine, Weights
 class Perturbed:
     """Acts with an engine and the noise that was loaded last."""
 
-    memory = 0  # networks with a memory have no noise
+    state_size = 0  # recurrent networks have no noise
 
     def __init__(self, engine: Engine):
         self._engine = engine
         self._still: Weights = {name: np.zeros_like(engine.layout.initial[name]) for name in engine.layout.noisy}
         self._noise = self._still
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], explored with noise."""
         self._engine.load(self._noise)
         try:

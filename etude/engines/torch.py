@@ -36,7 +36,7 @@ class TorchEngine:
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
         self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
-        self.exportable, self.memory = self.layout.portable, self.layout.agent.memory
+        self.exportable, self.state_size = self.layout.portable, self.layout.agent.state_size
         self.device = device = decide(device, torch.cuda.device_count(), self.layout)
         weights = self.layout.initial.values()
         self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
@@ -53,16 +53,16 @@ class TorchEngine:
         self._bound = self.layout.bind(self._values)
 
     @torch.no_grad()
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.act` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
-        inputs = (observation,) if memory is None else (observation, memory)
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        inputs = (observation,) if state is None else (observation, state)
         with limited(self._acting):
             return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
-    def value(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
-        """What `agent.value` returns for observations [N, ...], and memories [N, M] where it keeps them, in NumPy."""
-        inputs = (observation,) if memory is None else (observation, memory)
+    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        inputs = (observation,) if state is None else (observation, state)
         with limited(self._learning):
             return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
 

@@ -40,7 +40,7 @@ class Adjustable:
         """See `protocols.Explorer`."""
         raise NotImplementedError
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """See `protocols.Explorer`."""
         raise NotImplementedError
 
@@ -69,9 +69,9 @@ class WrappingPolicy(Adjustable, StatelessExplorer):
         self.check()
         return self.explorer(0, 1).draw(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
-        return self.explorer(step, noise.shape[1])(output, noise, step, memory)
+        return self.explorer(step, noise.shape[1])(output, noise, step, state)
 
 
 def check_finite(explorer: Adjustable, *fields: str) -> None:

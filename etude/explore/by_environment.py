@@ -21,8 +21,8 @@ class ByEnvironment:
     columns: tuple[int, ...] = ()
 
     @property
-    def memory(self) -> int:
-        return self.inner.memory
+    def state_size(self) -> int:
+        return self.inner.state_size
 
     def of(self, columns: np.ndarray) -> ByEnvironment:
         """For the environments with these numbers."""
@@ -31,6 +31,6 @@ class ByEnvironment:
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return self.inner.draw(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         columns = self.columns[: len(noise)]  # of the first ones only, where it is called for fewer
-        return self.inner(output(columns), noise, step, memory)
+        return self.inner(output(columns), noise, step, state)

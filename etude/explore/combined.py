@@ -22,7 +22,7 @@ from etude.protocols import Explorer
 class Each:
     """One explorer for each environment: environment c of the run takes number c modulo their count.
 
-    All must draw as many random numbers and keep as much memory; ConfigError where they differ.
+    All must draw as many random numbers and have states of one size; ConfigError where they differ.
     """
 
     explorers: tuple[Any, ...]  # of Explorer; any sequence may be given
@@ -31,11 +31,11 @@ class Each:
         object.__setattr__(self, "explorers", tuple(self.explorers))
         if not self.explorers:
             raise ConfigError("Each needs at least one explorer; got none.")
-        _ = self.memory
+        _ = self.state_size
 
     @property
-    def memory(self) -> int:
-        return _one_width([explorer.memory for explorer in self.explorers], self.explorers, "remember")
+    def state_size(self) -> int:
+        return _one_width([explorer.state_size for explorer in self.explorers], self.explorers, "remember")
 
     def of(self, columns: np.ndarray) -> Explorer:
         """The explorer of these environments, if it is one for all of them; else one that deals their rows out."""
@@ -52,9 +52,9 @@ class Each:
         _one_width(widths, self.explorers, "draw")
         return self.explorers[0].draw(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For environments 0 to N - 1."""
-        return self.of(np.arange(len(noise)))(output, noise, step, memory)
+        return self.of(np.arange(len(noise)))(output, noise, step, state)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class _Dealt:
     parts: tuple[tuple[np.ndarray, Explorer], ...]  # the rows of an explorer, in ascending order
 
     @property
-    def memory(self) -> int:
-        return self.each.memory
+    def state_size(self) -> int:
+        return self.each.state_size
 
     def of(self, columns: np.ndarray) -> Explorer:
         return self.each.of(columns)
@@ -74,16 +74,16 @@ class _Dealt:
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return self.each.draw(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments, or the first of them."""
         n, all_rows, choices = len(noise), [], []
         for rows, explorer in self.parts:
             rows = rows[rows < n]
             if len(rows):
-                remembered = memory[rows]
+                some = state[rows]
                 all_rows.append(rows)
-                choices.append(explorer(trees.rows(output, rows), noise[rows], step, remembered))
-                memory[rows] = remembered
+                choices.append(explorer(trees.rows(output, rows), noise[rows], step, some))
+                state[rows] = some
         _check_alike(choices, "Each")
         order = np.argsort(np.concatenate(all_rows))
         extras = {name: np.concatenate([c.extras[name] for c in choices])[order] for name in choices[0].extras}
@@ -102,9 +102,9 @@ class ByAgent:
 
     explorers: Explorer | Sequence[Explorer]
     spaces: Sequence[Space]
-    memory: int = field(init=False, compare=False, repr=False)
+    state_size: int = field(init=False, compare=False, repr=False)
     _noise: tuple[slice, ...] = field(init=False, compare=False, repr=False)  # the part of each agent
-    _memory: tuple[slice, ...] = field(init=False, compare=False, repr=False)
+    _states: tuple[slice, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         spaces = tuple(self.spaces)
@@ -117,8 +117,14 @@ class ByAgent:
                 "alone for all of them."
             )
         drawn = [e.draw(np.random.default_rng(0), 1, s) for e, s in zip(explorers, spaces, strict=True)]
-        noise, memory = _slices([one.shape[1] for one in drawn]), _slices([e.memory for e in explorers])
-        made = {"explorers": explorers, "spaces": spaces, "_noise": noise, "_memory": memory, "memory": memory[-1].stop}
+        noise, states = _slices([one.shape[1] for one in drawn]), _slices([e.state_size for e in explorers])
+        made = {
+            "explorers": explorers,
+            "spaces": spaces,
+            "_noise": noise,
+            "_states": states,
+            "state_size": states[-1].stop,
+        }
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -135,7 +141,7 @@ class ByAgent:
                 row[part] = explorer.draw(rng, 1, space)[0]
         return noise
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if type(output) is not tuple or len(output) != len(self.spaces):
             given = f"a tuple of {len(output)}" if type(output) is tuple else describe(output)
             raise ConfigError(
@@ -143,8 +149,8 @@ class ByAgent:
                 f"returned {given}. Return one output for each, in their order."
             )
         choices = [
-            explorer(one, noise[:, numbers], step, memory[:, kept])
-            for explorer, one, numbers, kept in zip(self._explorers, output, self._noise, self._memory, strict=True)
+            explorer(one, noise[:, numbers], step, state[:, kept])
+            for explorer, one, numbers, kept in zip(self._explorers, output, self._noise, self._states, strict=True)
         ]
         _check_alike(choices, "ByAgent", rows=True)
         extras = {name: np.stack([choice.extras[name] for choice in choices], 1) for name in choices[0].extras}

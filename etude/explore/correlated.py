@@ -37,20 +37,20 @@ class CorrelatedSample(Alike):
         checks.counts(self, "size")
 
     @property
-    def memory(self) -> int:
+    def state_size(self) -> int:
         """The normal numbers of the step before."""
         return self.size
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         distribution = check_distribution(output, "CorrelatedSample")
-        if memory.shape != noise.shape:
+        if state.shape != noise.shape:
             raise ConfigError(
                 f"CorrelatedSample has size = {self.size}, the agent's actions have {noise.shape[-1]} numbers. Give it "
                 "that size."
             )
         fresh = math.sqrt(1.0 - self.correlation**2)
-        memory[:] = np.where(np.isnan(memory), noise, self.correlation * memory + fresh * noise)
-        return Choice(distribution.sample(memory.astype(np.float32)), {})
+        state[:] = np.where(np.isnan(state), noise, self.correlation * state + fresh * noise)
+        return Choice(distribution.sample(state.astype(np.float32)), {})

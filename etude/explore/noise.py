@@ -35,7 +35,7 @@ class GaussianNoise(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         action = check_distribution(output, "GaussianNoise").mode()
         return noisy(action, at(self.std, step, self.total), noise, step < self.random_steps)
 

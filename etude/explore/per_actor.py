@@ -26,7 +26,7 @@ class PerActor:
     alpha: float
     environments: int
     columns: tuple[int, ...] | None
-    memory: ClassVar[int] = 0
+    state_size: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         checks.not_negative(self, "alpha")
@@ -61,7 +61,7 @@ class PerActorEpsilonGreedy(PerActor):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 2), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
         values, free = check_values(output, "PerActorEpsilonGreedy")
         epsilon = self.per_actor(at(self.epsilon, step, self.total), len(noise))
@@ -90,7 +90,7 @@ class PerActorGaussianNoise(PerActor):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
         action = check_distribution(output, "PerActorGaussianNoise").mode()
         std = self.per_actor(at(self.std, step, self.total), len(noise)).astype(np.float32)

@@ -23,7 +23,7 @@ class Greedy(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return np.empty((steps, 0), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if isinstance(output, np.ndarray | MaskedValues):
             return Choice(check_values(output, "Greedy")[0].argmax(1), {})
         return Choice(check_distribution(output, "Greedy").mode(), {})
@@ -43,7 +43,7 @@ class Sample(StatelessExplorer):
         draw = rng.standard_normal if isinstance(action_space, Box) else rng.random
         return draw((steps, size), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         distribution = check_distribution(output, "Sample")
         if not self.log_prob:
             return Choice(distribution.sample(noise), {})
@@ -59,7 +59,7 @@ class AsIs(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return np.empty((steps, 0), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if not isinstance(output, np.ndarray) or output.shape[:1] != noise.shape[:1]:
             raise ConfigError(
                 f"AsIs takes the agent's output for the actions, one for each of {len(noise)} environments; the "

@@ -33,7 +33,7 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         probabilities, _ = check_values(output, "SoftmaxPolicy")
         total = probabilities.sum(1, np.float64)
         if not (probabilities.min() >= 0 and np.abs(total - 1).max() <= _TOLERANCE):
@@ -84,7 +84,7 @@ class GumbelSoftmaxPolicy(Adjustable, StatelessExplorer):
         n = int(action_space.n) if isinstance(action_space, Discrete) else math.prod(action_space.shape or ())
         return rng.random((steps, n), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         logits, _ = check_values(output, "GumbelSoftmaxPolicy")
         return Choice(_one_hot(best_perturbed(logits, noise, 1.0), logits.shape[1]), {})

@@ -42,7 +42,7 @@ class GaussianWhiteNoiseProcess(Adjustable, StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return normal_numbers(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         action = _check_action(output, noise, "GaussianWhiteNoiseProcess")
         return Choice(_add(action, float(self.mu) + _deviation(self, step) * noise), {})
@@ -93,34 +93,34 @@ class OrnsteinUhlenbeckProcess(Adjustable, Alike):
             )
 
     @property
-    def memory(self) -> int:
+    def state_size(self) -> int:
         """The position of each environment."""
         return self.size
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.standard_normal((steps, self.size), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         if isinstance(output, np.ndarray) and output.size != noise.size:
             raise ConfigError(
                 f"OrnsteinUhlenbeckProcess has size = {self.size}, the agent's actions have "
                 f"{math.prod(output.shape[1:])} numbers. Give it that size."
             )
-        if memory.shape != noise.shape:
+        if state.shape != noise.shape:
             raise ConfigError(
-                f"OrnsteinUhlenbeckProcess: the run keeps {memory.shape[-1]} numbers for each environment, size is now "
+                f"OrnsteinUhlenbeckProcess: the run keeps {state.shape[-1]} numbers for each environment, size is now "
                 f"{self.size}. Change size between runs only."
             )
         action = _check_action(output, noise, "OrnsteinUhlenbeckProcess")
         sigma = _deviation(self, step)
-        moved = self._moved(memory, noise, sigma)
+        moved = self._moved(state, noise, sigma)
         begins = np.isnan(moved)
         if begins.any():
             # The drawn position and the step from it, in one normal number: their variances add.
             scale = sigma * math.sqrt((1 - self.theta * self.dt) ** 2 + self.dt)
             moved = np.where(begins, self.mu + scale * noise, moved)
-        memory[:] = moved
+        state[:] = moved
         return Choice(_add(action, moved), {})
 
     def sample(self) -> np.ndarray:

@@ -42,7 +42,7 @@ class StateDependentSample(Alike):
             checks.counts(self, "sample_every")
 
     @property
-    def memory(self) -> int:
+    def state_size(self) -> int:
         """The steps since the last draw, and the standard normal matrix [size, features] that was drawn."""
         return 1 + self.size * self.features
 
@@ -50,7 +50,7 @@ class StateDependentSample(Alike):
         """Seeds of matrices, [steps, 2]: matrices for all steps of a fragment would take too much memory."""
         return rng.random((steps, 2), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if not isinstance(output, StateDependentGaussian):
             raise ConfigError(
                 "StateDependentSample needs a StateDependentGaussian policy, as of a config with gsde = True; the "
@@ -62,20 +62,20 @@ class StateDependentSample(Alike):
                 f"{output.scale.shape[1]} and {output.scale.shape[2]}. Give it those."
             )
         check_distribution(output, "StateDependentSample")
-        self._draw_again(noise, memory)
-        memory[:, 0] += 1
-        matrix = memory[:, 1:].reshape(-1, self.size, self.features).astype(np.float32)
+        self._draw_again(noise, state)
+        state[:, 0] += 1
+        matrix = state[:, 1:].reshape(-1, self.size, self.features).astype(np.float32)
         standard = output.standard_noise(matrix)
         if not self.log_prob:
             return Choice(output.sample(standard), {})
         action, log_prob = output.sample_with_log_prob(standard)
         return Choice(action, {"log_prob": log_prob})
 
-    def _draw_again(self, noise: np.ndarray, memory: np.ndarray) -> None:
+    def _draw_again(self, noise: np.ndarray, state: np.ndarray) -> None:
         """Draw the matrices of the environments for which it is time."""
-        begins = np.isnan(memory[:, 0])
-        due = begins if self.sample_every is None else begins | (memory[:, 0] >= self.sample_every)
+        begins = np.isnan(state[:, 0])
+        due = begins if self.sample_every is None else begins | (state[:, 0] >= self.sample_every)
         for i in np.flatnonzero(due):
             seed, number = (noise[i] * SEEDS).astype(np.int64).tolist()
-            memory[i, 0] = 0.0
-            memory[i, 1:] = generator(seed, "gsde", number).standard_normal(self.size * self.features, np.float32)
+            state[i, 0] = 0.0
+            state[i, 1:] = generator(seed, "gsde", number).standard_normal(self.size * self.features, np.float32)

@@ -20,4 +20,4 @@ class Alike:
 class StatelessExplorer(Alike):
     """An explorer that treats all environments alike and keeps no state from step to step."""
 
-    memory: int = 0
+    state_size: int = 0

@@ -31,7 +31,7 @@ class EpsilonZGreedy(Alike):
     epsilon: float | Linear
     mu: float = 2.0
     total: int = 0
-    memory = 2  # the repeated action, and for how many more steps
+    state_size = 2  # the repeated action, and for how many more steps
 
     def __post_init__(self) -> None:
         checks.fractions(self, "epsilon")
@@ -43,9 +43,9 @@ class EpsilonZGreedy(Alike):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 3), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, free = check_values(output, "EpsilonZGreedy")
-        action, left = np.nan_to_num(memory).astype(np.int64).T
+        action, left = np.nan_to_num(state).astype(np.int64).T
         repeating = left > 0
         if free is not None:
             repeating &= np.take_along_axis(free, action[:, None], 1)[:, 0]
@@ -53,5 +53,5 @@ class EpsilonZGreedy(Alike):
         fresh = np.where(begins, random_actions(noise[:, 1], values.shape[1], free), values.argmax(1))
         length = 1 + np.searchsorted(self._at_most, noise[:, 2], side="right")  # type: ignore[attr-defined, call-overload]
         action = np.where(repeating, action, fresh)
-        memory[:] = np.stack([action, np.where(repeating, left - 1, np.where(begins, length - 1, 0))], 1)
+        state[:] = np.stack([action, np.where(repeating, left - 1, np.where(begins, length - 1, 0))], 1)
         return Choice(action, {})

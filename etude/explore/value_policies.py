@@ -105,7 +105,7 @@ class BoltzmannQPolicy(Adjustable, StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         values, _ = check_values(output, "BoltzmannQPolicy")
         return Choice(boltzmann(values, noise, self.tau, self.clip), {})
@@ -134,7 +134,7 @@ class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 2), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         values, _ = check_values(output, "MaxBoltzmannQPolicy")
         action, exploring = values.argmax(1), noise[:, 0] < self.eps

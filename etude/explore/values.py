@@ -37,7 +37,7 @@ class EpsilonGreedy(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 2), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, free = check_values(output, "EpsilonGreedy")
         return Choice(epsilon_greedy(values, free, noise, at(self.epsilon, step, self.total)), {})
 
@@ -58,7 +58,7 @@ class Boltzmann(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, _ = check_values(output, "Boltzmann")
         return Choice(boltzmann(values, noise, at(self.temperature, step, self.total)), {})
 
@@ -79,7 +79,7 @@ class BoltzmannGumbel(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.random((steps, int(action_space.n)), np.float32)  # type: ignore[attr-defined]
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, _ = check_values(output, "BoltzmannGumbel")
         return Choice(best_perturbed(values, noise, at(self.scale, step, self.total)), {})
 

@@ -45,7 +45,7 @@ class Independent(MultiAgent):
         for policy in self.driven:
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
-            own.noise, own.batch_noise, own.trained_every, own.memory = {}, {}, {}, 0
+            own.noise, own.batch_noise, own.trained_every, own.state_size = {}, {}, {}, 0
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
             many = len(self.driven[policy])

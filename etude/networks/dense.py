@@ -50,7 +50,7 @@ class DenseActor:
     weights: by the names that the layers use. present: what the first layer gets of an observation; picklable.
     """
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, layers: Sequence[Layer], weights: Weights, present: Callable[[Tree], Any]):
         self.layers, self._present = tuple(layers), present

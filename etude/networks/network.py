@@ -104,21 +104,21 @@ class NetworkForEach(Part):
 class RecurrentNetwork(Part):
     """A recurrent architecture and its variables.
 
-    memory: how many numbers it keeps for each environment from step to step of an episode; zeros at its beginning.
+    state_size: of the recurrent state of one environment, which is zeros where an episode begins; 0 for others.
     """
 
     def __init__(self, architecture: RecurrentArchitecture, rng: np.random.Generator):
-        self.architecture, self.memory = architecture, architecture.memory
+        self.architecture, self.state_size = architecture, architecture.state_size
         self.variables = architecture.initial(rng)
         self.portable = not isinstance(architecture.spec.before, Conv)
 
-    def __call__(self, observation: Tree = None, memory: Any = None) -> Any:
+    def __call__(self, observation: Tree = None, state: Any = None) -> Any:
         """One step; see `RecurrentArchitecture.step`."""
-        return self.architecture.step(self.variables, observation, memory)
+        return self.architecture.step(self.variables, observation, state)
 
-    def unroll(self, observation: Tree, memory: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
+    def unroll(self, observation: Tree, state: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
         """Sequences; see `RecurrentArchitecture.unroll`."""
-        return self.architecture.unroll(self.variables, observation, memory, first, trained)
+        return self.architecture.unroll(self.variables, observation, state, first, trained)
 
 
 class Ensemble(Part):
@@ -236,8 +236,8 @@ class Maker:
     def _module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> Part:
         if isinstance(factory, Recurrent):
             raise ConfigError(
-                "network is a Recurrent, whose memory this algorithm does not keep; expected Mlp(...), Conv(...) or a "
-                "function that returns a module. Recurrent networks are for recurrent_ppo and r2d2."
+                "network is a Recurrent, whose recurrent state this algorithm does not keep; expected Mlp(...), "
+                "Conv(...) or a function that returns a module. Recurrent networks are for recurrent_ppo and r2d2."
             )
         if isinstance(factory, ActorCritic):
             raise ConfigError(
@@ -260,10 +260,10 @@ class Maker:
     def recurrent(
         self, spec: Spec | ModuleFactory, space: Space | tuple[Space, ...], outputs: int, gain: float = 1.0
     ) -> RecurrentNetwork:
-        """A network with a memory, from observations in `space` to [B, outputs]; ConfigError for another spec."""
+        """A recurrent network, from observations in `space` to [B, outputs]; ConfigError for another spec."""
         if not isinstance(spec, Recurrent):
             raise ConfigError(
-                f"network is {spec!r}, which keeps no memory; this algorithm expects a spec such as "
+                f"network is {spec!r}, which keeps no recurrent state; this algorithm expects a spec such as "
                 "Recurrent(before=Mlp((64,)), units=64)."
             )
         return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)

@@ -22,7 +22,7 @@ from etude.networks.specs import Mlp, Recurrent
 
 
 class RecurrentArchitecture:
-    """A `Recurrent` spec on a space: parameter shapes, a step, and sequences of steps. M is the size of a memory, which
+    """A `Recurrent` spec on a space: parameter shapes, a step, and sequences of steps. M is the size of a state, which
     is zeros where an episode begins.
 
     outputs: width of the last layer. gain: factor on its initial weights.
@@ -34,21 +34,21 @@ class RecurrentArchitecture:
         self._cell = CELLS[spec.cell](self._before.outputs, spec.units, before.initializer)
         after, hidden = Mlp(spec.widths, before.activation, before.initializer), gym_spaces.Box(-1, 1, (spec.units,))
         self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
-        self.memory: int = self._cell.memory
+        self.state_size: int = self._cell.state_size
         self.parameters = self._before.parameters | self._cell.parameters | self._after.parameters
 
-    def step(self, values: Mapping[str, Any], observation: Tree, memory: Any) -> tuple[Any, Any]:
-        """(outputs [B, outputs], next memory [B, M]) of observations [B, ...] and memories [B, M]."""
+    def step(self, values: Mapping[str, Any], observation: Tree, state: Any) -> tuple[Any, Any]:
+        """(outputs [B, outputs], next state [B, M]) of observations [B, ...] and states [B, M]."""
         projected = self._cell.project(values, self._before(values, observation))
-        memory = self._cell.step(values, projected, memory)
-        return self._after(values, self._cell.output(memory)), memory
+        state = self._cell.step(values, projected, state)
+        return self._after(values, self._cell.output(state)), state
 
     def unroll(
-        self, values: Mapping[str, Any], observation: Tree, memory: Any, first: Any = None, trained: Any = None
+        self, values: Mapping[str, Any], observation: Tree, state: Any, first: Any = None, trained: Any = None
     ) -> tuple[Any, Any]:
-        """(outputs [B, L, outputs], the memory after each step [B, L, M]) of L consecutive steps.
+        """(outputs [B, L, outputs], the state after each step [B, L, M]) of L consecutive steps.
 
-        observation: [B, L, ...]. memory: [B, M] before the first step; None: zeros. first: [B, L], 1 where an episode
+        observation: [B, L, ...]. state: [B, M] before the first step; None: zeros. first: [B, L], 1 where an episode
         begins. None: nowhere.
         trained: [B, L], 1 at the steps that are learned from; out of the others, no gradient flows into what came
         before. None: all are.
@@ -57,22 +57,24 @@ class RecurrentArchitecture:
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
         projected = cell.project(values, self._before(values, flat))
         by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
-        if memory is None:
-            memory = ops.zeros_like(by_time[0][:, : self.memory])  # no cell has fewer gates than memory
+        if state is None:
+            state = ops.zeros_like(
+                by_time[0][:, : self.state_size]
+            )  # no cell has fewer gates than its state has numbers
         told = {"keep": None if first is None else 1.0 - first, "trained": None if trained is None else trained > 0}
         told = {name: _times(x) for name, x in told.items() if x is not None}
 
-        def step(memory: Any, projected: Any, *now: Any) -> Any:
+        def step(state: Any, projected: Any, *now: Any) -> Any:
             at = dict(zip(told, now, strict=True))
-            following = cell.step(values, projected, at["keep"] * memory if "keep" in at else memory)
+            following = cell.step(values, projected, at["keep"] * state if "keep" in at else state)
             if "trained" not in at:
                 return following
             return ops.where(at["trained"], following, ops.stop_gradient(following))
 
-        memories = ops.swapaxes(ops.scan(step, memory, [by_time, *told.values()]), 0, 1)
-        seen = cell.output(memories)
+        states = ops.swapaxes(ops.scan(step, state, [by_time, *told.values()]), 0, 1)
+        seen = cell.output(states)
         outputs = self._after(values, ops.reshape(seen, (-1, seen.shape[-1])))
-        return ops.reshape(outputs, (-1, length, outputs.shape[-1])), memories
+        return ops.reshape(outputs, (-1, length, outputs.shape[-1])), states
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""

@@ -1,4 +1,4 @@
-"""Presets of the algorithms whose networks have a memory, on the task of the examples that needs one."""
+"""Presets of the recurrent algorithms, on the task of the examples that needs one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from etude.base.data import MEMORY, Batch
+from etude.base.data import RECURRENT_STATE, Batch
 from etude.replay.ring import Ring
 from etude.replay.ring_view import Stateless
 from etude.replay.views import Advantages
@@ -17,7 +17,7 @@ class AdvantageSequences(Stateless):
     """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
     for two extras, float32, about the recurrent state:
 
-    memory: [k, B, M] the recurrent state at the first row; zeros where an episode begins there.
+    recurrent_state: [k, B, M] at the first row; zeros where an episode begins there.
     first: [k, B, L] 1 where an episode begins after that, however the one before it ended; else 0.
 
     Rows [k, B] are the first ones of their parts, as `ColumnEpochs(length)` selects them; none goes beyond the newest
@@ -45,5 +45,5 @@ class AdvantageSequences(Stateless):
         batch = self.advantages(ring, path, np.repeat(weight[..., None], self.length, -1))
         first = np.zeros(path.shape, np.float32)
         first[..., 1:] = ring.kind.take(path[..., :-1]) != 0
-        memory = batch.extras[MEMORY][..., 0, :]
-        return dataclasses.replace(batch, extras=batch.extras | {MEMORY: memory, "first": first})
+        state = batch.extras[RECURRENT_STATE][..., 0, :]
+        return dataclasses.replace(batch, extras=batch.extras | {RECURRENT_STATE: state, "first": first})

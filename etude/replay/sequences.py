@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import MEMORY, Batch
+from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
 from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import discounts, scaled
@@ -26,7 +26,7 @@ class Sequences(Stateless):
     first: 1 where the episode begins, so that the recurrent state is the initial one. Only a run's first step can be.
         It is 0 where that is forgotten: at the oldest row of a column whose earlier rows were overwritten.
 
-    Where the ring stores what the agent remembered at each step (the extra `memory`), there is that of the first step:
+    Where the ring stores the state at each step (the extra `recurrent_state`), there is that of the first step:
     [k, n, M].
 
     burn_in: up to so many of the L steps come before the sampled row, to warm the recurrent state up; `mask` is 0
@@ -34,8 +34,8 @@ class Sequences(Stateless):
         episode need no warm-up, and the steps that this saves come later and count. So every row that is sampled is
         learned from, also the first ones of an episode, which a fixed split of the run never counts.
 
-    A recurrent DQN unrolls its network over `observation` from `memory`, or from the initial one (all L steps: what is
-    filled up comes last and changes nothing that counts), and takes one step from each memory that this gives on
+    A recurrent DQN unrolls its network over `observation` from `recurrent_state`, or from the initial one (all L steps:
+    what is filled up comes last and changes nothing that counts), and takes one step from each state that this gives on
     `next_observation` for the values to bootstrap from: also where the run stops, those are of the true next
     observation.
     """
@@ -72,7 +72,7 @@ class Sequences(Stateless):
             return np.moveaxis(array, 0, rows.ndim)
 
         started = ring.stored(path[0])
-        memory = {name: started.pop(name) for name in (MEMORY,) if name in started}
+        state = {name: started.pop(name) for name in (RECURRENT_STATE,) if name in started}
         extras = ring.stored(path, started) | {"mask": np.float32(real & counted), "first": first}
         return Batch(
             observation=trees.map(times_last, observation),
@@ -82,5 +82,5 @@ class Sequences(Stateless):
             next_observation=trees.map(times_last, following),
             weight=weight,
             index=rows,
-            extras={name: times_last(array) for name, array in extras.items()} | memory,
+            extras={name: times_last(array) for name, array in extras.items()} | state,
         )

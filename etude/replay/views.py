@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import MEMORY, Batch
+from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
@@ -99,8 +99,8 @@ class Advantages(Stateless):
         only after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy
         that collected it.
 
-    Where the ring stores what the agent remembered at each step (the extra `memory`), `value` gets it with the
-    observations and returns (values, the memory after them): each row is valued with what was remembered there, and
+    Where the ring stores the recurrent state at each step (the extra `recurrent_state`), `value` gets it with the
+    observations and returns (values, the states after them): each row is valued with its own state, and
     what follows the last row of an episode or of the ring, with what was remembered after that.
     """
 
@@ -163,7 +163,7 @@ class Advantages(Stateless):
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
         room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
         bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
-        if MEMORY in ring.extras:
+        if RECURRENT_STATE in ring.extras:
             values = np.concatenate(self._remembering(ring, rows, bootstrapped), dtype=np.float64)
         else:
             observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
@@ -177,9 +177,9 @@ class Advantages(Stateless):
 
     def _remembering(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Values of these rows, and of what followed the last ones."""
-        memory = ring.extras[MEMORY]
-        value, _ = self.value(ring.observation(rows), memory.take(rows, 0))
-        _, after = self.value(ring.observation(last), memory.take(last, 0))
+        state = ring.extras[RECURRENT_STATE]
+        value, _ = self.value(ring.observation(rows), state.take(rows, 0))
+        _, after = self.value(ring.observation(last), state.take(last, 0))
         following, _ = self.value(ring.following(last), after)
         return value, following
 

@@ -1,8 +1,7 @@
 """Rollouts: what collects steps of environments with the current weights."""
 
-from etude.rollout.actor import Actor, SingleActor
-from etude.rollout.async_gradients.actor_learners import LocalActorLearners, RemoteActorLearners
-from etude.rollout.async_gradients.rollout import AsyncGradients
+from etude.rollout.actor import Actor, SingleActor, SingleEpisode
+from etude.rollout.async_gradients import AsyncGradients, LocalActorLearners, RemoteActorLearners
 from etude.rollout.collector import Collector
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
@@ -11,5 +10,5 @@ from etude.rollout.pool.supervisor import PoolOptions, split_environments
 
 __all__ = [
     "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "RemoteActorLearners", "SingleActor", "acting_in_process", "split_environments", "workers_pay_off",
+    "RemoteActorLearners", "SingleActor", "SingleEpisode", "acting_in_process", "split_environments", "workers_pay_off",
 ]  # fmt: skip

@@ -1,24 +1,26 @@
-"""Actors: what chooses actions in a rollout, with the recurrent state of agents that have one."""
+"""Actors choose actions: in a rollout, with the recurrent state of agents that have one; and for one environment."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.data import INITIAL_VERSION, PolicyVersion
 from etude.base.spaces import Space
 from etude.base.trees import Tree
-from etude.envs import Translation
+from etude.envs import AdaptedEnvironment, Translation
 from etude.protocols import Explorer, Weights
 
 
 class Actor(Protocol):
     """What a rollout needs of an engine."""
 
-    memory: int  # size of the recurrent state of one environment; 0 for most agents
+    state_size: int  # of the recurrent state of one environment; 0 for most agents
 
-    def act(self, observation: Tree, memory: np.ndarray | None = None) -> Any:
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What the explorer turns into actions, for observations [N, ...].
 
         Recurrent agents also take their state [N, M] float32, zeros at the first step of an episode, and return it for
@@ -43,7 +45,7 @@ class StatefulActor(Protocol):
 
 def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
     """An actor that continues from the recurrent state [N, M]."""
-    return _Recurrent(actor, state) if actor.memory else _FeedForward(actor, state)
+    return _Recurrent(actor, state) if actor.state_size else _FeedForward(actor, state)
 
 
 class _FeedForward:
@@ -76,7 +78,7 @@ class SingleActor:
 
     def __init__(self, actor: Actor, translation: Translation, action: Space, rng: np.random.Generator):
         self._actor, self._translation, self._action, self._rng = actor, translation, action, rng
-        self._stateful = with_state(actor, np.zeros((1, actor.memory), np.float32))
+        self._stateful = with_state(actor, np.zeros((1, actor.state_size), np.float32))
         self._explorer_state = np.empty((1, 0))
 
     def act(self, observation: Any, info: dict[str, Any], first: bool, explorer: Explorer, step: int) -> Any:
@@ -88,12 +90,45 @@ class SingleActor:
         if first:
             self._stateful.reset(0)
             self._explorer_state[:] = np.nan
-        if explorer.memory > self._explorer_state.shape[1]:
-            self._explorer_state = np.full((1, explorer.memory), np.nan)
+        if explorer.state_size > self._explorer_state.shape[1]:
+            self._explorer_state = np.full((1, explorer.state_size), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
-        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.memory])
+        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.state_size])
         return self._translation.action(choice.action)
 
     def load(self, weights: Weights) -> None:
         """Act with these from now on."""
         self._actor.load(weights)
+
+
+class SingleEpisode:
+    """One episode of one environment, step by step outside of a rollout: to render it, or to score an agent.
+
+    explorer: turns what the actor returns into actions. seed: of the episode, and of the explorer's noise.
+    """
+
+    def __init__(self, environment: AdaptedEnvironment, actor: Actor, explorer: Explorer, seed: int):
+        self._environment, self._explorer, self._seed = environment, explorer.of(np.zeros(1, np.int64)), seed
+        rng = np.random.default_rng(seed)
+        self._actor = SingleActor(actor, _AddBatchAxis(), environment.spaces.action, rng)
+        self.reward, self.length, self.ended = 0.0, 0, False
+
+    def steps(self, max_steps: int) -> Iterator[None]:
+        """Play at most so many steps; yields after the reset and after every step, ready to be rendered."""
+        observation = self._environment.reset(seed=self._seed)
+        yield
+        while not self.ended and self.length < max_steps:
+            action = self._actor.act(observation, {}, self.length == 0, self._explorer, self.length)
+            observation, reward, terminated, truncated, _ = self._environment.step(action)
+            self.reward, self.length, self.ended = self.reward + reward, self.length + 1, terminated or truncated
+            yield
+
+
+class _AddBatchAxis:
+    """Environments that agents see already need a batch axis only."""
+
+    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+        return trees.map(lambda leaf: leaf[None], observation)
+
+    def action(self, action: np.ndarray) -> Any:
+        return action[0]

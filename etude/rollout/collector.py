@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import MEMORY, Choice, EpisodeEnd, Steps
+from etude.base.data import RECURRENT_STATE, Choice, EpisodeEnd, Steps
 from etude.base.seeding import generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
@@ -56,8 +56,8 @@ class Collector:
         self.everyone = tuple(range(n))  # all positions
         self._explorer_of_run = explorer
         self._explorer = explorer.of(self.columns)  # for these environments, in this order
-        self._explorer_state = np.full((n, self._explorer.memory), np.nan)
-        self._recurrent_state = np.zeros((n, actor.memory), np.float32)
+        self._explorer_state = np.full((n, self._explorer.state_size), np.nan)
+        self._recurrent_state = np.zeros((n, actor.state_size), np.float32)
         self.counters = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self.counters[1:]
         self._statistics = EpisodeStatistics(n, environments.spaces.agents)
@@ -78,8 +78,8 @@ class Collector:
             state = np.full_like(self._explorer_state, np.nan)
             output = with_state(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
             choice = self._explorer(output, noise, 0, state)
-            if self.actor.memory:
-                choice = Choice(choice.action, {**choice.extras, MEMORY: self._recurrent_state})
+            if self.actor.state_size:
+                choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
             if self._actor_priorities:
                 choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
             self._template = Template.of(observation, choice, self.environments.reward_shape)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import MEMORY, Steps
+from etude.base.data import RECURRENT_STATE, Steps
 from etude.base.trees import Tree
 from etude.protocols import Environments
 from etude.rollout.collector import SHORTEST, Collector
@@ -75,7 +75,7 @@ class Fragment:
         self._positions = collector.everyone if collector.environments.native else positions
         self._steps, self._step, self._stride = steps, step, stride
         self.rows = make_rows(collector.template(), steps, len(self._positions))
-        self._recurrent_states = self.rows.extras.get(MEMORY)
+        self._recurrent_states = self.rows.extras.get(RECURRENT_STATE)
         self._prepare()
         self._noise = collector.draw(steps, self._positions)
         self._begin()

@@ -12,7 +12,7 @@ from etude.base import trees
 from etude.base.data import Choice, EpisodeEnd, Steps
 from etude.base.trees import Tree
 
-_ALIGNMENT = 64  # bytes: a cache line
+ALIGNMENT = 64  # bytes: a cache line
 
 Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
@@ -171,6 +171,11 @@ class Rows:
         )
 
 
+def aligned(size: int) -> int:
+    """The bytes that an array of this size takes in a buffer with others."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
 def carver(buffer: Any) -> Allocate:
     """Allocates arrays in a buffer, one after the other."""
     offset = 0
@@ -178,7 +183,7 @@ def carver(buffer: Any) -> Allocate:
     def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         nonlocal offset
         array = np.ndarray(shape, dtype, buffer, offset)
-        offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        offset += aligned(array.nbytes)
         return array
 
     return carve
@@ -193,4 +198,4 @@ def row_bytes(template: Template) -> int:
 def capacity(template: Template, environments: int, size: int) -> int:
     """How many time steps fit into a buffer of `size` bytes; may be 0."""
     arrays = len(trees.leaves(template.observation)) + len(template.extras) + 4
-    return (size - arrays * _ALIGNMENT) // (row_bytes(template) * environments) - 1
+    return (size - arrays * ALIGNMENT) // (row_bytes(template) * environments) - 1

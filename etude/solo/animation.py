@@ -10,7 +10,7 @@ from etude.envs import RawActions
 from etude.explore import AsIs, ByAgent, Greedy
 from etude.protocols import Explorer
 from etude.report import write_film
-from etude.rollout.playing import SingleEpisode
+from etude.rollout import SingleEpisode
 from etude.solo.conversion import conversion_for
 from etude.solo.engines import acting_engine
 from etude.solo.environments import EnvironmentDescription, UserEnvironments

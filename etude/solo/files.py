@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ class Saver:
 
     def __init__(self, agent: Any, history: History, warn: Callable[[str], None]):
         self._agent, self._history, self._warn = agent, history, warn
-        self._written: deque[Path] = deque()
+        self._written: list[Path] = []
         self._best: float | None = None
         self._last = -1  # episodes at the last checkpoint
 
@@ -105,7 +104,6 @@ class Saver:
             save_param(agent, path)
         else:
             save(agent, path)
-        if path not in self._written:
-            self._written.append(path)
-        while agent.max_save_files is not None and len(self._written) > agent.max_save_files:
-            self._written.popleft().unlink(missing_ok=True)
+        if agent.max_save_files is not None:
+            self._written = [other for other in self._written if other != path and other.exists()] + [path]
+            checkpoint.discard(self._written[: -agent.max_save_files])

@@ -94,7 +94,7 @@ class RewardInputsExplorer:
     inner: Explorer
 
     def __post_init__(self) -> None:
-        self.memory = self.inner.memory
+        self.state_size = self.inner.state_size
 
     def of(self, columns: np.ndarray) -> RewardInputsExplorer:
         """For the environments with these numbers."""
@@ -104,10 +104,10 @@ class RewardInputsExplorer:
         """What the inner explorer draws."""
         return self.inner.draw(rng, steps, action_space)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """See `protocols.Explorer`; raises ConfigError where the output is no such pair."""
         inputs, policy = split_output(output, len(noise))
-        choice = self.inner(policy, noise, step, memory)
+        choice = self.inner(policy, noise, step, state)
         return Choice(choice.action, {**choice.extras, REWARD_INPUTS: inputs})
 
 

@@ -19,6 +19,7 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
+from etude.training.learner import add_to_means
 from etude.training.progress import RunProgress, check_progress
 
 MOST_MINIBATCHES = 64  # in one call of the engine
@@ -61,8 +62,7 @@ class EpisodeLearner:
 
     def take(self, steps: Any) -> None:
         """Store collected steps and count them."""
-        self.progress.step += len(steps)
-        self.progress.episodes += len(steps.episodes)
+        self.progress.count(steps)
         self.buffer.add(placed := self._placed(steps))
         self._received[placed.columns] += placed.shape[0]
         self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
@@ -128,8 +128,7 @@ class EpisodeLearner:
             batches = self.buffer.sample(k, self.settings.batch)
             update = self.engine.learn(batches, {})
             self.regime.update_priorities(self.buffer, batches, update)
-            for name, value in update.losses.items():
-                means[name] = means.get(name, 0.0) + value * k / total
+            add_to_means(means, update.losses, k, total)
             means["loss"] = float(np.mean([means[name] for name in update.losses]))
             if each_batch:
                 self.callbacks.call("on_batch_end", done, loss=float(np.mean(list(update.losses.values()))))

@@ -77,15 +77,15 @@ def evaluate(
     quota = np.full(n, episodes // n)
     quota[: episodes % n] += 1
     rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
-    statistics, memory = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.memory), np.nan)
-    stateful = with_state(actor, np.zeros((n, actor.memory), np.float32))
+    statistics, state = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.state_size), np.nan)
+    stateful = with_state(actor, np.zeros((n, actor.state_size), np.float32))
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
     observation, cut_off = environments.reset(), 0
     while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
         if stopped():
             return None
         noise = explorer.draw(rng, n, environments.spaces.action)
-        choice = explorer(stateful.act(observation), noise, 0, memory)
+        choice = explorer(stateful.act(observation), noise, 0, state)
         observation, reward, _, truncated, final = environments.step(choice.action)
         statistics.add(environments.scores, reward)
         for i in final:
@@ -93,7 +93,7 @@ def evaluate(
                 end = statistics.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[i]))
                 finished[i].append(end)
                 cut_off += end.truncated and end.length == cut_at
-            memory[i] = np.nan
+            state[i] = np.nan
             statistics.reset(i)
             stateful.reset(i)
     return Evaluation.of([end for done in finished for end in done], cut_off, statistics.agents)

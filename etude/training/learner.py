@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -68,8 +69,7 @@ class Learner:
 
     def take(self, steps: CollectedSteps) -> None:
         """Store collected steps and count them."""
-        self.progress.step += len(steps)
-        self.progress.episodes += len(steps.episodes)
+        self.progress.count(steps)
         self.store(steps)
 
     def store(self, steps: CollectedSteps) -> None:
@@ -116,8 +116,7 @@ class Learner:
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
-                for name, value in values.items():
-                    means[name] = means.get(name, 0.0) + value * k / due.gradient_steps
+                add_to_means(means, values, k, due.gradient_steps)
         return losses, metrics
 
     def hyper(self) -> dict[str, float]:
@@ -192,6 +191,12 @@ class Learner:
             self.moments.restore(state["moments"])
         if self.scale is not None:
             self.scale.restore(state["scale"])
+
+
+def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:
+    """Add the means over some of the `total` gradient steps of a learning phase to those over all of them."""
+    for name, value in values.items():
+        means[name] = means.get(name, 0.0) + value * gradient_steps / total
 
 
 def _portions(total: int, most: int) -> list[int]:

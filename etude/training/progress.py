@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from etude.base.checks import Stored
+from etude.base.data import CollectedSteps
 
 
 @dataclass
@@ -22,6 +23,11 @@ class RunProgress:
     evaluation_steps: int = 0  # environment steps that evaluations took while training
     evaluation_cost: int = 0  # of these, the last evaluation's
     evaluation_due: bool = False  # it was stopped in the middle, and takes place when the run goes on
+
+    def count(self, steps: CollectedSteps) -> None:
+        """Count what was collected."""
+        self.step += len(steps)
+        self.episodes += len(steps.episodes)
 
 
 def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]:

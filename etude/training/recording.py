@@ -78,7 +78,7 @@ def replayed(run: Any) -> Dataset:
 class RandomActor:
     """Acts like an agent that knows nothing: all logits alike, but for those that an action mask forbids."""
 
-    memory = 0  # numbers that it keeps from step to step
+    state_size = 0  # it keeps none
 
     def __init__(self, spaces: Spaces):
         self._spaces = spaces
@@ -99,6 +99,6 @@ class UniformActions(StatelessExplorer):
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return rng.uniform(-1, 1, (steps, math.prod(action_space.shape or ()))).astype(np.float32)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         log_prob = np.full(len(noise), -noise.shape[1] * math.log(2), np.float32)
         return Choice(noise.reshape(output.shape), {"log_prob": log_prob})

@@ -337,7 +337,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
     if agent.learns_from == "advantage_sequences":
         batch.extras["first"] = np.tile(np.float32([0, 0, 1, 0, 0, 1]), (k, n, 1))
-        batch.extras["memory"] = random_memories(case, rng, k, n)
+        batch.extras["recurrent_state"] = random_memories(case, rng, k, n)
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch
@@ -361,13 +361,13 @@ def random_extras_of_sequences(case: Case, rng: np.random.Generator, k: int, n: 
     extras = {"mask": np.float32((time >= before) & (time < stop)), "first": np.zeros((k, n, LENGTH), np.float32)}
     extras["first"][..., 0] = before[..., 0] == 0
     if case.config.stored_state:
-        extras["memory"] = random_memories(case, rng, k, n)
+        extras["recurrent_state"] = random_memories(case, rng, k, n)
     return extras
 
 
 def random_memories(case: Case, rng: np.random.Generator, *shape: int) -> np.ndarray:
     """[*shape, M]."""
-    size = NumpyEngine(case.agent(), case.spaces).memory
+    size = NumpyEngine(case.agent(), case.spaces).state_size
     return rng.uniform(-0.5, 0.5, (*shape, size)).astype(np.float32)
 
 
@@ -382,10 +382,10 @@ def valued(actor: Any, observation: Any) -> Any:
 
 
 def _inputs(actor: Any, observation: Any) -> tuple:
-    if not actor.memory:
+    if not actor.state_size:
         return (observation,)
     n = len(trees.leaves(observation)[0])
-    return observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.memory)).astype(np.float32)
+    return observation, np.random.default_rng(9).uniform(-0.5, 0.5, (n, actor.state_size)).astype(np.float32)
 
 
 def pick(batches: Batch, i: int) -> Batch:

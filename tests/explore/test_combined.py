@@ -36,7 +36,7 @@ class Counting:
     """Actions are the steps since the episode's beginning, plus 100 times its own number."""
 
     def __init__(self, number):
-        self.number, self.memory = number, 1
+        self.number, self.state_size = number, 1
 
     def of(self, columns):
         return self
@@ -44,9 +44,9 @@ class Counting:
     def draw(self, rng, steps, action_space):
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output, noise, step, memory):
-        memory[:] = np.where(np.isnan(memory), 0, memory + 1)
-        return Choice((memory[:, 0] + 100 * self.number).astype(np.int64), {"seen": output[:, 0].copy()})
+    def __call__(self, output, noise, step, state):
+        state[:] = np.where(np.isnan(state), 0, state + 1)
+        return Choice((state[:, 0] + 100 * self.number).astype(np.int64), {"seen": output[:, 0].copy()})
 
 
 @pytest.fixture
@@ -70,16 +70,16 @@ def test_environments_take_the_explorers_in_turn_by_their_numbers(rng):
 
 
 def test_rows_noise_and_memory_stay_with_their_environment():
-    each, memory = Each([Counting(0), Counting(1), Counting(2)]), np.full((5, 1), np.nan)
+    each, state = Each([Counting(0), Counting(1), Counting(2)]), np.full((5, 1), np.nan)
     dealt, output = each.of(np.array([4, 0, 2, 5, 1])), np.arange(10.0).reshape(5, 2)
     for t in range(3):
-        choice = dealt(output, np.zeros((5, 1), np.float32), 0, memory)
+        choice = dealt(output, np.zeros((5, 1), np.float32), 0, state)
         assert choice.action.tolist() == [100 + t, t, 200 + t, 200 + t, 100 + t]
         assert choice.extras["seen"].tolist() == output[:, 0].tolist()
-    assert (memory == 2).all()
-    memory[2] = np.nan
-    assert dealt(output[:3], np.zeros((3, 1), np.float32), 0, memory[:3]).action.tolist() == [103, 3, 200]
-    assert memory[:, 0].tolist() == [3, 3, 0, 2, 2]
+    assert (state == 2).all()
+    state[2] = np.nan
+    assert dealt(output[:3], np.zeros((3, 1), np.float32), 0, state[:3]).action.tolist() == [103, 3, 200]
+    assert state[:, 0].tolist() == [3, 3, 0, 2, 2]
 
 
 def test_an_environment_is_explored_alike_wherever_it_is(rng):
@@ -154,12 +154,12 @@ def test_box_actions_of_agents_are_put_one_after_the_other_and_positions_kept_ap
     processes = [OrnsteinUhlenbeckProcess(0.15, size=2), GaussianWhiteNoiseProcess(), AsIs()]
     processes.append(OrnsteinUhlenbeckProcess(0.15, size=1))
     joint = ByAgent(processes, [box(2), box(3), box(1), box(1)])
-    assert joint.memory == 3
-    noise, memory = joint.draw(rng, 2, box(7)), np.full((2, 3), np.nan)
+    assert joint.state_size == 3
+    noise, state = joint.draw(rng, 2, box(7)), np.full((2, 3), np.nan)
     output = tuple(np.full((2, size), 10.0 * size, np.float32) for size in (2, 3, 1, 1))
-    action = joint(output, noise, 0, memory).action
+    action = joint(output, noise, 0, state).action
     assert (action.shape, action.dtype) == ((2, 7), np.float32)
-    np.testing.assert_allclose(action[:, [0, 1, 6]] - [20, 20, 10], memory, atol=1e-5)
+    np.testing.assert_allclose(action[:, [0, 1, 6]] - [20, 20, 10], state, atol=1e-5)
     np.testing.assert_allclose(action[:, 2:5], 30 + noise[:, 2:5], rtol=1e-6)
     assert (action[:, 5] == 10).all()
     alone = np.full((2, 2), np.nan)
@@ -192,9 +192,9 @@ def test_drawing_in_parts_gives_the_same_numbers_as_at_once(joint, space):
 
 def test_agents_may_have_an_explorer_for_each_environment():
     joint = ByAgent([Each([Counting(0), Counting(1)]), Counting(7)], [Discrete(1000), Discrete(1000)])
-    assert joint.memory == 2
-    output, memory = (np.zeros((3, 1)), np.zeros((3, 1))), np.full((3, 2), np.nan)
-    action = joint.of(np.array([1, 2, 3]))(output, np.zeros((3, 2), np.float32), 0, memory).action
+    assert joint.state_size == 2
+    output, state = (np.zeros((3, 1)), np.zeros((3, 1))), np.full((3, 2), np.nan)
+    action = joint.of(np.array([1, 2, 3]))(output, np.zeros((3, 2), np.float32), 0, state).action
     assert action.tolist() == [[100, 700], [0, 700], [100, 700]]
 
 

@@ -23,11 +23,11 @@ def rng():
 def actions(explorer: CorrelatedSample, rng: np.random.Generator, begins: int = 0) -> np.ndarray:
     """[STEPS, COLUMNS, SIZE] before the squash, of mean 0.3 and deviation 1; at step `begins` all episodes start."""
     policy = TanhGaussian(np.full((COLUMNS, SIZE), 0.3, np.float32), np.zeros((COLUMNS, SIZE), np.float32))
-    memory, found = np.full((COLUMNS, explorer.memory), np.nan), []
+    state, found = np.full((COLUMNS, explorer.state_size), np.nan), []
     for step in range(STEPS):
         if step == begins:
-            memory[:] = np.nan
-        choice: Choice = explorer(policy, explorer.draw(rng, COLUMNS, BOX), step, memory)
+            state[:] = np.nan
+        choice: Choice = explorer(policy, explorer.draw(rng, COLUMNS, BOX), step, state)
         assert choice.action.dtype == np.float32 and not choice.extras
         found.append(np.arctanh(np.clip(choice.action.astype(np.float64), -1 + 1e-7, 1 - 1e-7)))
     return np.stack(found)
@@ -51,11 +51,11 @@ def test_an_episode_begins_anew(rng):
 
 def test_without_correlation_it_samples_as_sample_does(rng):
     policy = TanhGaussian(*(np.asarray(rng.normal(size=(7, SIZE)), np.float32) for _ in range(2)))
-    explorer, memory = CorrelatedSample(0.0, SIZE), np.full((7, SIZE), np.nan)
+    explorer, state = CorrelatedSample(0.0, SIZE), np.full((7, SIZE), np.nan)
     for step in range(3):
         noise = explorer.draw(rng, 7, BOX)
         same = Sample(log_prob=False)(policy, noise, step, np.empty((7, 0)))
-        np.testing.assert_array_equal(explorer(policy, noise, step, memory).action, same.action)
+        np.testing.assert_array_equal(explorer(policy, noise, step, state).action, same.action)
 
 
 @pytest.mark.parametrize(("rho", "size", "what"), [(1.5, 1, "correlation = 1.5"), (0.5, 0, "size = 0")])

@@ -16,13 +16,13 @@ ALIKE = {"theta": 5.0, "mu": 0.5, "sigma": 0.8, "dt": 0.02, "size": 2}  # theta 
 
 
 def fresh(process, n=N):
-    return np.full((n, process.memory), np.nan)
+    return np.full((n, process.state_size), np.nan)
 
 
 def ornstein_uhlenbeck(process, steps, n=N, seed=1, at=0):
     """What is added to the actions in the first `steps` steps of n episodes: [steps, n, 2]."""
-    memory, output, rng = fresh(process, n), np.zeros((n, 2), np.float32), np.random.default_rng(seed)
-    return np.stack([process(output, process.draw(rng, n, BOX), at, memory).action.astype(float) for _ in range(steps)])
+    state, output, rng = fresh(process, n), np.zeros((n, 2), np.float32), np.random.default_rng(seed)
+    return np.stack([process(output, process.draw(rng, n, BOX), at, state).action.astype(float) for _ in range(steps)])
 
 
 def test_white_noise_is_added_to_the_output_in_its_units():
@@ -82,10 +82,10 @@ def test_without_a_least_deviation_nothing_is_annealed():
 
 
 def test_each_step_follows_the_equation_of_ornstein_and_uhlenbeck():
-    process, memory = OrnsteinUhlenbeckProcess(0.5, mu=1.0, sigma=2.0, dt=0.25, size=2), np.array([[3.0, -1.0]])
-    action = process(np.array([[10, 20]], np.float32), np.array([[0.5, -1]], np.float32), 0, memory).action
+    process, state = OrnsteinUhlenbeckProcess(0.5, mu=1.0, sigma=2.0, dt=0.25, size=2), np.array([[3.0, -1.0]])
+    action = process(np.array([[10, 20]], np.float32), np.array([[0.5, -1]], np.float32), 0, state).action
     # x + 0.5 (1 - x) 0.25 + 2 * 0.5 * noise
-    np.testing.assert_allclose(memory, [[3 - 0.25 + 0.5, -1 + 0.25 - 1]])
+    np.testing.assert_allclose(state, [[3 - 0.25 + 0.5, -1 + 0.25 - 1]])
     np.testing.assert_allclose(action, [[13.25, 18.25]])
 
 
@@ -128,11 +128,11 @@ def test_a_new_episode_begins_as_single_calls_do_after_a_reset():
 
 def test_only_the_environments_whose_episode_begins_start_anew():
     process = OrnsteinUhlenbeckProcess(theta=0.15, size=2)
-    memory = np.array([[500.0, 500.0], [np.nan, np.nan], [-500.0, -500.0]])
-    process(np.zeros((3, 2), np.float32), process.draw(np.random.default_rng(1), 3, BOX), 0, memory)
-    assert (memory[0] > 490).all()
-    assert (np.abs(memory[1]) < 10).all()
-    assert (memory[2] < -490).all()
+    state = np.array([[500.0, 500.0], [np.nan, np.nan], [-500.0, -500.0]])
+    process(np.zeros((3, 2), np.float32), process.draw(np.random.default_rng(1), 3, BOX), 0, state)
+    assert (state[0] > 490).all()
+    assert (np.abs(state[1]) < 10).all()
+    assert (state[2] < -490).all()
 
 
 @pytest.mark.parametrize(("step", "sigma"), [(0, 2.0), (50, 1.25), (100, 0.5), (10**6, 0.5)])
@@ -188,9 +188,9 @@ def test_a_size_that_is_not_that_of_the_actions_is_refused():
     process = OrnsteinUhlenbeckProcess(0.15)
     with pytest.raises(ConfigError, match="has size = 1, the agent's actions have 2 numbers. Give it that size"):
         process(np.zeros((3, 2), np.float32), process.draw(np.random.default_rng(1), 3, BOX), 0, fresh(process, 3))
-    memory, process.size = fresh(process, 3), 2
+    state, process.size = fresh(process, 3), 2
     with pytest.raises(ConfigError, match="keeps 1 numbers.*size is now 2"):
-        process(np.zeros((3, 2), np.float32), process.draw(np.random.default_rng(1), 3, BOX), 0, memory)
+        process(np.zeros((3, 2), np.float32), process.draw(np.random.default_rng(1), 3, BOX), 0, state)
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ def policy_of(rng, columns=COLUMNS, kind=Gaussian):
 
 
 def fresh(explorer, columns=COLUMNS):
-    return np.full((columns, explorer.memory), np.nan)
+    return np.full((columns, explorer.state_size), np.nan)
 
 
-def actions(explorer, policy, rng, steps, memory):
+def actions(explorer, policy, rng, steps, state):
     """[steps, N, SIZE] in states that stay the same."""
-    return np.stack([explorer(policy, explorer.draw(rng, len(memory), BOX), t, memory).action for t in range(steps)])
+    return np.stack([explorer(policy, explorer.draw(rng, len(state), BOX), t, state).action for t in range(steps)])
 
 
 @pytest.mark.parametrize(("every", "draws"), [(1, 8), (3, 3), (None, 1)])
@@ -47,23 +47,23 @@ def test_environments_have_matrices_of_their_own_and_draw_again_when_their_own_e
     explorer = StateDependentSample(FEATURES, SIZE)
     one = policy_of(rng, 1)
     policy = type(one)(Gaussian(*(np.repeat(x, 3, 0) for x in one.policy)), np.repeat(one.scale, 3, 0))
-    memory = fresh(explorer, 3)
-    first = actions(explorer, policy, rng, 1, memory)[0]
+    state = fresh(explorer, 3)
+    first = actions(explorer, policy, rng, 1, state)[0]
     assert len(np.unique(first[:, 0])) == 3
-    memory[1] = np.nan
-    second = actions(explorer, policy, rng, 1, memory)[0]
+    state[1] = np.nan
+    second = actions(explorer, policy, rng, 1, state)[0]
     assert (first == second).all(1).tolist() == [True, False, True]
 
 
 def test_noise_is_linear_in_the_features(rng):
-    explorer, memory = StateDependentSample(FEATURES, SIZE), None
+    explorer, state = StateDependentSample(FEATURES, SIZE), None
     features = rng.normal(size=(2, FEATURES)).astype(np.float32)
-    noise, memory = explorer.draw(rng, 1, BOX), fresh(explorer, 1)
+    noise, state = explorer.draw(rng, 1, BOX), fresh(explorer, 1)
     log_std = rng.normal(size=(SIZE, FEATURES)).astype(np.float32)
     found = []
     for z in (features[:1], features[1:], features[:1] + 2 * features[1:]):
         policy = state_dependent(Gaussian, np.zeros((1, SIZE), np.float32), z, log_std)
-        found.append(explorer(policy, noise, 0, memory).action)
+        found.append(explorer(policy, noise, 0, state).action)
     np.testing.assert_allclose(found[2], found[0] + 2 * found[1], rtol=1e-3)
 
 
@@ -95,8 +95,8 @@ def test_the_bits_of_an_action_do_not_depend_on_the_other_environments(rng):
 
 def test_each_environment_may_draw_at_intervals_of_its_own(rng):
     explorer = Each([StateDependentSample(FEATURES, SIZE, 1), StateDependentSample(FEATURES, SIZE, None)])
-    policy, memory = policy_of(rng, 2), fresh(explorer, 2)
-    found = np.stack([explorer(policy, rng.random((2, 2), np.float32), t, memory).action for t in range(3)])
+    policy, state = policy_of(rng, 2), fresh(explorer, 2)
+    found = np.stack([explorer(policy, rng.random((2, 2), np.float32), t, state).action for t in range(3)])
     assert len(np.unique(found[:, 0, 0])) == 3 and len(np.unique(found[:, 1, 0])) == 1
 
 

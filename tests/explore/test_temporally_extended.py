@@ -16,10 +16,10 @@ ROWS, ACTIONS = 20_000, 4
 
 def played(explorer, values, steps, rng):
     """Actions [steps, N] for the same values [N, n] at every step, from the start of an episode."""
-    memory, found = np.full((len(values), explorer.memory), np.nan), []
+    state, found = np.full((len(values), explorer.state_size), np.nan), []
     for step in range(steps):
         noise = explorer.draw(rng, len(values), Discrete(values.shape[1]))
-        found.append(explorer(values, noise, step, memory).action)
+        found.append(explorer(values, noise, step, state).action)
     return np.stack(found)
 
 
@@ -40,37 +40,37 @@ def test_as_many_actions_are_random_as_begin_and_last(mu, rng):
 
 
 def test_what_lasts_is_repeated_whatever_the_values_and_then_the_best_is_taken(rng):
-    explorer, memory = EpsilonZGreedy(0.5), np.full((1, 2), np.nan)
+    explorer, state = EpsilonZGreedy(0.5), np.full((1, 2), np.nan)
     # The last action begins; 0.8 lies between P(n <= 2) and P(n <= 3).
     noise = np.array([[0.4, 0.99, 0.8]], np.float32)
-    found = [int(explorer(np.eye(4, dtype=np.float32)[[0]], noise, 0, memory).action[0])]
+    found = [int(explorer(np.eye(4, dtype=np.float32)[[0]], noise, 0, state).action[0])]
     greedy = np.array([[0.6, 0.0, 0.0]], np.float32)
-    found += [int(explorer(np.eye(4, dtype=np.float32)[[i]], greedy, i, memory).action[0]) for i in (1, 2, 1, 2)]
+    found += [int(explorer(np.eye(4, dtype=np.float32)[[i]], greedy, i, state).action[0]) for i in (1, 2, 1, 2)]
     assert found == [3, 3, 3, 1, 2]
 
 
 def test_an_action_of_minus_a_thousand_million_lasts_like_any_other():
-    explorer, memory = EpsilonZGreedy(1.0), np.full((1, 2), np.nan)
+    explorer, state = EpsilonZGreedy(1.0), np.full((1, 2), np.nan)
     values, long = np.array([[0, 0, -1e9]], np.float32), np.array([[0.0, 0.99, 0.999]], np.float32)
-    assert [explorer(values, noise, 0, memory).action.tolist() for noise in (long, 0 * long)] == [[2], [2]]
+    assert [explorer(values, noise, 0, state).action.tolist() for noise in (long, 0 * long)] == [[2], [2]]
 
 
 def test_an_action_ends_where_it_is_forbidden_and_with_its_episode():
-    explorer, memory = EpsilonZGreedy(1.0), np.full((2, 2), np.nan)
+    explorer, state = EpsilonZGreedy(1.0), np.full((2, 2), np.nan)
     long = np.array([[0.0, 0.99, 0.999]] * 2, np.float32)
-    assert explorer(np.zeros((2, 3), np.float32), long, 0, memory).action.tolist() == [2, 2]
+    assert explorer(np.zeros((2, 3), np.float32), long, 0, state).action.tolist() == [2, 2]
     masked = MaskedValues(np.zeros((2, 3), np.float32), np.array([[1, 1, 0], [1, 1, 1]], bool))
-    memory_after = memory.copy()
-    assert explorer(masked, np.zeros((2, 3), np.float32), 1, memory_after).action.tolist() == [0, 2]
-    memory[1] = np.nan
-    assert explorer(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32), 1, memory).action.tolist() == [2, 0]
+    state_after = state.copy()
+    assert explorer(masked, np.zeros((2, 3), np.float32), 1, state_after).action.tolist() == [0, 2]
+    state[1] = np.nan
+    assert explorer(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32), 1, state).action.tolist() == [2, 0]
 
 
 def test_without_epsilon_it_is_greedy_and_a_schedule_is_followed(rng):
     values = rng.normal(size=(50, ACTIONS)).astype(np.float32)
     np.testing.assert_array_equal(played(EpsilonZGreedy(0.0), values, 2, rng), np.tile(values.argmax(1), (2, 1)))
-    falling, memory = EpsilonZGreedy(Linear(1.0, 0.0), total=10), np.full((50, 2), np.nan)
-    last = falling(values, falling.draw(rng, 50, Discrete(ACTIONS)), 10, memory).action
+    falling, state = EpsilonZGreedy(Linear(1.0, 0.0), total=10), np.full((50, 2), np.nan)
+    last = falling(values, falling.draw(rng, 50, Discrete(ACTIONS)), 10, state).action
     np.testing.assert_array_equal(last, values.argmax(1))
 
 

@@ -40,25 +40,25 @@ NETWORKS = {
 every_network = pytest.mark.parametrize(("make", "space"), NETWORKS.values(), ids=NETWORKS)
 
 
-def stepped(net, observation, memory, first):
+def stepped(net, observation, state, first):
     """(outputs [B, L, 2], memories [B, L, M]), one step after the other as an agent acts."""
-    outputs, memories = [], []
+    outputs, states = [], []
     for t in range(first.shape[1]):
-        memory = np.where(first[:, t, None] == 1, np.float32(0.0), memory)
-        output, memory = net(rows(observation, (slice(None), t)), memory)
+        state = np.where(first[:, t, None] == 1, np.float32(0.0), state)
+        output, state = net(rows(observation, (slice(None), t)), state)
         outputs.append(output)
-        memories.append(memory)
-    return np.stack(outputs, 1), np.stack(memories, 1)
+        states.append(state)
+    return np.stack(outputs, 1), np.stack(states, 1)
 
 
 @every_network
 def test_a_sequence_gives_what_its_steps_give_bit_for_bit_with_resets_inside(make, space):
     net, observation = make(), draw(space, B, L)
-    memory = np.random.default_rng(3).normal(0, 1, (B, net.memory)).astype(np.float32)
+    state = np.random.default_rng(3).normal(0, 1, (B, net.state_size)).astype(np.float32)
     first = (np.random.default_rng(4).random((B, L)) < 0.3).astype(np.float32)
     assert 0 < first.sum() < B * L
     for found, expected in zip(
-        net.unroll(observation, memory, first), stepped(net, observation, memory, first), strict=True
+        net.unroll(observation, state, first), stepped(net, observation, state, first), strict=True
     ):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, expected)
@@ -69,40 +69,40 @@ def test_a_sequence_gives_what_its_steps_give_bit_for_bit_with_resets_inside(mak
 def test_a_sequence_that_is_cut_goes_on_from_the_memory_at_the_cut(make, space, cut):
     net, observation, first = make(), draw(space, B, L), np.zeros((B, L), np.float32)
     first[:, 2] = 1
-    memory = np.zeros((B, net.memory), np.float32)
-    whole, _ = net.unroll(observation, memory, first)
-    head, memories = net.unroll(rows(observation, np.s_[:, :cut]), memory, first[:, :cut])
-    tail, _ = net.unroll(rows(observation, np.s_[:, cut:]), memories[:, -1], first[:, cut:])
+    state = np.zeros((B, net.state_size), np.float32)
+    whole, _ = net.unroll(observation, state, first)
+    head, states = net.unroll(rows(observation, np.s_[:, :cut]), state, first[:, :cut])
+    tail, _ = net.unroll(rows(observation, np.s_[:, cut:]), states[:, -1], first[:, cut:])
     np.testing.assert_array_equal(np.concatenate([head, tail], 1), whole)
 
 
 @every_network
 def test_the_bits_of_a_row_do_not_depend_on_how_many_rows_there_are(make, space):
     net, observation = make(), rows(draw(space, 19, 1), np.s_[:, 0])
-    memory = np.random.default_rng(3).normal(0, 1, (19, net.memory)).astype(np.float32)
-    together = net(observation, memory)
+    state = np.random.default_rng(3).normal(0, 1, (19, net.state_size)).astype(np.float32)
+    together = net(observation, state)
     for some in ([4], [0, 18], list(range(9))):
-        for alone, expected in zip(net(rows(observation, some), memory[some]), together, strict=True):
+        for alone, expected in zip(net(rows(observation, some), state[some]), together, strict=True):
             np.testing.assert_array_equal(alone, expected[some])
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_outputs_depend_on_what_came_before_and_not_across_a_reset(cell):
-    net, observation, memory = network(cell), draw(VECTOR, 1, L), np.zeros((1, network(cell).memory), np.float32)
+    net, observation, state = network(cell), draw(VECTOR, 1, L), np.zeros((1, network(cell).state_size), np.float32)
     other = observation.copy()
     other[:, 0] += 1.0
     none, reset = np.zeros((1, L), np.float32), np.float32([[0, 0, 0, 1, 0, 0, 0]])
-    assert (net.unroll(observation, memory, none)[0] != net.unroll(other, memory, none)[0]).any(-1).all()
-    same = (net.unroll(observation, memory, reset)[0] == net.unroll(other, memory, reset)[0]).all(-1)
+    assert (net.unroll(observation, state, none)[0] != net.unroll(other, state, none)[0]).any(-1).all()
+    same = (net.unroll(observation, state, reset)[0] == net.unroll(other, state, reset)[0]).all(-1)
     assert same.tolist() == [[False] * 3 + [True] * 4]
 
 
-def one_unit(cell, memory, **values):
+def one_unit(cell, state, **values):
     """The next memory of a cell of one unit, fed with 2, by weights of one number for each gate."""
     net = network(cell, Box(-9, 9, (1,), np.float32), before=Mlp(()), units=1, widths=())
     given = {name: np.float32(value).reshape(net.variables[name].shape) for name, value in values.items()}
     bound = net.bound({**net.variables, **given})
-    return bound(np.float32([[2.0]]), np.float32([memory]))[1][0]
+    return bound(np.float32([[2.0]]), np.float32([state]))[1][0]
 
 
 def sigmoid(x):
@@ -149,7 +149,7 @@ def test_specs_refuse_what_cannot_be():
     with pytest.raises(ConfigError, match="at least one unit; got units 0"):
         Recurrent(units=0)
     make = Maker(np.random.default_rng(0), None)
-    with pytest.raises(ConfigError, match="Recurrent, whose memory this algorithm does not keep"):
+    with pytest.raises(ConfigError, match="Recurrent, whose recurrent state this algorithm does not keep"):
         make(Recurrent(), VECTOR, 2)
-    with pytest.raises(ConfigError, match=r"keeps no memory.*Recurrent\("):
+    with pytest.raises(ConfigError, match=r"keeps no recurrent state.*Recurrent\("):
         make.recurrent(Mlp((4,)), VECTOR, 2)

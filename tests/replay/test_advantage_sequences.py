@@ -24,18 +24,18 @@ def worth(code):
     return 3.0 * code[0] - 2.0 * code[1] + code[2]
 
 
-def value(observation, memory):
+def value(observation, state):
     """Not a number where what is remembered is not of the same step as what is observed."""
     codes = code_of(observation)
-    following = memory + np.float32([0, 0, 1])
-    right = (memory == remembered(codes)).all(1)
+    following = state + np.float32([0, 0, 1])
+    right = (state == remembered(codes)).all(1)
     return np.where(right, [worth(code) for code in codes], np.nan), following
 
 
 @pytest.fixture
 def filled():
     world = World(VECTOR, ENVIRONMENTS, np.random.default_rng(0))
-    kept = {name: (shape, np.dtype(np.float32)) for name, shape in (("memory", (3,)), ("log_prob", ()))}
+    kept = {name: (shape, np.dtype(np.float32)) for name, shape in (("recurrent_state", (3,)), ("log_prob", ()))}
     ring = Ring(VECTOR, TIMES * ENVIRONMENTS, ENVIRONMENTS, kept)
     view = AdvantageSequences(LENGTH, Advantages(GAMMA, LAMBDA, value))
     view.reward_scale = SCALE
@@ -43,7 +43,7 @@ def filled():
     for part in (7, 5):
         steps = world.step(part)
         codes = np.reshape(code_of(steps.observation.reshape(-1, 3)), (part, ENVIRONMENTS, 3))
-        extras = {"memory": remembered(codes), "log_prob": np.float32(codes.sum(-1))}
+        extras = {"recurrent_state": remembered(codes), "log_prob": np.float32(codes.sum(-1))}
         buffer.add(dataclasses.replace(steps, extras=extras))
     return world, buffer
 
@@ -64,7 +64,7 @@ def test_a_pass_takes_each_part_of_each_column_once_with_what_was_remembered_and
     world, buffer = filled
     batch = buffer.sample(5, 3)  # 5 columns of 3 parts
     assert batch.observation.shape == (5, 3, LENGTH, 3) and batch.weight.shape == (5, 3, LENGTH)
-    assert batch.extras["memory"].shape == (5, 3, 3)
+    assert batch.extras["recurrent_state"].shape == (5, 3, 3)
     expected = [slow_advantages(column) for column in world.columns]
     seen, begun = set(), 0
     for i in np.ndindex(5, 3):
@@ -72,7 +72,7 @@ def test_a_pass_takes_each_part_of_each_column_once_with_what_was_remembered_and
         seen.add((column, start))
         rows = world.columns[column][start : start + LENGTH]
         assert code_of(batch.observation[i]) == [row.code for row in rows]
-        np.testing.assert_array_equal(batch.extras["memory"][i], remembered(rows[0].code))
+        np.testing.assert_array_equal(batch.extras["recurrent_state"][i], remembered(rows[0].code))
         np.testing.assert_allclose(batch.reward[i], [SCALE * row.reward for row in rows], rtol=1e-6)
         np.testing.assert_allclose(batch.extras["log_prob"][i], [sum(row.code) for row in rows])
         advantages = expected[column][start : start + LENGTH]

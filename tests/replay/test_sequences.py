@@ -123,12 +123,12 @@ def test_arrays_are_k_by_n_by_length_and_rewards_may_be_of_several_agents():
 
 def test_of_memories_there_is_the_one_of_the_first_step():
     steps = World(VECTOR, 1, np.random.default_rng(0), p_end=0.0).step(9)
-    memory = np.arange(18, dtype=np.float32).reshape(9, 1, 2)
-    ring = Ring(VECTOR, 20, 1, LOG_PROB | {"memory": ((2,), np.float32)})
-    ring.add(replace(steps, extras=steps.extras | {"memory": memory}))
+    state = np.arange(18, dtype=np.float32).reshape(9, 1, 2)
+    ring = Ring(VECTOR, 20, 1, LOG_PROB | {"recurrent_state": ((2,), np.float32)})
+    ring.add(replace(steps, extras=steps.extras | {"recurrent_state": state}))
     batch = batch_of(ring, Sequences(0.9, 4, burn_in=2))
     assert batch.extras["log_prob"].shape == (1, 9, 4)
-    assert batch.extras["memory"][0].tolist() == memory[[0, 0, 0, 1, 2, 3, 4, 5, 6], 0].tolist()
+    assert batch.extras["recurrent_state"][0].tolist() == state[[0, 0, 0, 1, 2, 3, 4, 5, 6], 0].tolist()
 
 
 @pytest.mark.parametrize(("length", "burn_in"), [(0, 0), (3, 3), (3, -1)])

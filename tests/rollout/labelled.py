@@ -112,7 +112,7 @@ class Long(Labelled):
 class Adder:
     """Acts with one weight: preferences are the observation's sum plus that weight."""
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, weight: float = 0.0):
         self.weight = np.float32(weight)
@@ -130,7 +130,7 @@ class Adder:
 class Noisy:
     """Actions are integers that encode the preference, the noise and the schedule's step."""
 
-    memory = 0
+    state_size = 0
 
     def of(self, columns: np.ndarray) -> Noisy:
         return self
@@ -138,7 +138,7 @@ class Noisy:
     def draw(self, rng: np.random.Generator, steps: int, action_space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
+    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         action = (output + 100 * noise[:, 0] + step).astype(np.int64) % 1000
         return Choice(action, {"log_prob": noise[:, 0].copy(), "at": np.full(len(output), step, np.int64)})
 
@@ -146,7 +146,7 @@ class Noisy:
 class Counting:
     """Remembers how many steps of the episode it has acted in, and which environment it is for."""
 
-    memory = 1
+    state_size = 1
 
     def __init__(self, columns: np.ndarray = np.arange(100)):  # noqa: B008
         self.columns = columns
@@ -157,9 +157,9 @@ class Counting:
     def draw(self, rng: np.random.Generator, steps: int, action_space) -> np.ndarray:
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        memory[:, 0] = np.where(np.isnan(memory[:, 0]), 0, memory[:, 0] + 1)
-        extras = {"t": memory[:, 0].copy(), "column": self.columns[: len(output)].copy()}
+    def __call__(self, output: np.ndarray, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        state[:, 0] = np.where(np.isnan(state[:, 0]), 0, state[:, 0] + 1)
+        extras = {"t": state[:, 0].copy(), "column": self.columns[: len(output)].copy()}
         return Choice((1000 * noise[:, 0]).astype(np.int64), extras)
 
 

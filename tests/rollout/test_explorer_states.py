@@ -18,7 +18,7 @@ ENVIRONMENTS = 7
 class Counts:
     """Actions are 10 times the steps that it remembers of the episode, plus the noise's first digit; `mark` is kept."""
 
-    memory = 2
+    state_size = 2
 
     def __init__(self, mark: float = 1.0):
         self.mark = mark
@@ -29,17 +29,17 @@ class Counts:
     def draw(self, rng, steps, action_space):
         return rng.random((steps, 1), np.float32)
 
-    def __call__(self, output, noise, step, memory):
-        begins = np.isnan(memory)
+    def __call__(self, output, noise, step, state):
+        begins = np.isnan(state)
         assert (begins.all(1) == begins.any(1)).all()
-        memory[:] = np.where(begins, [0, self.mark], memory + [1, 0])
-        return Choice((10 * memory[:, 0] + 10 * noise[:, 0]).astype(np.int64), {"mark": memory[:, 1].copy()})
+        state[:] = np.where(begins, [0, self.mark], state + [1, 0])
+        return Choice((10 * state[:, 0] + 10 * noise[:, 0]).astype(np.int64), {"mark": state[:, 1].copy()})
 
 
 class Still:
     """Acts with an output of its own for every environment: [N, 2], the same at every step."""
 
-    memory = 0
+    state_size = 0
 
     def act(self, observation):
         return np.zeros((len(observation), 2), np.float32)

@@ -19,11 +19,11 @@ ENVIRONMENTS = 7
 class Diary:
     """Remembers how many steps of the episode it has acted in, and their sum of labels; acts by both."""
 
-    memory = 2
+    state_size = 2
 
-    def act(self, observation, memory):
-        assert memory.shape == (len(observation), 2) and memory.dtype == np.float32
-        following = memory + np.stack([np.ones(len(observation)), observation.sum(1)], 1).astype(np.float32)
+    def act(self, observation, state):
+        assert state.shape == (len(observation), 2) and state.dtype == np.float32
+        following = state + np.stack([np.ones(len(observation)), observation.sum(1)], 1).astype(np.float32)
         return following.sum(1), following
 
     def weights(self):
@@ -57,8 +57,10 @@ def opened():
 def assert_remembered(steps):
     """The memory of each row is what the rows before it in its episode, labelled (environment, episode, t), made it."""
     environment, episode, t = np.moveaxis(steps.observation, -1, 0)
-    np.testing.assert_array_equal(steps.extras["memory"][..., 0], t)
-    np.testing.assert_array_equal(steps.extras["memory"][..., 1], t * (environment + episode) + t * (t - 1) / 2)
+    np.testing.assert_array_equal(steps.extras["recurrent_state"][..., 0], t)
+    np.testing.assert_array_equal(
+        steps.extras["recurrent_state"][..., 1], t * (environment + episode) + t * (t - 1) / 2
+    )
 
 
 KINDS = ["in process", "pool", "lockstep"]
@@ -69,7 +71,7 @@ def test_memory_is_of_the_episode_and_noted_with_each_step(opened, kind):
     collected, witness = opened(kind), Witness()
     for steps, n in [(5, None), (2, 4), (1, None), (30, None)]:
         part = collected.collect(steps, 0, n)
-        assert part.extras["memory"].shape == (steps, n or ENVIRONMENTS, 2)
+        assert part.extras["recurrent_state"].shape == (steps, n or ENVIRONMENTS, 2)
         witness.check(part)
         assert_remembered(part)
 
@@ -89,7 +91,7 @@ def test_a_resumed_rollout_remembers_as_an_uninterrupted_one(opened, saved_with,
     other.collect(3, 0)
     assert other.restore(one.state()) == []
     expected = one.collect(8, 0)
-    assert expected.extras["memory"][0].any()
+    assert expected.extras["recurrent_state"][0].any()
     assert_same(expected, other.collect(8, 0))
 
 
@@ -113,14 +115,14 @@ def test_a_state_without_memory_or_with_that_of_another_agent_begins_as_an_episo
             change(column)
         other.restore(state)
         part = other.collect(1, 0)
-        assert (part.observation[0, :, 2] == 1).all() and not part.extras["memory"][0].any()
+        assert (part.observation[0, :, 2] == 1).all() and not part.extras["recurrent_state"][0].any()
 
 
 def test_an_episode_that_cannot_be_replayed_is_forgotten(opened):
     one, other = opened(), InProcess(Labelled(range(ENVIRONMENTS), forgets=[1]), Diary(), Noisy(), 1)
     one.collect(1, 0)
     other.restore(one.state())
-    assert other.collect(1, 0).extras["memory"][0, :, 0].tolist() == [1, 0, 1, 1, 1, 1, 1]
+    assert other.collect(1, 0).extras["recurrent_state"][0, :, 0].tolist() == [1, 0, 1, 1, 1, 1, 1]
 
 
 def test_columns_of_a_native_simulator_remember_also_what_is_not_handed_over():
@@ -153,16 +155,16 @@ def test_an_episode_lost_between_two_chunks_is_forgotten_and_a_cut_one_is_not():
 
 def test_agents_without_memory_note_none_and_are_called_with_observations_alone():
     steps = InProcess(Labelled(range(3)), Adder(), Noisy(), 1).collect(3, 0)
-    assert "memory" not in steps.extras  # `Adder.act` takes no second argument
+    assert "recurrent_state" not in steps.extras  # `Adder.act` takes no second argument
 
 
 def test_evaluation_remembers_within_an_episode_and_not_across(monkeypatch):
     seen = []
 
     class Told(Diary):
-        def act(self, observation, memory):
-            seen.append(np.array_equal(memory[:, 0], observation[:, 2]))
-            return super().act(observation, memory)
+        def act(self, observation, state):
+            seen.append(np.array_equal(state[:, 0], observation[:, 2]))
+            return super().act(observation, state)
 
     evaluate(Labelled(range(3)), Told(), Noisy(), 12, seed=0)
     assert len(seen) > 10 and all(seen)

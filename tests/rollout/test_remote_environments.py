@@ -57,8 +57,8 @@ class Changing(Noisy):
 
     kind = np.int64
 
-    def __call__(self, output, noise, step, memory):
-        choice = super().__call__(output, noise, step, memory)
+    def __call__(self, output, noise, step, state):
+        choice = super().__call__(output, noise, step, state)
         return choice._replace(action=choice.action.astype(np.int32 if step >= 20 else np.int64))
 
 
@@ -78,7 +78,7 @@ def test_halves_are_acted_for_one_after_the_other(halves, batches):
     class Watched(Adder):
         seen: list[int] = []
 
-        memory = 0
+        state_size = 0
 
         def act(self, observation):
             self.seen.append(len(observation))

@@ -92,7 +92,7 @@ def test_what_cannot_be_differentiated_by_single_environments_is_refused():
         run_of("mpe2:simple_spread_v3")
     with pytest.raises(ConfigError, match="takes no data"):
         run_of(data="episodes.h5")
-    with pytest.raises(ConfigError, match="whose memory this algorithm does not keep"):
+    with pytest.raises(ConfigError, match="whose recurrent state this algorithm does not keep"):
         run_of(config=A3CConfig(network=Recurrent(Mlp((4,)), 4)))
     own = A3CConfig(network=with_statistics)
     with (

@@ -235,7 +235,7 @@ class LastSteps(Stateless):
 class InTurn:
     """Takes the actions in turn, wherever the policy is."""
 
-    memory: int = 1
+    state_size: int = 1
 
     def of(self, columns):
         return self
@@ -243,9 +243,9 @@ class InTurn:
     def draw(self, rng, steps, action_space):
         return np.zeros((steps, 0), np.float32)
 
-    def __call__(self, output, noise, step, memory):
-        memory[:, 0] = np.where(np.isnan(memory[:, 0]), 0, 1 - memory[:, 0])
-        return Choice(memory[:, 0].astype(np.int64), {})
+    def __call__(self, output, noise, step, state):
+        state[:, 0] = np.where(np.isnan(state[:, 0]), 0, 1 - state[:, 0])
+        return Choice(state[:, 0].astype(np.int64), {})
 
 
 class Dreamt:
@@ -254,7 +254,7 @@ class Dreamt:
     def __init__(self, context, explorer):
         self.spaces, self.environments = context.engine.spaces, context.count
         self.explorer, self.engine, self.weights = explorer, context.engine, {}
-        self.memory = np.full((self.environments, 1), np.nan)
+        self.state_size = np.full((self.environments, 1), np.nan)
         self.time = 0
 
     def observed(self):
@@ -265,7 +265,7 @@ class Dreamt:
         for _ in range(steps):
             seen.append(self.observed())
             output = self.engine.act(seen[-1])
-            actions.append(self.explorer(output, np.zeros((self.environments, 0)), step, self.memory).action)
+            actions.append(self.explorer(output, np.zeros((self.environments, 0)), step, self.state_size).action)
             self.time += 1
         action = np.stack(actions)
         never = np.zeros(action.shape, bool)

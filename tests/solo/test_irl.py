@@ -67,8 +67,8 @@ def test_random_numbers_memory_and_the_share_of_each_environment_are_those_of_th
     policy, noise = EpsGreedyQPolicy(0.5), OrnsteinUhlenbeckProcess(size=2, theta=0.1)
     drawn = [one.draw(np.random.default_rng(3), 4, Discrete(2)) for one in (policy, RewardInputsExplorer(policy))]
     np.testing.assert_array_equal(*drawn)
-    assert RewardInputsExplorer(noise).memory == noise.memory > 0
-    assert RewardInputsExplorer(noise).of(np.array([1])).memory == noise.memory
+    assert RewardInputsExplorer(noise).state_size == noise.state_size > 0
+    assert RewardInputsExplorer(noise).of(np.array([1])).state_size == noise.state_size
     assert (
         RewardInputsExplorer(policy)
         == RewardInputsExplorer(EpsGreedyQPolicy(0.5))

@@ -15,13 +15,13 @@ import numpy as np
 
 from etude.base.spaces import Spaces
 from etude.protocols import Environments, Weights
+from etude.rollout.rows import ALIGNMENT, aligned, carver
 
 CONTEXT = get_context("spawn")
 GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
 STEP = "step"  # what a notification stands for: take a step, and it has been taken
 
 _NOTIFICATION = b"\xa7"
-_ALIGNMENT = 64  # bytes: a cache line
 
 
 class Job(NamedTuple):
@@ -106,17 +106,13 @@ def new_buffer(size: int) -> Any:
 
 def weights_in(buffer: Any, like: Weights) -> Weights:
     """Arrays like these, by name, in a buffer. The same arguments give the same layout in every process."""
-    offset, found = 0, {}
-    for name in sorted(like):
-        value = np.asarray(like[name])
-        found[name] = np.ndarray(value.shape, value.dtype, buffer, offset)
-        offset += -(-value.nbytes // _ALIGNMENT) * _ALIGNMENT
-    return found
+    carve, values = carver(buffer), {name: np.asarray(like[name]) for name in sorted(like)}
+    return {name: carve(value.shape, value.dtype) for name, value in values.items()}
 
 
 def weights_size(like: Weights) -> int:
     """The size of the buffer that `weights_in` needs."""
-    return sum(-(-np.asarray(value).nbytes // _ALIGNMENT) * _ALIGNMENT for value in like.values()) + _ALIGNMENT
+    return sum(aligned(np.asarray(value).nbytes) for value in like.values()) + ALIGNMENT
 
 
 class Garbled(Exception):

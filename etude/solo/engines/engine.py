@@ -127,7 +127,7 @@ class UserAgentBackend(Protocol):
 class UserAgentEngine:
     """Evaluates and trains an agent of one's own; see `make_engine`."""
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, agent: Any, interface: AgentInterface, backend: UserAgentBackend):
         self.agent, self.spaces, self._interface, self._backend = agent, interface.spaces, interface, backend

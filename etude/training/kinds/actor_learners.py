@@ -25,7 +25,7 @@ LOG_PROB: Extras = {"log_prob": ((), np.dtype(np.float32))}
 class EngineActorLearner:
     """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, engine: Engine, agent: Agent):
         self._engine = engine

@@ -21,7 +21,7 @@ class PrioritisingActor:
     """Acts as `NumpyEngine` does, and evaluates the agent's loss on collected steps with the weights that were loaded
     last and the hyperparameters of their version."""
 
-    memory = 0
+    state_size = 0
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config

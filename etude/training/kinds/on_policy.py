@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from etude.base.data import MEMORY
+from etude.base.data import RECURRENT_STATE
 from etude.base.seeding import generator
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
 from etude.protocols import Replay
@@ -44,8 +44,8 @@ class OnPolicyLearning(LearningKind):
         """Holds one rollout."""
         engine, count = context.engine, context.count
         extras: Extras = {"log_prob": (context.team, np.dtype(np.float32))}
-        if engine.memory:
-            extras = {**extras, MEMORY: ((engine.memory,), np.dtype(np.float32))}
+        if engine.state_size:
+            extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
         rows, folder = context.agent.config.rollout_length * count, context.setup.replay_folder
         return Ring(engine.spaces, rows, count, extras, reward_shape=context.team, folder=folder)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from etude.base.data import MEMORY
+from etude.base.data import RECURRENT_STATE
 from etude.config import SequenceConfig
 from etude.replay import Sequences, View
 from etude.replay.sizes import Extras
@@ -21,7 +21,7 @@ class OffPolicySequenceLearning(OffPolicyLearning):
 
     def extras(self, context: TrainingContext) -> Extras:
         stored = context.agent.config.stored_state
-        return {MEMORY: ((context.engine.memory,), np.dtype(np.float32))} if stored else {}
+        return {RECURRENT_STATE: ((context.engine.state_size,), np.dtype(np.float32))} if stored else {}
 
     def view(self, context: TrainingContext) -> View:
         config = context.agent.config

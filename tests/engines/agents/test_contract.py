@@ -36,9 +36,9 @@ def test_actions_lie_in_the_space_and_obey_the_mask(case, engine_name):
     engine = made(case, engine_name)
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
     output = acted(engine, observation)
-    if engine.memory:
-        output, memory = output
-        assert memory.shape == (64, engine.memory) and memory.dtype == np.float32
+    if engine.state_size:
+        output, state = output
+        assert state.shape == (64, engine.state_size) and state.dtype == np.float32
     explorers = (Greedy(), exploring(output)) if case.spaces.agents is None else case.explorers()
     for explorer in explorers:
         noise = explorer.draw(np.random.default_rng(2), 64, case.spaces.action)

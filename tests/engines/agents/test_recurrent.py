@@ -26,11 +26,11 @@ def inputs(architecture, dtype=np.float32):
     """(values, observation, memory, first, trained): `first` within rows; two rows begin with steps not trained."""
     rng = np.random.default_rng(0)
     values = {name: value.astype(dtype) for name, value in architecture.initial(rng).items()}
-    observation, memory = (rng.normal(0, 1, (B, *shape)).astype(dtype) for shape in ((L, 3), (architecture.memory,)))
+    observation, state = (rng.normal(0, 1, (B, *shape)).astype(dtype) for shape in ((L, 3), (architecture.state_size,)))
     first, trained = np.zeros((B, L), dtype), np.ones((B, L), dtype)
     first[0, 0] = first[1, 3] = first[2, L - 1] = 1
     trained[2:, :2] = 0
-    return values, observation, memory, first, trained
+    return values, observation, state, first, trained
 
 
 def test_sequences_agree_with_numpy(architecture, framework):
@@ -43,21 +43,21 @@ def test_sequences_agree_with_numpy(architecture, framework):
         np.testing.assert_allclose(framework.numpy(mine), theirs, rtol=1e-5, atol=1e-6)
 
 
-def loss(architecture, values, observation, memory, first, trained):
+def loss(architecture, values, observation, state, first, trained):
     """[B, L, 2] of the trained steps."""
-    outputs, _ = architecture.unroll(values, observation, memory, first, trained)
+    outputs, _ = architecture.unroll(values, observation, state, first, trained)
     return outputs * outputs * trained[:, :, None]
 
 
-def held(architecture, values, observation, memory, first, trained):
+def held(architecture, values, observation, state, first, trained):
     """A function of the values whose slope is the gradient of `loss`: burnt in with values that stay as they are."""
-    burnt = memory.copy()
+    burnt = state.copy()
     for t in range(2):
         _, after = architecture.step(values, observation[2:, t], np.where(first[2:, t, None] > 0, 0, burnt[2:]))
         burnt[2:] = after
 
     def total(moved):
-        whole, _ = architecture.unroll(moved, observation[:2], memory[:2], first[:2])
+        whole, _ = architecture.unroll(moved, observation[:2], state[:2], first[:2])
         rest, _ = architecture.unroll(moved, observation[2:, 2:], burnt[2:], first[2:, 2:])
         return (whole**2).sum() + (rest**2).sum()
 
@@ -90,7 +90,7 @@ def test_cells_compute_what_those_of_torch_do(cell, engine_name):
     import torch
 
     architecture = RecurrentArchitecture(Recurrent(Mlp(()), UNITS, cell), SPACE, 2)
-    values, observation, memory, _, _ = inputs(architecture)
+    values, observation, state, _, _ = inputs(architecture)
     kind = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell]
     theirs = kind(3, UNITS, batch_first=True)
     with torch.no_grad():
@@ -101,11 +101,11 @@ def test_cells_compute_what_those_of_torch_do(cell, engine_name):
             values["cell.memory.bias"] = theirs.bias_hh_l0.numpy().copy()
         else:
             values["cell.input.bias"] += theirs.bias_hh_l0.numpy()
-        start = [torch.tensor(part)[None] for part in np.split(memory, memory.shape[1] // UNITS, 1)]
+        start = [torch.tensor(part)[None] for part in np.split(state, state.shape[1] // UNITS, 1)]
         hidden, last = theirs(torch.tensor(observation), start[0] if cell == "gru" else tuple(start))
-    outputs, memories = architecture.unroll(values, observation, memory, np.zeros((B, L), np.float32))
+    outputs, states = architecture.unroll(values, observation, state, np.zeros((B, L), np.float32))
     last = last if cell == "gru" else torch.cat(last, -1)
-    np.testing.assert_allclose(memories[:, -1], last[0].numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(memories[..., :UNITS], hidden.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(states[:, -1], last[0].numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(states[..., :UNITS], hidden.numpy(), rtol=1e-5, atol=1e-6)
     expected = hidden.numpy() @ values["after.dense0.weight"] + values["after.dense0.bias"]
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)

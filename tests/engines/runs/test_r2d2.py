@@ -17,10 +17,10 @@ CASES = [case for case in CASES if case.algorithm == "r2d2"]
 NEVER = -1e9
 
 
-def steps_of(network, observation, memory):
+def steps_of(network, observation, state):
     """One step for one environment: (values [n], memory [1, M])."""
-    q, memory = network(trees.map(lambda x: x[None], observation), memory)
-    return q[0], memory
+    q, state = network(trees.map(lambda x: x[None], observation), state)
+    return q[0], state
 
 
 def sign_sqrt(x):
@@ -56,7 +56,7 @@ def test_the_loss_and_the_priorities_are_those_of_single_steps_of_each_sequence(
     agent, batch = engine.layout.bind(engine.weights(), case.hyper()), pick(random_batches(case, 1, 5), 0)
     total, priorities = 0.0, []
     for b in range(5):
-        start = batch.extras.get("memory", np.zeros((5, engine.memory), np.float32))[b : b + 1]
+        start = batch.extras.get("recurrent_state", np.zeros((5, engine.state_size), np.float32))[b : b + 1]
         online, late, run = start, start, []
         for t in range(LENGTH):
             observation = agent.normaliser(trees.map(lambda x, t=t: x[b, t], batch.observation))  # noqa: B023
@@ -102,7 +102,9 @@ def test_configs_refuse_what_cannot_be():
         R2D2Config(sequence_length=5, burn_in=5)
     with pytest.raises(ConfigError, match="priority_mix"):
         R2D2Config(priority_mix=1.5)
-    with pytest.raises(ConfigError, match=r"keeps no memory.*Recurrent\("):
+    with pytest.raises(ConfigError, match=r"keeps no recurrent state.*Recurrent\("):
         Run("r2d2", "CartPole-v1", config=R2D2Config(network=Mlp((8,))))
-    with pytest.raises(ConfigError, match=r"whose memory this algorithm does not keep.*recurrent_ppo and r2d2"):
+    with pytest.raises(
+        ConfigError, match=r"whose recurrent state this algorithm does not keep.*recurrent_ppo and r2d2"
+    ):
         Run("dqn", "CartPole-v1", config=DQNConfig(network=Recurrent()))

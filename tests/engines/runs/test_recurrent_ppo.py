@@ -53,7 +53,7 @@ class OneStepOfGradient:
 
     def learn(self, batches, hyper, done):
         ring = self.run.learner.replay.ring
-        self.kept.append((batches, self.run.engine.weights(), ring.extras["memory"].copy()))
+        self.kept.append((batches, self.run.engine.weights(), ring.extras["recurrent_state"].copy()))
         return self.inner.learn(batches, hyper, done)
 
 
@@ -82,12 +82,12 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         actor = NumpyEngine(run.agent, run.engine.spaces)
         actor.load(weights)
         agent, first = actor.layout.bind(weights), batches.extras["first"][0]
-        observation, memory = trees.map(lambda x: x[0], batches.observation), batches.extras["memory"][0]
+        observation, state = trees.map(lambda x: x[0], batches.observation), batches.extras["recurrent_state"][0]
         outputs, after = [], []
         for part, at in (("policy", slice(0, agent.actor_size)), ("critic", slice(agent.actor_size, None))):
-            output, memories = agent.model[part].unroll(agent.normaliser(observation), memory[:, at], first)
+            output, states = agent.model[part].unroll(agent.normaliser(observation), state[:, at], first)
             outputs.append(output)
-            after.append(memories)
+            after.append(states)
         follows = first[:, 1:] == 0
         found = np.where(follows[..., None], np.concatenate(after, -1)[:, :-1], 0)
         np.testing.assert_allclose(stored[batches.index[0][:, 1:]], found, rtol=1e-4, atol=1e-5)
@@ -95,7 +95,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         log_prob = agent.policy.of(agent.model, observation, outputs[0]).log_prob(batches.action[0])
         np.testing.assert_allclose(log_prob, batches.extras["log_prob"][0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(outputs[1][..., 0], batches.extras["value"][0], rtol=1e-4, atol=1e-5)
-        carried.append(np.abs(memory).sum(1) > 0)
+        carried.append(np.abs(state).sum(1) > 0)
     assert np.concatenate(carried).any(), "memories go on from one rollout to the next"
 
 
@@ -133,8 +133,13 @@ def test_what_cannot_be_is_refused(engine_name):
     with pytest.raises(ConfigError, match="value_clip_range = -1"):
         RecurrentPPOConfig(value_clip_range=-1)
     for algorithm, config, more, message in (
-        ("ppo", PPOConfig(network=Recurrent()), {}, r"whose memory this algorithm does not keep.*recurrent_ppo"),
-        ("recurrent_ppo", RecurrentPPOConfig(network=Mlp((8,))), {}, r"keeps no memory.*Recurrent\("),
+        (
+            "ppo",
+            PPOConfig(network=Recurrent()),
+            {},
+            r"whose recurrent state this algorithm does not keep.*recurrent_ppo",
+        ),
+        ("recurrent_ppo", RecurrentPPOConfig(network=Mlp((8,))), {}, r"keeps no recurrent state.*Recurrent\("),
         ("recurrent_ppo", RecurrentPPOConfig(), {"explorer": Greedy()}, r"Give Sample, or leave it out"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -272,3 +272,18 @@ def test_training_goes_on_where_a_file_cannot_be_written(engine_name, tmp_path):
     with pytest.warns(UserWarning, match="Training goes on without this checkpoint"):
         train(agent, engine_name, 2)
     assert agent.total_episode == 2
+
+
+def test_training_goes_on_where_an_old_file_cannot_be_removed(engine_name, tmp_path):
+    once(engine_name)
+
+    class InTheWay(etude.solo.Callback):
+        def on_episode_end(self, episode, logs):
+            old = tmp_path / "model-2.dat"
+            if old.is_file():
+                old.unlink()
+                old.mkdir()
+
+    agent = new(engine_name, path=str(tmp_path / "model.dat"), save_freq=2, max_save_files=1)
+    train(agent, engine_name, 6, callbacks=[InTheWay()])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-2.dat", "model-6.dat"]
