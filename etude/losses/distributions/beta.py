@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from etude import ops
-from etude.losses.distributions.inversion import normal_tail, quantile
+from etude.losses.distributions.inversion import Tails, normal_tail
 from etude.ops import Array
 
 _CLOSEST = 1e-6  # to the bounds, of an action in [0, 1]: where the density is evaluated
@@ -80,6 +80,7 @@ def _log_density(alpha: Array, beta: Array) -> Callable[[Array, Array], Array]:
 def _quantile(alpha: Array, beta: Array, noise: Array) -> Array:
     """The number in [0, 1] whose probability is that of the standard normal noise. The start is Abramowitz & Stegun
     1964, 26.5.22, in log odds."""
+    alpha, beta, noise = (ops.expand_dims(x, -1) for x in (alpha, beta, noise))
     low, z = noise < 0, -ops.abs(noise)
     a, b = ops.where(low, alpha, beta), ops.where(low, beta, alpha)  # then what is below z is a half at most
     first, second = 1 / (2 * a - 1), 1 / (2 * b - 1)
@@ -87,14 +88,14 @@ def _quantile(alpha: Array, beta: Array, noise: Array) -> Array:
     w = -z * ops.sqrt(spread + part) / spread - (second - first) * (part + 5 / 6 - 2 / (3 * spread))
     start = ops.log(a / b) - 2 * w
     scale = ops.sqrt(1 / a + 1 / b + 0.5 * (1 / ops.square(a) + 1 / ops.square(b)))
-    density = _log_density(ops.expand_dims(a, -1), ops.expand_dims(b, -1))
+    density = _log_density(a, b)
 
     def of_log_odds(y: Array) -> Array:
         rest = -ops.softplus(y)
         return density(y + rest, rest)
 
-    y = quantile(of_log_odds, normal_tail(z), start, scale)
-    return ops.sigmoid(ops.where(low, y, -y))
+    y = Tails.like(z).quantile(of_log_odds, ops.log(normal_tail(z)), start, scale)
+    return ops.squeeze(ops.sigmoid(ops.where(low, y, -y)), -1)
 
 
 def stirling_error(x: Array) -> Array:
