@@ -45,8 +45,9 @@ class Beta(NamedTuple):
     def entropy(self) -> Array:
         """[B], in nats."""
         alpha, beta = self.alpha, self.beta
-        both = (alpha + beta - 2) * digamma(alpha + beta) - (alpha - 1) * digamma(alpha) - (beta - 1) * digamma(beta)
-        return ops.sum(log_beta(alpha, beta) + both + _LOG_2, -1)
+        of_alpha, of_beta, of_both = _digammas(alpha, beta)
+        rest = (alpha + beta - 2) * of_both - (alpha - 1) * of_alpha - (beta - 1) * of_beta
+        return ops.sum(log_beta(alpha, beta) + rest + _LOG_2, -1)
 
     def mode(self) -> Array:
         """The peak; the middle where the distribution is uniform."""
@@ -57,8 +58,8 @@ class Beta(NamedTuple):
         """KL(self || other) [B], in nats."""
         alpha, beta = self.alpha - other.alpha, self.beta - other.beta
         change = log_beta(other.alpha, other.beta) - log_beta(self.alpha, self.beta)
-        both = (alpha + beta) * digamma(self.alpha + self.beta)
-        return ops.sum(change + alpha * digamma(self.alpha) + beta * digamma(self.beta) - both, -1)
+        of_alpha, of_beta, of_both = _digammas(self.alpha, self.beta)
+        return ops.sum(change + alpha * of_alpha + beta * of_beta - (alpha + beta) * of_both, -1)
 
     def bhattacharyya(self, other: Beta) -> Array:
         """The Bhattacharyya distance [B], minus the logarithm of the integral of the root of both densities' product."""
@@ -71,8 +72,7 @@ def _log_density(alpha: Array, beta: Array) -> Callable[[Array, Array], Array]:
     the peak, so that no digits are lost for large parameters. Loader 2000, Fast and accurate computation of binomial
     probabilities."""
     total = alpha + beta
-    rest = stirling_error(alpha) + stirling_error(beta) - stirling_error(total)
-    peak = 0.5 * ops.log(alpha / total * beta) - _HALF_LOG_2PI - rest
+    peak = 0.5 * ops.log(alpha / total * beta) - _HALF_LOG_2PI - _stirling_errors(alpha, beta)
     log_mean, log_other = ops.log(alpha / total), ops.log(beta / total)
     return lambda log_x, log_rest: alpha * (log_x - log_mean) + beta * (log_rest - log_other) + peak
 
@@ -113,7 +113,19 @@ def log_beta(alpha: Array, beta: Array) -> Array:
     """The logarithm of the beta function of numbers above 0."""
     total = alpha + beta
     stirling = alpha * ops.log(alpha / total) + beta * ops.log(beta / total) - 0.5 * ops.log(alpha / total * beta)
-    return stirling + _HALF_LOG_2PI + stirling_error(alpha) + stirling_error(beta) - stirling_error(total)
+    return stirling + _HALF_LOG_2PI + _stirling_errors(alpha, beta)
+
+
+def _stirling_errors(alpha: Array, beta: Array) -> Array:
+    """That of the logarithm of the beta function."""
+    found = stirling_error(ops.stack([alpha, beta, alpha + beta], 0))
+    return found[0] + found[1] - found[2]
+
+
+def _digammas(alpha: Array, beta: Array) -> tuple[Array, Array, Array]:
+    """Of alpha, beta and their sum."""
+    found = digamma(ops.stack([alpha, beta, alpha + beta], 0))
+    return found[0], found[1], found[2]
 
 
 def digamma(x: Array) -> Array:
