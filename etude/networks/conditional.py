@@ -33,9 +33,7 @@ class ConditionalArchitecture:
         self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         after, hidden = Mlp(spec.widths[1:], spec.activation, spec.initializer), Box(-1, 1, (self.width,), np.float32)
-        self._after = [
-            Architecture(after, hidden, n, gain=0.01, prefix=f"part{i}.") for i, n in enumerate(self.sizes)
-        ]
+        self._after = [Architecture(after, hidden, n, gain=0.01, prefix=f"part{i}.") for i, n in enumerate(self.sizes)]
         self.parameters: dict[str, Parameter] = {}
         for i, architecture in enumerate(self._after):
             for j, n in enumerate(self.sizes[:i]):  # i one-hot vectors: i inputs that are 1

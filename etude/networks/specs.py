@@ -131,7 +131,9 @@ class ActorCritic:
     """Separate networks of actor and critic: specs, or functions that return a module."""
 
     actor: Mlp | Conv | Recurrent | ByEmbedding = Mlp((64, 64))  # of the policy
-    critic: Mlp | Conv | Recurrent | ByEmbedding = Mlp((64, 64))  # of state or action values; used for each critic of an ensemble
+    critic: Mlp | Conv | Recurrent | ByEmbedding = Mlp(
+        (64, 64)
+    )  # of state or action values; used for each critic of an ensemble
 
 
 Spec = Mlp | Conv | Recurrent | ByEmbedding | ActorCritic
