@@ -2,7 +2,7 @@
 
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.policies import DistributionSpec, OwnDistribution
+from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.config import (

@@ -11,7 +11,8 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.policies import BoundedPolicy, DistributionSpec, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import BoundedPolicy
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear

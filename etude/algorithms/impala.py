@@ -11,7 +11,8 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.policies import Policy, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
 from etude.base.data import Batch

@@ -12,7 +12,8 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Loss, Losses
-from etude.algorithms.policies import Policy, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
 from etude.base.data import Batch

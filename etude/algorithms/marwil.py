@@ -10,7 +10,8 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.policies import BoundedPolicy, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from etude.agent import Agent, LearnsFrom, Losses
-from etude.algorithms.policies import Policy, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import (
     ClippedObjective,
     NormalisedValues,

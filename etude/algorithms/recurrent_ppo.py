@@ -11,7 +11,8 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Losses
-from etude.algorithms.policies import Policy, StochasticPolicyConfig, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
 from etude.base.data import MEMORY, Batch

@@ -41,7 +41,7 @@ class ConditionalArchitecture:
             self.parameters |= architecture.parameters
 
     def __call__(self, values: Mapping[str, Any], x: Any) -> tuple[Any, ...]:
-        """Logits of part i for every combination of the choices before it, [*batch, P_i, n_i], from [*batch, inputs]."""
+        """Logits of part i for every combination of the choices before it, [*batch, P_i, n_i], of [*batch, inputs]."""
         batch = tuple(x.shape)[:-1]
         return tuple(self._part(values, i, ops.reshape(x, (-1, self.inputs)), batch) for i in range(len(self.sizes)))
 

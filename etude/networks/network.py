@@ -91,7 +91,7 @@ class Network(Part):
     def __init__(
         self, architecture: Architecture | ConditionalArchitecture | EmbeddingArchitecture, rng: np.random.Generator
     ):
-        self.architecture = architecture
+        self.architecture: Any = architecture
         self.variables = architecture.initial(rng)
         self.noise = architecture.noise
         self.frozen = frozenset(architecture.noise)

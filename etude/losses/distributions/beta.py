@@ -62,7 +62,7 @@ class Beta(NamedTuple):
         return ops.sum(change + alpha * of_alpha + beta * of_beta - (alpha + beta) * of_both, -1)
 
     def bhattacharyya(self, other: Beta) -> Array:
-        """The Bhattacharyya distance [B], minus the logarithm of the integral of the root of both densities' product."""
+        """The Bhattacharyya distance [B]: minus the log of the integral of the root of both densities' product."""
         middle = log_beta(0.5 * (self.alpha + other.alpha), 0.5 * (self.beta + other.beta))
         return ops.sum(0.5 * (log_beta(self.alpha, self.beta) + log_beta(other.alpha, other.beta)) - middle, -1)
 

@@ -40,7 +40,7 @@ class Gaussian(NamedTuple):
         return 0.5 * ops.sum(ops.exp(2 * log_ratio) + distance - 1 - 2 * log_ratio, -1)
 
     def bhattacharyya(self, other: Gaussian) -> Array:
-        """The Bhattacharyya distance [B], minus the logarithm of the integral of the root of both densities' product."""
+        """The Bhattacharyya distance [B]: minus the log of the integral of the root of both densities' product."""
         variance = 0.5 * (ops.exp(2 * self.log_std) + ops.exp(2 * other.log_std))
         log_ratio = ops.log(variance) - self.log_std - other.log_std
         return ops.sum(0.125 * ops.square(self.mean - other.mean) / variance + 0.5 * log_ratio, -1)
