@@ -2,6 +2,7 @@
 
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.config import (
@@ -15,7 +16,7 @@ from etude.config import (
     UnrollsConfig,
 )
 from etude.multi_agent.policies import Policies
-from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
+from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
 from etude.training.build import assemble
@@ -29,7 +30,9 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Agent",
+    "ByEmbedding",
     "Conv",
+    "DistributionSpec",
     "EpisodesConfig",
     "GradientsConfig",
     "Linear",
@@ -40,6 +43,7 @@ __all__ = [
     "OfflineConfig",
     "OnPolicyConfig",
     "OnPolicySequenceConfig",
+    "OwnDistribution",
     "Policies",
     "RL",
     "RL_pytorch",

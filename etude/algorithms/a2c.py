@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, LearnsFrom, Loss, Losses
-from etude.algorithms.policies import Policy, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam
@@ -24,7 +25,7 @@ from etude.networks import Maker, Mlp, Spec
 
 
 @dataclass(frozen=True)
-class A2CConfig(OnPolicyConfig, StateDependentConfig):
+class A2CConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
     """Hyperparameters of A2C, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks

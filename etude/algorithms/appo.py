@@ -13,6 +13,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
@@ -29,7 +30,7 @@ LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the targ
 
 
 @dataclass(frozen=True)
-class APPOConfig(UnrollsConfig):
+class APPOConfig(UnrollsConfig, StochasticPolicyConfig):
     """Hyperparameters of APPO, besides those of every algorithm that learns from unrolls."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
@@ -59,7 +60,7 @@ class APPO(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         acting = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         self.model = {**acting, "critic": make(self.config.critic_network, spaces.observation, outputs=1)}

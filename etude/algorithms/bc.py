@@ -11,8 +11,10 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy
 from etude.base.data import Batch
+from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
@@ -22,11 +24,19 @@ from etude.networks import Maker
 
 
 @dataclass(frozen=True)
-class BCConfig(OfflineConfig):
+class BCConfig(OfflineConfig, StochasticPolicyConfig):
     """Hyperparameters of behaviour cloning, besides those of every offline algorithm."""
 
     learning_rate: float | Linear = 1e-3
     squared_error: bool = False  # Box actions: regress the action by squared error, without a standard deviation
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.squared_error and self.distribution != DistributionSpec():
+            raise ConfigError(
+                f"{type(self).__name__}: squared_error = True regresses actions without a distribution, and "
+                f"distribution = {self.distribution!r}. Leave one of them out."
+            )
 
 
 class BC(Agent):
@@ -37,7 +47,7 @@ class BC(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.squared = self.config.squared_error and isinstance(spaces.action, Box)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = BoundedPolicy(spaces)
+        self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 
     def act(self, observation: Tree) -> Any:

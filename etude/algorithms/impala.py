@@ -11,6 +11,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
@@ -25,7 +26,7 @@ from etude.networks import Maker, Mlp, Spec
 
 
 @dataclass(frozen=True)
-class IMPALAConfig(UnrollsConfig):
+class IMPALAConfig(UnrollsConfig, StochasticPolicyConfig):
     """Hyperparameters of IMPALA, besides those of every algorithm that learns from unrolls."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
@@ -48,7 +49,7 @@ class IMPALA(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),

@@ -11,6 +11,7 @@ from typing import Any
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import twin_critic, twin_critic_loss
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
 from etude.base.data import Batch
@@ -26,7 +27,7 @@ LARGEST_WEIGHT = 100.0  # upper bound on an action's weight, as in the authors' 
 
 
 @dataclass(frozen=True)
-class IQLConfig(OfflineConfig):
+class IQLConfig(OfflineConfig, StochasticPolicyConfig):
     """Hyperparameters of IQL, besides those of every offline algorithm."""
 
     expectile: float = 0.7  # expectile of the value regression: 0.5 is the mean, 1 the maximum over the data's actions
@@ -48,7 +49,7 @@ class IQL(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         critic = self.config.critic_network
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = BoundedPolicy(spaces)
+        self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network)
         self.state_value = make(critic, spaces.observation, outputs=1)
         self.critic = twin_critic(make, critic, spaces)

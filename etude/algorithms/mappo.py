@@ -12,6 +12,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Loss, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
@@ -27,7 +28,7 @@ from etude.networks import Maker, Mlp, Spec
 
 
 @dataclass(frozen=True)
-class MAPPOConfig(OnPolicyConfig):
+class MAPPOConfig(OnPolicyConfig, StochasticPolicyConfig):
     """Hyperparameters of MAPPO, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks of each policy
@@ -62,7 +63,7 @@ class MAPPO(MultiAgent):
         for policy, names in self.driven.items():
             own = self.agents[names[0]]
             seen = self._space(own.observation, names, self.policies.identity)
-            self.heads[policy] = Policy(Spaces(seen, own.action))
+            self.heads[policy] = policy_for(self.config, Spaces(seen, own.action))
             parts = self.heads[policy].make(make, self.config.actor_network, self.config.initial_log_std)
             # The critic of several agents always gets the identity of the agent.
             parts["critic"] = make(self.config.critic_network, self._space(everything, names, True), outputs=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
 from etude.base.data import Batch
@@ -23,7 +24,7 @@ from etude.networks import Maker
 
 
 @dataclass(frozen=True)
-class MARWILConfig(OfflineConfig):
+class MARWILConfig(OfflineConfig, StochasticPolicyConfig):
     """Hyperparameters of MARWIL, besides those of every offline algorithm."""
 
     learning_rate: float | Linear = 1e-3
@@ -42,7 +43,7 @@ class MARWIL(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = BoundedPolicy(spaces)
+        self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network)
         self.critic = make(self.config.critic_network, spaces.observation, outputs=1)
 

@@ -11,7 +11,6 @@ from etude import ops
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces, describe
 from etude.base.trees import Tree
-from etude.config import Config
 from etude.losses.distributions import (
     UNMASKED,
     Deterministic,
@@ -25,7 +24,7 @@ from etude.networks import Maker, Mlp, Spec
 from etude.networks.encoding import width
 from etude.networks.network import Part
 
-LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy
+LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy and of the components of a mixture
 
 
 class Policy:
@@ -33,6 +32,8 @@ class Policy:
     actions a `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
 
     actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # action spaces with a distribution
+    gain = 0.01  # factor on the initial weights of the network's last layer
+    outputs: int  # numbers that the network computes
 
     def __init__(self, spaces: Spaces):
         self.spaces = spaces
@@ -44,7 +45,7 @@ class Policy:
         initial_log_std: where log deviations start, in the range [-1, 1] of the actions that an agent sees; None: there
         are none, for a `BoundedPolicy`.
         """
-        network = make(spec, self.spaces.observation, outputs=self.outputs, gain=0.01)
+        network = make(spec, self.spaces.observation, outputs=self.outputs, gain=self.gain)
         return self.around(network, make, initial_log_std)
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
@@ -115,8 +116,3 @@ class StateDependentPolicy(Policy):
         features = parts["features"](seen)
         scaling = features if self._learn_features else ops.stop_gradient(features)
         return state_dependent(self._kind, parts["mean"](features), scaling, parts["log_std"]())
-
-
-def policy_for(config: Config, spaces: Spaces) -> Policy:
-    """The policy that a config describes: with noise as a function of the state, or not."""
-    return StateDependentPolicy(spaces) if config.gsde_features else Policy(spaces)

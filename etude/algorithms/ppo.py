@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from etude.agent import Agent, LearnsFrom, Losses
-from etude.algorithms.policies import Policy, policy_for
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import (
     ClippedObjective,
     NormalisedValues,
@@ -35,7 +36,7 @@ from etude.protocols import Weights
 
 
 @dataclass(frozen=True)
-class PPOConfig(OnPolicyConfig, StateDependentConfig):
+class PPOConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
     """Hyperparameters of PPO, besides those of every on-policy algorithm."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks

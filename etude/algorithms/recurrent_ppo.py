@@ -11,6 +11,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
@@ -24,7 +25,7 @@ from etude.networks import Maker, Mlp, Recurrent, Spec
 
 
 @dataclass(frozen=True)
-class RecurrentPPOConfig(OnPolicySequenceConfig):
+class RecurrentPPOConfig(OnPolicySequenceConfig, StochasticPolicyConfig):
     """Hyperparameters of recurrent PPO, besides those of every algorithm that learns on-policy from sequences."""
 
     network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # actor and critic networks, each a `Recurrent`
@@ -53,10 +54,10 @@ class RecurrentPPO(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         config, observed = self.config, spaces.observation
-        actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=0.01)
+        actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=self.policy.gain)
         critic = make.recurrent(config.critic_network, observed, outputs=1)
         self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
         self.objective = ClippedObjective()

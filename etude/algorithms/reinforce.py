@@ -11,6 +11,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
@@ -23,7 +24,7 @@ from etude.networks import Maker, Mlp, Spec
 
 
 @dataclass(frozen=True)
-class ReinforceConfig(EpisodesConfig):
+class ReinforceConfig(EpisodesConfig, StochasticPolicyConfig):
     """Hyperparameters of REINFORCE, besides those of every algorithm that learns from whole episodes."""
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # policy and baseline networks
@@ -47,7 +48,7 @@ class Reinforce(Agent):
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = Policy(spaces)
+        self.policy = policy_for(self.config, spaces)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         if self.config.baseline:

@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
-from etude.losses.distributions import Categorical, MultiCategorical
+from etude.losses.distributions import Categorical, Conditional, MultiCategorical
 from etude.losses.masks import MaskedValues, allowed_only
 
 
@@ -50,8 +50,8 @@ def check_distribution(output: Any, explorer: str) -> Any:
             f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
             f"Gaussian(mean, log_std) or Deterministic(action); the agent's act returned {describe(output)}."
         )
-    if isinstance(output, Categorical | MultiCategorical):
-        for part in output.parts() if isinstance(output, MultiCategorical) else (output,):
+    if isinstance(output, Categorical | MultiCategorical | Conditional):
+        for part in (output,) if isinstance(output, Categorical) else output.parts():
             if part.masked:
                 check_masked(part.logits, part.allowed)
             elif not is_finite(part.logits):
@@ -64,10 +64,10 @@ def check_distribution(output: Any, explorer: str) -> Any:
 
 
 def check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
-    """Raise NumericalError where a value or logit [N, n] is NaN or infinite, EnvironmentFault where a row of the mask
-    [N, n] allows no action."""
+    """Raise NumericalError where a value or logit [N, ..., n] is NaN or infinite, EnvironmentFault where a row of the
+    mask [N, ..., n] allows no action."""
     check_action(values)
-    if not (some := allowed.any(-1)).all():
+    if not (some := allowed.any(-1).reshape(len(values), -1).all(1)).all():
         raise EnvironmentFault(
             f"Environment {np.argmin(some)} of {len(values)} allows no action: its action mask is zero everywhere. "
             "A mask needs at least one 1, also in the last observation of an episode."
@@ -90,7 +90,7 @@ def _not_minus_infinity(values: np.ndarray) -> np.ndarray:
     """[N, n] bool. Raises NumericalError for NaN, infinity, and rows of nothing but minus infinity."""
     check_numbers(values)
     free = values > -np.inf
-    _refuse(values, ~free.any(-1))
+    _refuse(values, ~free.any(-1).reshape(len(values), -1).all(1))
     return free
 
 

@@ -2,10 +2,22 @@
 
 from etude.networks.network import Maker, Part, RecurrentNetwork, target
 from etude.networks.normaliser import RunningMoments, RunningScale
-from etude.networks.specs import ActorCritic, Conv, Mlp, Recurrent, Spec, actor_of, critic_of, layers_of, with_layers
+from etude.networks.specs import (
+    ActorCritic,
+    ByEmbedding,
+    Conv,
+    Mlp,
+    Recurrent,
+    Spec,
+    actor_of,
+    critic_of,
+    layers_of,
+    with_layers,
+)
 
 __all__ = [
     "ActorCritic",
+    "ByEmbedding",
     "Conv",
     "Maker",
     "Mlp",

@@ -19,7 +19,7 @@ from etude.networks.encoding import Image, at, leaves, split, to_vector, width
 from etude.networks.layers import Dense, Noisy, Parameter, affine, draw_all
 from etude.networks.specs import Conv, Mlp, filters_for
 
-_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "relu": ops.relu,
     "tanh": ops.tanh,
     "elu": ops.elu,
@@ -39,6 +39,7 @@ class Architecture:
     prefix: what the names of the parameters begin with.
 
     noise: the parameters that are standard normal noise while a policy is explored or trained, and 0 otherwise.
+    portable: whether NumPy can compute it quickly enough to act.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class Architecture:
         self.spec, self.space, self.members, self._prefix = spec, space, members, prefix
         self.parameters: dict[str, Parameter] = {}
         self.noise: dict[str, tuple[int, ...]] = {}
-        self._activation = _ACTIVATIONS[spec.activation]
+        self.portable = not isinstance(spec, Conv)
+        self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space) if isinstance(spec, Conv) else (leaves(space), [])
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]

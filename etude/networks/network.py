@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -20,10 +20,21 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
+from etude.networks.by_embedding import EmbeddingArchitecture, by_embedding
+from etude.networks.conditional import ConditionalArchitecture
 from etude.networks.normaliser import normalise, normalised_parts
 from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import RecurrentArchitecture
-from etude.networks.specs import ActorCritic, Conv, Mlp, ModuleFactory, Recurrent, Spec, framework_of
+from etude.networks.specs import (
+    ActorCritic,
+    ByEmbedding,
+    Conv,
+    Mlp,
+    ModuleFactory,
+    Recurrent,
+    Spec,
+    framework_of,
+)
 
 
 class TargetOf(NamedTuple):
@@ -77,12 +88,14 @@ class Part:
 class Network(Part):
     """An architecture and its variables."""
 
-    def __init__(self, architecture: Architecture, rng: np.random.Generator):
-        self.architecture = architecture
+    def __init__(
+        self, architecture: Architecture | ConditionalArchitecture | EmbeddingArchitecture, rng: np.random.Generator
+    ):
+        self.architecture: Any = architecture
         self.variables = architecture.initial(rng)
         self.noise = architecture.noise
         self.frozen = frozenset(architecture.noise)
-        self.portable = not isinstance(architecture.spec, Conv)
+        self.portable = architecture.portable
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.architecture(self.variables, observation)
@@ -216,6 +229,8 @@ class Maker:
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
+        if isinstance(spec, ByEmbedding):
+            return Network(by_embedding(spec, joined, (outputs,), gain), self._rng)
         return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
 
     def features(self, spec: Mlp | Conv, space: Space) -> Network:
@@ -231,7 +246,13 @@ class Maker:
         shape = (actions,) if numbers is None else (actions, numbers)
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, space, shape), self._rng)
+        if isinstance(spec, ByEmbedding):
+            return Network(by_embedding(spec, space, shape), self._rng)
         return self._module(spec, (space,), shape)
+
+    def conditional(self, sizes: Sequence[int], spec: Mlp) -> Network:
+        """The head of an autoregressive policy over parts with so many choices; see `ConditionalArchitecture`."""
+        return Network(ConditionalArchitecture(sizes, spec), self._rng)
 
     def _module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> Part:
         if isinstance(factory, Recurrent):

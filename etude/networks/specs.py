@@ -105,6 +105,24 @@ class Recurrent:
             )
 
 
+@dataclass(frozen=True)
+class ByEmbedding:
+    """Values, or logits, of actions that the observation describes: inner products of a state embedding, which
+    `network` computes from the rest of the observation, with the embedding of each action. For Discrete(n) actions and
+    Dict observations with `key`: Box(n, d), a row for each action; an action mask forbids rows that stand for nothing.
+    A critic of states, which has one output, is `network` alone, without the embeddings.
+    """
+
+    key: str = "actions"  # where a Dict observation holds the embeddings
+    network: Mlp | Conv = Mlp((64, 64))  # from the rest of the observation to the state embedding
+
+    def __post_init__(self) -> None:
+        if self.network.dueling:
+            raise ConfigError(
+                "ByEmbedding: its network computes a state embedding, which has no dueling streams; leave dueling off."
+            )
+
+
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
 
 
@@ -112,11 +130,13 @@ ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn
 class ActorCritic:
     """Separate networks of actor and critic: specs, or functions that return a module."""
 
-    actor: Mlp | Conv | Recurrent = Mlp((64, 64))  # of the policy
-    critic: Mlp | Conv | Recurrent = Mlp((64, 64))  # of state or action values; used for each critic of an ensemble
+    actor: Mlp | Conv | Recurrent | ByEmbedding = Mlp((64, 64))  # of the policy
+    critic: Mlp | Conv | Recurrent | ByEmbedding = Mlp(
+        (64, 64)
+    )  # of state or action values; used for each critic of an ensemble
 
 
-Spec = Mlp | Conv | Recurrent | ActorCritic
+Spec = Mlp | Conv | Recurrent | ByEmbedding | ActorCritic
 
 
 def actor_of(spec: Spec) -> Any:
@@ -138,9 +158,13 @@ def framework_of(kind: type) -> str | None:
 def layers_of(spec: Spec) -> Spec:
     """The layers that see what is observed: before the cell of a recurrent network, or all."""
     spec = actor_of(spec)
+    if isinstance(spec, ByEmbedding):
+        return spec.network
     return spec.before if isinstance(spec, Recurrent) else spec
 
 
 def with_layers(spec: Spec, layers: Mlp | Conv) -> Spec:
     """The same kind of network with other layers over what is observed."""
+    if isinstance(spec, ByEmbedding):
+        return dataclasses.replace(spec, network=layers)
     return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent) else layers

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import Adam, Conv, Mlp, Policies, Recurrent, engines
+from etude import Adam, ByEmbedding, Conv, DistributionSpec, Mlp, Policies, Recurrent, engines
 from etude.agent import Agent
 from etude.algorithms import (
     A2CConfig,
@@ -95,6 +95,10 @@ NARROW = Mlp((16, 16))
 PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
 ARMS = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")})
 UNLIKE = joined_spaces({"arm": Spaces(NESTED, BOX2), "switch": Spaces(MASKED, Discrete(3))})
+DESCRIBED = Dict({"actions": Box(-1.0, 1.0, (3, 4), np.float32), "observation": VECTOR, "action_mask": MultiBinary(3)})
+BY_EMBEDDING = ByEmbedding(network=NARROW)
+BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components=2)
+BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -239,6 +243,30 @@ CASES = [
     Case("gail multibinary", "gail", Spaces(VECTOR, MultiBinary(3)), GAILConfig(network=NARROW)),
     Case("airl discrete", "airl", Spaces(MASKED, Discrete(3)), AIRLConfig(network=NARROW, state_only=True)),
     Case("airl box", "airl", Spaces(VECTOR, BOX2), AIRLConfig(network=NARROW, normalize_observation=False)),
+    Case("ppo beta", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, distribution=BETA)),
+    Case("ppo mixture", "ppo", Spaces(NESTED, BOX2), PPOConfig(network=NARROW, distribution=MIXTURE)),
+    Case("ppo conditional", "ppo", Spaces(VECTOR, MultiDiscrete([2, 3])), PPOConfig(distribution=CONDITIONAL)),
+    Case("a2c mixture of betas", "a2c", Spaces(VECTOR, BOX2), A2CConfig(network=NARROW, distribution=BETAS)),
+    Case("appo beta", "appo", Spaces(VECTOR, BOX2), APPOConfig(network=NARROW, distribution=BETA, kl_coefficient=0.5)),
+    Case("appo mixture", "appo", Spaces(VECTOR, BOX2), APPOConfig(distribution=MIXTURE, kl_coefficient=0.5)),
+    Case(
+        "appo conditional",
+        "appo",
+        Spaces(NESTED, MultiBinary(3)),
+        APPOConfig(network=NARROW, distribution=CONDITIONAL, kl_coefficient=0.5),
+    ),
+    Case("bc mixture", "bc", Spaces(VECTOR, BOX2), BCConfig(network=NARROW, distribution=MIXTURE)),
+    Case("marwil conditional", "marwil", Spaces(VECTOR, MultiDiscrete([2, 3])), MARWILConfig(distribution=CONDITIONAL)),
+    Case("iql beta", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW, distribution=BETA)),
+    Case(
+        "recurrent_ppo conditional",
+        "recurrent_ppo",
+        Spaces(VECTOR, MultiDiscrete([2, 3])),
+        RecurrentPPOConfig(network=REMEMBERING, distribution=CONDITIONAL),
+    ),
+    Case("dqn by embedding, masked", "dqn", Spaces(DESCRIBED, Discrete(3)), DQNConfig(network=BY_EMBEDDING)),
+    Case("ppo by embedding, masked", "ppo", Spaces(DESCRIBED, Discrete(3)), PPOConfig(network=BY_EMBEDDING)),
+    Case("c51 by embedding", "c51", Spaces(DESCRIBED, Discrete(3)), C51Config(network=BY_EMBEDDING, atoms=11)),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
     Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
