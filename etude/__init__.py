@@ -19,6 +19,7 @@ from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
 from etude.training.build import config_for as config
+from etude.training.callbacks import Callback
 from etude.training.recording import record, replayed
 from etude.training.setup import Setup
 
@@ -28,6 +29,7 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Agent",
+    "Callback",
     "Conv",
     "EpisodesConfig",
     "GradientsConfig",

@@ -31,6 +31,7 @@ EVENTS = {
     events.Evaluated: (2_000, (1.0,), (9,), True, 0, {"<agent>": (1.0,)}),
     events.Adjusted: (2_000, "gamma", 0.9, 0.99, "why"),
     events.Warned: (2_000, "what"),
+    events.WorkerReplaced: (2_000, 1, (2, 3), "why"),
     events.Saving: (2_000, "last"),
     events.Saved: (2_000, "path", "last"),
     events.Finished: (2_000, "steps", 1.0, {}),
