@@ -20,7 +20,7 @@ MEMORY = "memory"  # the extra that says what an agent remembered when it chose 
 
 
 def info_extra(name: str) -> str:
-    """The extra of steps that holds a number of `info`: [T, N] float64, NaN where the environment did not return it."""
+    """The extra of steps that holds a number of `info`: [T, N] float32, NaN where the environment did not return it."""
     return INFO + name
 
 

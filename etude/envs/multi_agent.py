@@ -188,7 +188,7 @@ class MultiAgentEnvironment(gym.Env):
         over = not step.acting
         terminated = over and set(step.ended.values()) == {joint.TERMINATED}
         reward = MultiAgentReward(each, float(each.sum(dtype=np.float64)))
-        return self._observe(step), reward, terminated, over and not terminated, {}
+        return self._observe(step), reward, terminated, over and not terminated, step.infos
 
     def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
         """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""

@@ -64,7 +64,8 @@ class _AtEpisodeEnd:
         self._extra = info_extra(name)
 
     def __call__(self, steps: Steps) -> np.ndarray:
-        return steps.extras[self._extra][steps.final_index[:, 0], steps.final_index[:, 1]]
+        kept = steps.extras.get(self._extra)  # missing in steps that a run without it had collected ahead
+        return np.empty(0) if kept is None else kept[steps.final_index[:, 0], steps.final_index[:, 1]]
 
 
 def _values(name: str, function: Metric, steps: Steps, step: int) -> np.ndarray:

@@ -185,9 +185,7 @@ def test_what_is_no_callback_is_refused_before_the_run_begins():
             raise AssertionError
 
     with tiny() as run:
-        with pytest.raises(
-            ConfigError, match="Misspelt has on_step, which a run does not call. It calls on_"
-        ):
+        with pytest.raises(ConfigError, match="Misspelt has on_step, which a run does not call. It calls on_"):
             run.train(8, Misspelt())
         with pytest.raises(ConfigError, match=r"callbacks = 'Progress'; expected a reporter, or a list of them"):
             run.train(8, "Progress")

@@ -76,7 +76,8 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
             _skip_to(environments, memory.counter_array()[1:], job.run_seed)
         server = job.make_server(environments, memory, job.generation)
         channel.notes = environments.warnings
-        channel.send(Ready(environments.spaces, environments.native, environments.reward_shape))
+        shape, info_names = environments.reward_shape, environments.info_names
+        channel.send(Ready(environments.spaces, environments.native, shape, info_names))
         while (request := channel.receive()) is not None:
             server.serve(request, channel)
         channel.send(Closing())

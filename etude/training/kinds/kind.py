@@ -200,6 +200,7 @@ class LearningKind:
             context.environment,
             run_seed=context.setup.seed,
             vectorization=self.vectorization(context),
+            keep_info=context.setup.keep_info,
         )
 
     def check_overlap(self, context: TrainingContext) -> None:
