@@ -262,7 +262,9 @@ class RemoteEnvironments:
                 i = stepped.index(position)
                 trees.put(observation, i, first)
                 reward[i], terminated[i], truncated[i], final[i] = 0.0, False, False, Lost()
-                self.scores[i], self.info[i] = 0.0, np.nan
+                self.scores[i] = 0.0
+                if self.info_names:
+                    self.info[i] = np.nan
         return observation, reward, terminated, truncated, final
 
     def _begin_again(self, worker: Worker) -> None:
