@@ -6,6 +6,7 @@ Those that hold files or the terminal have `close()`. What draws or prints is im
 from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
 from etude.report.episodes import EpisodeLines
+from etude.report.event_lines import EventLines
 from etude.report.filming import Video
 from etude.report.json_lines import JsonLines, read_records
 from etude.report.plots import draw_episodes, draw_run, draw_runs
@@ -14,7 +15,7 @@ from etude.report.terminal import Progress, Table
 from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
-    "Curve", "EpisodeLines", "JsonLines", "Progress", "Table", "TensorBoard", "Video", "WandB",
+    "Curve", "EpisodeLines", "EventLines", "JsonLines", "Progress", "Table", "TensorBoard", "Video", "WandB",
     "draw_episodes", "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif",
     "write_video",
 ]  # fmt: skip

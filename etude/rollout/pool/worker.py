@@ -17,6 +17,7 @@ import numpy as np
 
 from etude.base.errors import EtudeError
 from etude.base.seeding import episode_seed
+from etude.base.stacks import answer_requests
 from etude.envs.faults import line_of, text_of, traceback_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import (
@@ -125,6 +126,7 @@ def _leave_to_the_parent() -> None:
 def _write_stacks_to(stacks: Connection) -> None:
     """On a crash, and when the parent asks, write where in the code every thread is."""
     faulthandler.enable(stacks.fileno())
+    answer_requests()
     if sys.platform != "win32":
         os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
         faulthandler.register(signal.SIGUSR1, stacks.fileno())
