@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base import trees
+from etude.base import summary, trees
 from etude.base.trees import Tree
 
 INFO = "info."  # the extras that hold numbers of `info` begin with it
@@ -61,6 +61,10 @@ class Steps:
     def __len__(self) -> int:
         """The number of environment steps, T * N."""
         return self.terminated.size
+
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
 
     def read_only(self) -> Steps:
         """The same steps in arrays that cannot be written to; nothing is copied."""
@@ -129,6 +133,10 @@ class Batch:
     index: np.ndarray  # [B] int64: rows of the ring, for priorities
     extras: dict[str, Tree] = field(default_factory=dict)  # log_prob, advantage, ...
 
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -140,6 +148,10 @@ class Episode:
     terminated: bool
     truncated: bool
     extras: dict[str, np.ndarray] = field(default_factory=dict)  # [L, ...]
+
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
 
 
 @dataclass(frozen=True, slots=True)

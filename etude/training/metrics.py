@@ -74,7 +74,7 @@ def _values(name: str, function: Metric, steps: Steps, step: int) -> np.ndarray:
     except Exception as error:
         raise CallbackError(f"Metric {name!r} raised {explain_error(error)} at step {step:,}.") from cause_of(error)
     try:
-        array = np.asarray(result, np.float64)
+        array = None if result is None else np.asarray(result, np.float64)
     except (TypeError, ValueError):
         array = None
     ended = len(steps.final_index)
