@@ -21,6 +21,7 @@ from etude.run import Run, load
 from etude.solo.agent import RL, RL_pytorch
 from etude.training.build import assemble
 from etude.training.build import config_for as config
+from etude.training.callbacks import Callback
 from etude.training.recording import record, replayed
 from etude.training.setup import Setup
 
@@ -31,6 +32,7 @@ __all__ = [
     "Adam",
     "Agent",
     "ByEmbedding",
+    "Callback",
     "Conv",
     "DistributionSpec",
     "EpisodesConfig",

@@ -123,6 +123,8 @@ class Environments(Protocol):
     columns: np.ndarray  # [N] int64: the numbers of these environments in the run
     native: bool  # one vectorised simulator with its own generator: cannot replay episodes or step a part
     reward_shape: tuple[int, ...]  # of the rewards of one environment: (), or (agents,)
+    info_names: tuple[str, ...]  # of the numbers of `info` that are kept
+    info: np.ndarray  # [n, K] float32: those of the last step, NaN where missing; not set where there are no names
     scores: np.ndarray  # [n] float32: what the rewards of the last step count for in the returns of episodes
 
     def reset(self) -> Tree:

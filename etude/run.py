@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 from etude import checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.errors import CheckpointError, ConfigError
+from etude.base.errors import CallbackError, CheckpointError, ConfigError
 from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
@@ -26,10 +27,12 @@ from etude.offline.loading import CheckpointedData
 from etude.protocols import Explorer, Reporter
 from etude.training import build
 from etude.training.build import exploration
+from etude.training.build.arguments import AS_SAVED
+from etude.training.callbacks import CallbackList, as_list
 from etude.training.evaluate import Evaluation
 from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
-from etude.training.reporters import Reporters
+from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
@@ -55,7 +58,8 @@ class Run:
         environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
     frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
         repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder: see `Setup`.
+    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info: see
+        `Setup`.
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
 
@@ -81,9 +85,11 @@ class Run:
         overlap: bool = False,
         vectorization: Vectorization = "auto",
         replay_folder: str | None = None,
+        keep_info: Iterable[str] = (),
         **hyperparameters: Any,
     ):
-        setup = Setup(seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder)
+        places = (environments, workers, overlap, vectorization, replay_folder, keep_info)
+        setup = Setup(seed, engine, device, compiled, *places)
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         self.environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         self._owns_directory = is_path(run_dir)
@@ -99,7 +105,10 @@ class Run:
         self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
-        self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by)
+        self._metrics = Metrics(self.setup.keep_info)
+        self._loop = Loop(
+            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics
+        )
         self._acts_only = False  # loaded without its replay
 
     @property
@@ -112,6 +121,7 @@ class Run:
     def train(
         self,
         steps: int | None = None,
+        callbacks: Any = (),
         report: Reporter | Iterable[Reporter] = (),
         *,
         evaluate_every: int | None = None,
@@ -122,19 +132,42 @@ class Run:
         evaluate_share: float | None = None,
         **unknown: Any,
     ) -> Finished:
-        """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every reporter with each
+        """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
+        callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
+            `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
+        report: another name of `callbacks`; both are called.
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
-        schedule, reporters, event = Schedule.of(given, unknown), Reporters(report), None
-        with obeying_signals(self.stop, self._loop.request_save):
-            for event in self._steps(steps, schedule):
-                reporters.report(event)
+        schedule, event = Schedule.of(given, unknown), None
+        call = CallbackList([*as_list(callbacks), *as_list(report)], self)
+        try:
+            with obeying_signals(self.stop, self._loop.request_save):
+                for event in self._steps(steps, schedule):
+                    call(event)
+        except CallbackError as error:
+            for event in self._loop.save_if_new():
+                with contextlib.suppress(CallbackError):
+                    call(event)
+            path = None if self.directory is None else str(self.directory.path)
+            again = "It can go on: run.train." if path is None else f"It is saved: etude.load({path!r}) continues it."
+            raise CallbackError(f"{error} The run stopped. {again}") from error.__cause__
         assert isinstance(event, Finished)
         return event
+
+    def metric(self, name: str, function: Metric | None) -> None:
+        """Report a metric of the collected steps wherever the built-in ones go, as `rollout/<name>_mean`, `_min` and
+        `_max`; TensorBoard and Weights & Biases get the distribution, too.
+
+        function: called with each `Steps` that is collected, in read-only arrays; returns a number, an array [T, N]
+            with a value for each step, or [E] for each episode that ended (the rows `final_index`). NaN is no value.
+            It replaces the metric of this name; None removes it. A run that is loaded needs its metrics again.
+        """
+        build.check_collects_steps(self.agent, f"metric {name!r}")
+        self._metrics.set(name, function)
 
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
@@ -278,16 +311,6 @@ class Run:
         self.close()
 
 
-class AsSaved:
-    """The default of arguments of `load`: what the checkpoint says."""
-
-    def __repr__(self) -> str:
-        return "AS_SAVED"
-
-
-AS_SAVED: Any = AsSaved()
-
-
 def load(
     path: str | Path,
     env: Any = None,
@@ -308,6 +331,7 @@ def load(
     overlap: bool = AS_SAVED,
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
+    keep_info: Iterable[str] = AS_SAVED,
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -322,7 +346,8 @@ def load(
     changed = {
         "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
-        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder, **others,
+        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
+        "keep_info": keep_info, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:

@@ -7,14 +7,21 @@ Box space they are in [-1, 1] (the environment's adapter scales them), for Discr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.base import summary, trees
 from etude.base.trees import Tree
 
+INFO = "info."  # the extras that hold numbers of `info` begin with it
 RECURRENT_STATE = "recurrent_state"  # the extra with the state that an agent chose an action in: [T, N, M] float32
+
+
+def info_extra(name: str) -> str:
+    """The extra of steps that holds a number of `info`: [T, N] float32, NaN where the environment did not return it."""
+    return INFO + name
 
 
 class EpisodeEnd(NamedTuple):
@@ -55,6 +62,15 @@ class Steps:
         """The number of environment steps, T * N."""
         return self.terminated.size
 
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
+
+    def read_only(self) -> Steps:
+        """The same steps in arrays that cannot be written to; nothing is copied."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "episodes"}
+        return replace(self, **trees.map(_read_only, arrays))
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerGradients:
@@ -74,6 +90,21 @@ class WorkerGradients:
 
 
 CollectedSteps = Steps | WorkerGradients  # what a rollout returns
+
+
+class WorkerWarning(str):
+    """The text of a warning that a worker process was replaced, and what it says as data."""
+
+    worker: int
+    environments: tuple[int, ...]  # their numbers in the run
+    reason: str
+
+    @classmethod
+    def of(cls, text: str, worker: int, environments: tuple[int, ...], reason: str) -> WorkerWarning:
+        """The warning `text`."""
+        warning = cls(text)
+        warning.worker, warning.environments, warning.reason = worker, environments, reason
+        return warning
 
 
 class CollectRequest(NamedTuple):
@@ -102,6 +133,10 @@ class Batch:
     index: np.ndarray  # [B] int64: rows of the ring, for priorities
     extras: dict[str, Tree] = field(default_factory=dict)  # log_prob, advantage, ...
 
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -113,6 +148,10 @@ class Episode:
     terminated: bool
     truncated: bool
     extras: dict[str, np.ndarray] = field(default_factory=dict)  # [L, ...]
+
+    def summary(self) -> str:
+        """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
+        return summary.table(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +180,11 @@ class Choice(NamedTuple):
 
     action: np.ndarray  # [N, ...]
     extras: dict[str, np.ndarray]  # [N, ...]: log_prob where the algorithm needs it
+
+
+def _read_only(leaf: Any) -> Any:
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    view = leaf.view()
+    view.flags.writeable = False
+    return view

@@ -50,6 +50,10 @@ class DataError(EtudeError, ValueError):
     """Recorded episodes are incomplete, inconsistent, or of other spaces."""
 
 
+class CallbackError(EtudeError, RuntimeError):
+    """A callback or a custom metric raised; the cause is what it raised. The run was saved in its directory."""
+
+
 class MissingExtra(EtudeError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

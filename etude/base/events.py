@@ -1,10 +1,13 @@
-"""What a run tells those who listen. The library itself is silent: reporters and callbacks read these."""
+"""The events of a run. The library itself prints nothing: reporters and callbacks read these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from etude.base.data import EpisodeEnd
+import numpy as np
+
+from etude.base.data import EpisodeEnd, Steps
+from etude.base.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +21,34 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Environment steps were taken. `step` counts all of them since the run began."""
+    """Environment steps were taken. `step` counts all of them since the run began.
+
+    metrics: the values of custom metrics, and of the numbers of `info` that the run keeps, by name.
+    """
 
     step: int
     episodes: tuple[EpisodeEnd, ...]
     seconds: float  # spent collecting
+    metrics: dict[str, np.ndarray] = field(default_factory=dict, compare=False)
+    _parts: list[tuple[Steps, ...]] = field(default_factory=lambda: [()], compare=False, repr=False)
+
+    @property
+    def steps(self) -> tuple[Steps, ...]:
+        """The collected steps, in parts that name their environments in `columns`: read-only views, valid until the
+        event is delivered. Copy what you keep. Empty where workers return gradients.
+
+        Raises DataError after the event was delivered.
+        """
+        if not self._parts:
+            raise DataError(
+                f"The steps of this event (step {self.step:,}) were released after it was delivered. Copy what you "
+                "keep of event.steps in the callback, or in the body of the loop over run.steps()."
+            )
+        return tuple(part.read_only() for part in self._parts[0])
+
+    def release(self) -> None:
+        """Drop the steps, so that a list of events does not hold all that was ever collected."""
+        self._parts.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +102,17 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerReplaced:
+    """A worker process died or hung and was replaced; its open episodes are lost. `Warned` comes before, with the
+    text for the user."""
+
+    step: int
+    worker: int  # its number in the pool
+    environments: tuple[int, ...]  # the numbers of its environments
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Saving:
     """A checkpoint is about to be written. What a reporter has to say of the steps before belongs on disk now: a run
     that is killed right after the checkpoint goes on from it."""
@@ -95,7 +132,8 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The run stopped: `reason` is "steps", "target" (the return that was asked for is reached) or "interrupted"."""
+    """The run stopped: `reason` is "steps", "target" (the return that was asked for is reached) or "interrupted" (by a
+    signal, or by `run.stop()`)."""
 
     step: int
     reason: str
@@ -103,4 +141,4 @@ class Finished:
     totals: dict = field(default_factory=dict)  # episodes, updates, workers replaced, ...
 
 
-Event = Started | Collected | Learned | Evaluated | Adjusted | Warned | Saving | Saved | Finished
+Event = Started | Collected | Learned | Evaluated | Adjusted | Warned | WorkerReplaced | Saving | Saved | Finished

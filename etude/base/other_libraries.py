@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable
 
 _REPORT = "`report`, an argument of `train`: reporters that get every event, as in report=[etude.report.Progress()]"
+_CALLBACKS = "`callbacks`, an argument of `train`: objects derived from etude.Callback, or functions of an event"
 _EVALUATE = "`evaluate_every`, an argument of `train`, in environment steps"
 _NETWORK = "`network` of the config, such as etude.Mlp((64, 64))"
 _ACTOR_CRITIC = "`network` of the config, as in network=etude.ActorCritic(actor=..., critic=...)"
@@ -23,8 +24,9 @@ INSTEAD: dict[str, str] = {
     "alpha": "`temperature` of SAC's config, `priority_exponent` of prioritised replay",
     "anneal_lr": _RATE,
     "batch_size": "`minibatch_size` of an on-policy config",
-    "callback": _REPORT,
-    "callbacks": _REPORT,
+    "callback": _CALLBACKS,
+    "callback_on_new_best": _CALLBACKS,
+    "callbacks_class": _CALLBACKS,
     "capture_video": "`etude watch RUN --video out.mp4`, after training",
     "clip_coef": "`clip_range` of PPO's config",
     "clip_param": "`clip_range` of PPO's config",

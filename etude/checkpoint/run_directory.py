@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from etude import checkpoint
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
+from etude.base.stacks import answer_requests
 from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
@@ -112,6 +113,7 @@ class RunDirectory:
         if self._lock is not None:
             return
         self._lock = self._taken_lock()
+        answer_requests()  # of `etude stacks`, which finds this process by the lock
         if not self._lock.held:
             self.notes.append(
                 f"{self.path} is on a file system without locks: take care that no second run writes there."

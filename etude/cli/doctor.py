@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from etude.cli.display import has_display
 from etude.cli.options import parse
 from etude.cli.output import rows, say
 from etude.cli.versions import ENGINES, version
+from etude.report.display import has_display
 
 LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")
 

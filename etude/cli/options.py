@@ -5,12 +5,17 @@ from __future__ import annotations
 from ast import literal_eval
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from tyro.conf import arg
 
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.cli.field_help import description, struct_rule
 
+Verbose = Annotated[bool, arg(aliases=("-v",))]
+Quiet = Annotated[bool, arg(aliases=("-q",))]
+Display = Literal["progress", "events", "nothing"]  # what a command prints while it trains
 SCHEDULE = "FLOAT[:END[:FRACTION]]"
 
 
@@ -104,6 +109,13 @@ def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             found[name] = value
     return found
+
+
+def shown(options: Any) -> Display:
+    """What -v and -q ask for; ConfigError for both."""
+    if options.verbose and options.quiet:
+        raise ConfigError("-v (--verbose) and -q (--quiet) contradict each other. Give one of them.")
+    return "events" if options.verbose else "nothing" if options.quiet else "progress"
 
 
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

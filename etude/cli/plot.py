@@ -22,6 +22,7 @@ class Plot:
     its seeds. RUN is a run directory, its metrics.jsonl, or a folder of run directories."""
 
     output: Path = Path("curves.png")  # file to write; for a single run, curve.png in its directory
+    metric: str | None = None  # draw this metric instead of the return, such as pole_angle or train/entropy
     band: Literal["bootstrap", "range"] = "bootstrap"  # 95 % bootstrap interval of the mean, or range of the seeds
     labels: tuple[str, ...] = ()  # one for each run, equal ones form a line; (): the hyperparameters that differ
 
@@ -37,12 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     alone = found[0] if len(found) == 1 else None
     output = options.output
     if alone is not None and options.output == Plot().output and alone.is_dir():
-        output = alone / "curve.png"
+        output = alone / ("curve.png" if options.metric is None else f"{options.metric.replace('/', '_')}.png")
     try:
         if alone is not None:
-            draw_run(read_run(alone), output)
+            draw_run(read_run(alone, options.metric), output)
         else:
-            for note in draw_runs(_readable(found, paths), output, options.band, options.labels):
+            runs = _readable(found, paths, options.metric)
+            for note in draw_runs(runs, output, options.band, options.labels):
                 say(note)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -54,14 +56,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _readable(found: list[Path], given: list[str]) -> list[Series]:
+def _readable(found: list[Path], given: list[str], metric: str | None) -> list[Series]:
     """The runs among these; one of a folder that has nothing to draw yet is named and left out."""
     from etude.report.series import read_run
 
     runs = []
     for path in found:
         try:
-            runs.append(read_run(path))
+            runs.append(read_run(path, metric))
         except ConfigError as error:
             if str(path) in given:
                 raise

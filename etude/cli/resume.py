@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from etude.base.errors import ConfigError
-from etude.cli.options import one_run, parse, split_positionals
+from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals
 from etude.cli.output import say
 
 
@@ -24,6 +24,8 @@ class Resume:
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
     env: str | None = None  # another environment with the same spaces; None: as before
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
+    verbose: Verbose = False  # print every event instead of a progress bar
+    quiet: Quiet = False  # print nothing but errors
     trust: bool = False  # import and write to what RUN names, though you did not train it here
 
 
@@ -39,11 +41,12 @@ def _resume(path: Path, options: Resume) -> int:
     from etude.cli.sessions import carry_out
     from etude.run import Schedule, from_state
 
+    display = shown(options)
     given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
     changed = {name: value for name, value in given.items() if value is not None}
     with RunDirectory.resume(path, trust=options.trust) as directory:
         loaded = directory.load()
-        for note in [*directory.notes, *loaded.notes]:
+        for note in [*directory.notes, *loaded.notes] if display != "nothing" else []:
             say(note)
         with from_state(loaded.state, run_dir=directory, trust=options.trust, **changed) as run:
             total = options.steps or run.learner.progress.total
@@ -55,4 +58,4 @@ def _resume(path: Path, options: Resume) -> int:
             schedule = Schedule(**directory.read_config()["schedule"])
             if options.target is not None:
                 schedule = dataclasses.replace(schedule, target=options.target)
-            return carry_out(run, total - run.step, schedule)
+            return carry_out(run, total - run.step, schedule, display)

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from etude.base.events import Finished
 from etude.cli import INTERRUPTED
+from etude.cli.options import Display
 from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
 from etude.protocols import Reporter
-from etude.report import Curve, JsonLines, Progress, TensorBoard
+from etude.report import Curve, EventLines, JsonLines, Progress, TensorBoard
 from etude.run import Run, Schedule
 
 
-def carry_out(run: Run, steps: int, schedule: Schedule) -> int:
-    """Train `run` for `steps` more environment steps; returns the exit code."""
+def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "progress") -> int:
+    """Train `run` for `steps` more environment steps; returns the exit code. display: what to print."""
     assert run.directory is not None
     directory = run.directory
     total = run.step + steps
@@ -25,12 +26,17 @@ def carry_out(run: Run, steps: int, schedule: Schedule) -> int:
     directory.write_config(about)
     with ExitStack() as stack:
         reporters: list[Reporter] = [
-            stack.enter_context(closing(Progress())),
             stack.enter_context(closing(JsonLines(directory.metrics))),
             stack.enter_context(closing(TensorBoard(directory.tensorboard))),
             Curve(directory.curve),
         ]
-        finished = run.train(steps, report=reporters, **dataclasses.asdict(schedule))
+        if display == "progress":
+            reporters.insert(0, stack.enter_context(closing(Progress())))
+        elif display == "events":
+            reporters.insert(0, EventLines())
+        finished = run.train(steps, reporters, **dataclasses.asdict(schedule))
+    if display == "nothing":
+        return INTERRUPTED if finished.reason == "interrupted" else 0
     return _conclude(finished, run, schedule, directory.path)
 
 

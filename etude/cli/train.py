@@ -17,7 +17,7 @@ from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.cli.config_file import read_config
-from etude.cli.options import environment_arguments, explorer, parse, split_positionals
+from etude.cli.options import Quiet, Verbose, environment_arguments, explorer, parse, shown, split_positionals
 from etude.cli.output import say
 from etude.networks import Conv, Mlp, layers_of, with_layers
 
@@ -64,6 +64,9 @@ class Train:
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
+    keep_info: UseAppendAction[tuple[str, ...]] = ()  # name of a number in info that becomes a metric of episodes
+    verbose: Verbose = False  # print every event instead of a progress bar
+    quiet: Quiet = False  # print nothing but errors
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -82,8 +85,9 @@ def main(arguments: Sequence[str]) -> int:
     offered = with_hyperparameters(algorithm, env, _network_named(rest), Path(file) if file else None)
     _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
+    display = shown(options)
     untouched = options.network == "auto" and options.config is None and options.set == offered().set
-    if untouched and (note := presets.none_for(algorithm, env)):
+    if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
         say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
 
@@ -179,7 +183,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.cli.sessions import carry_out
     from etude.run import Run
 
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder")
+    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info")
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
@@ -190,4 +194,4 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:
-            return carry_out(run, options.steps, schedule)
+            return carry_out(run, options.steps, schedule, shown(options))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.base.errors import ConfigError
-from etude.cli.display import has_display, render_without_display
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
+from etude.report.display import has_display, render_without_display
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -38,17 +39,24 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
 
 
 def make_environments(
-    env: EnvironmentSpec, columns: np.ndarray, run_seed: int, vectorization: Vectorization = "auto", **kwargs: Any
+    env: EnvironmentSpec,
+    columns: np.ndarray,
+    run_seed: int,
+    vectorization: Vectorization = "auto",
+    keep_info: Sequence[str] = (),
+    **kwargs: Any,
 ) -> LoopEnvironments | NativeEnvironments:
     """len(columns) environments that are stepped together; `columns` are their numbers in the run.
 
-    vectorization: see `choose_vectorization`. Keywords go to what makes the environment.
+    vectorization: see `choose_vectorization`. keep_info: names of numbers of `info` that travel with the steps. Other
+    keywords go to what makes the environment.
     """
     source = resolve(env)
     if choose_vectorization(env, len(columns), vectorization) == "native":
-        return NativeEnvironments(make_simulator(source, len(columns), kwargs), columns, run_seed, source.name)
+        simulator = make_simulator(source, len(columns), kwargs)
+        return NativeEnvironments(simulator, columns, run_seed, source.name, keep_info=keep_info)
     made = [make_single(source, kwargs) for _ in columns]
-    return _loop(source.name, made, columns, run_seed, None, replayable=True)
+    return _loop(source.name, made, columns, run_seed, None, {"keep_info": keep_info})
 
 
 def make_for_evaluation(
@@ -63,20 +71,19 @@ def make_for_evaluation(
     if choose_vectorization(env, len(columns)) == "loop":
         made = [make_single(source, {}) for _ in columns]
         steps = cut_at(made[0], max_steps)
-        return _loop(source.name, made, columns, run_seed, steps, replayable=False), steps
+        return _loop(source.name, made, columns, run_seed, steps, {"replayable": False}), steps
     simulator = make_simulator(source, len(columns), {})
     steps = cut_at(simulator, max_steps)
     return NativeEnvironments(simulator, columns, run_seed, source.name, steps), steps
 
 
 def _loop(
-    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: int, steps: int | None, replayable: bool
+    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: int, steps: int | None, more: dict[str, Any]
 ) -> LoopEnvironments:
-    """A loop over these environments; steps: after which an episode is truncated, None: never."""
+    """A loop over these environments. steps: after which an episode is truncated, None: never. more: arguments."""
     first, factory = made[0], map(partial(limited, steps=steps), made).__next__
-    more: dict[str, Any] = {"replayable": replayable}
     if isinstance(first, MultiAgentEnvironment):
-        more |= {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
+        more = more | {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
     return LoopEnvironments(factory, columns, run_seed, name, **more)
 
 

@@ -175,7 +175,7 @@ class JoinedAgents(gym.Env):
         score = float(each.sum(dtype=np.float64)) if step.score is None else step.score
         over = not step.acting
         terminated = over and set(step.ended.values()) == {joint.TERMINATED}
-        return self._observe(step), MultiAgentReward(each, score), terminated, over and not terminated, {}
+        return self._observe(step), MultiAgentReward(each, score), terminated, over and not terminated, step.infos
 
     def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
         """The actions of these agents in a joined one, as the environment takes them."""

@@ -30,6 +30,7 @@ from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion, check_reset, explain_flag, explain_step
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
+from etude.envs.kept_info import KeptInfo, WrongInfo
 from etude.envs.observations import Mismatch
 from etude.envs.translation import AgentTranslation, Translation
 
@@ -49,8 +50,10 @@ class NativeEnvironments:
         run_seed: int,
         name: str = "simulator",
         max_steps: int | None = None,
+        keep_info: Sequence[str] = (),
     ):
-        """max_steps: after which an episode is truncated, unless the simulator resets itself; None: never.
+        """max_steps: after which an episode is truncated, unless the simulator resets itself; None: never. keep_info:
+        names of numbers of `info` that `info` holds after each step.
 
         Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
         """
@@ -63,6 +66,10 @@ class NativeEnvironments:
         self._episode = np.full(len(self.columns), -1, np.int64)
         self._length = np.zeros(len(self.columns), np.int64)
         self._resets = 0
+        self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
+        self.info_names = tuple(keep_info)
+        self.info = np.empty((0, len(self.info_names)), np.float32)
+        self._kept_info = KeptInfo(self.info_names, lambda text: self._notes.setdefault(f"{name}: {text}", False))
         self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
         self._layout = SpaceConversion.of(
@@ -103,6 +110,8 @@ class NativeEnvironments:
         flags = self._flags("terminated", terminated), self._flags("truncated", truncated)
         flags[1][self._length >= self._max_steps] = True
         ended = flags[0] | flags[1]
+        if self.info_names:
+            self.info = self._numbers_of_info(infos, ended)
         if ended.any():
             final, observation, infos = self._end(ended, observation, infos)
         else:
@@ -120,8 +129,10 @@ class NativeEnvironments:
         return self.reset(), list(range(len(state)))
 
     def warnings(self) -> list[str]:
-        """Nothing: no episode of a simulator is expected to repeat itself."""
-        return []
+        """What `keep_info` names and is missing; no episode of a simulator is expected to repeat itself."""
+        new = [text for text, told in self._notes.items() if not told]
+        self._notes.update(dict.fromkeys(new, True))
+        return new
 
     def close(self) -> None:
         """Close the simulator, with a warning where that fails. May be called twice."""
@@ -171,6 +182,12 @@ class NativeEnvironments:
             i = int(np.argmin(np.isfinite(numbers)))
             raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
         return numbers
+
+    def _numbers_of_info(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
+        try:
+            return self._kept_info.of_simulator(infos, ended)
+        except WrongInfo as problem:
+            raise self._somewhere().fault(str(problem)) from None
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
         try:

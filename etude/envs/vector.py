@@ -22,6 +22,7 @@ from etude.envs.adapter import SpaceConversion, explain_flag, explain_reset, exp
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
+from etude.envs.kept_info import KeptInfo, WrongInfo
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.translation import Translation, translation_of
@@ -49,12 +50,14 @@ class LoopEnvironments:
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
         replayable: bool = True,
+        keep_info: Sequence[str] = (),
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
         scaling: of Box actions, `NormalisedActions` or `RawActions`. rewards: their layout; None for one number each.
         spaces: as agents see them, where the environment's own do not tell all, as with several agents.
         replayable: whether actions are kept for `state`; without, an episode of any length takes no memory.
+        keep_info: names of numbers of `info` that `info` holds after each step.
         """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
@@ -63,6 +66,9 @@ class LoopEnvironments:
         self._numbers_in_run = self.columns.tolist()
         self._step_functions: list[Callable[..., Any]] = [env.step for env in self._envs]
         self._reset_functions: list[Callable[..., Any]] = [env.reset for env in self._envs]
+        self.info_names = tuple(keep_info)
+        self.info: np.ndarray = _NOTHING
+        self._kept_info = KeptInfo(self.info_names, self._note)
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         for functions in (self._step_functions, self._reset_functions):
             FirstCalls(functions, 0, self._note)
@@ -114,6 +120,7 @@ class LoopEnvironments:
         terminated: list[Any] = [False] * n
         truncated: list[Any] = [False] * n
         final: dict[int, Tree] = {}
+        last: dict[int, Any] = {}  # the infos of the steps that ended an episode
         legal = self._layout.actions.convert(action)
         self._record(action, places)
         i, result = 0, None
@@ -124,7 +131,7 @@ class LoopEnvironments:
                 raws[i], rewards[i], terminated[i], truncated[i], infos[i] = result
                 # Most flags are the False itself, which costs least to see; whatever else it is, it is checked.
                 if (terminated[i] is not False or truncated[i] is not False) and self._ended(places[i], result):
-                    final[i] = self._end(places[i], result)
+                    final[i], last[i] = self._end(places[i], result), infos[i]
                     raws[i], infos[i] = self._begin(places[i])
         except EnvironmentFault:
             raise
@@ -132,6 +139,8 @@ class LoopEnvironments:
             raise self._explain(places[i], result, problem) from cause_of(problem)
         observation = self._gather(raws, infos, places)
         numbers, self.scores = self._numbers(rewards, places)
+        if self.info_names:
+            self.info = self._numbers_of_info([last.get(i, info) for i, info in enumerate(infos)], places)
         self._observation = observation if n == len(self._envs) else self._joined(observation, places)
         if not final:
             return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
@@ -222,6 +231,12 @@ class LoopEnvironments:
         try:
             return self._rewards.gather(rewards)
         except WrongReward as problem:
+            raise self._where(places[problem.position]).fault(str(problem)) from None
+
+    def _numbers_of_info(self, infos: list[dict[str, Any]], places: Sequence[int]) -> np.ndarray:
+        try:
+            return self._kept_info.of_infos(infos)
+        except WrongInfo as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
 
     def _check_reward(self, i: int, reward: Any) -> None:

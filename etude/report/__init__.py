@@ -1,4 +1,4 @@
-"""Reporters: what listens to the events of a run. Give them to `run.train(steps, report=[...])`.
+"""Reporters: callbacks that show or write the events of a run. Give them to `run.train(steps, [...])`.
 
 Those that hold files or the terminal have `close()`. What draws or prints is imported when a reporter is made.
 """
@@ -6,6 +6,8 @@ Those that hold files or the terminal have `close()`. What draws or prints is im
 from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
 from etude.report.episodes import EpisodeLines
+from etude.report.event_lines import EventLines
+from etude.report.filming import Video
 from etude.report.json_lines import JsonLines, read_records
 from etude.report.plots import draw_episodes, draw_run, draw_runs
 from etude.report.series import read_run
@@ -13,7 +15,7 @@ from etude.report.terminal import Progress, Table
 from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
-    "Curve", "EpisodeLines", "JsonLines", "Progress", "Table", "TensorBoard", "WandB",
+    "Curve", "EpisodeLines", "EventLines", "JsonLines", "Progress", "Table", "TensorBoard", "Video", "WandB",
     "draw_episodes", "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif",
     "write_video",
 ]  # fmt: skip

@@ -8,18 +8,19 @@ from typing import Any
 
 from etude.base.errors import MissingExtra
 from etude.base.events import Event, Started
-from etude.report.records import MetricsRecorder, scalars
+from etude.report.records import MetricsRecorder, distributions, scalars
 
 
 class TensorBoard:
-    """Writes event files to `directory`: see them with `tensorboard --logdir DIRECTORY`.
+    """Writes event files to `directory`: see them with `tensorboard --logdir DIRECTORY`. Custom metrics have
+    histograms, too.
 
     every: environment steps per point of training.
     """
 
     def __init__(self, directory: str | Path, every: int = 1000):
         self.directory = Path(directory)
-        self._recorder = MetricsRecorder(every)
+        self._recorder = MetricsRecorder(every, distributions=True)
         self._writer: Any = None
 
     def __call__(self, event: Event) -> None:
@@ -28,6 +29,8 @@ class TensorBoard:
         for record in self._recorder(event):
             for tag, value in scalars(record).items():
                 self._writer.add_scalar(tag, value, record["step"])
+            for tag, values in distributions(record).items():
+                self._writer.add_histogram(tag, values, record["step"])
 
     def _open(self, step: int) -> None:
         from tensorboardX import SummaryWriter
@@ -53,7 +56,7 @@ class WandB:
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
             raise MissingExtra("The Weights & Biases reporter", "wandb") from error
-        self._recorder = MetricsRecorder(every)
+        self._recorder = MetricsRecorder(every, distributions=True)
         self._options = options
         self._run: Any = None
 
@@ -61,7 +64,8 @@ class WandB:
         for record in self._recorder(event):
             if self._run is None:
                 self._run = self._wandb.init(**{"config": record.get("started"), **self._options})
-            values = scalars(record)
+            values: dict[str, Any] = scalars(record)
+            values |= {tag: self._wandb.Histogram(found) for tag, found in distributions(record).items()}
             if values:
                 self._run.log(values, step=record["step"])
 

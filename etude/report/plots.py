@@ -145,8 +145,8 @@ def _window(panels: int) -> Any:
 def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
     from matplotlib.ticker import EngFormatter
 
-    units = " or ".join(sorted({run.unit for run in runs}))
-    axes.set(title=title, xlabel=units, ylabel="undiscounted return per episode")
+    units, quantities = (sorted({getattr(run, name) for run in runs}) for name in ("unit", "quantity"))
+    axes.set(title=title, xlabel=" or ".join(units), ylabel=" or ".join(quantities))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(True, alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

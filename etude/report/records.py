@@ -10,8 +10,22 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from etude.base.data import EpisodeEnd
-from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started, Warned
+from etude.base.events import (
+    Adjusted,
+    Collected,
+    Evaluated,
+    Event,
+    Finished,
+    Learned,
+    Saved,
+    Saving,
+    Started,
+    Warned,
+    WorkerReplaced,
+)
 
 Record = dict[str, Any]
 
@@ -22,11 +36,13 @@ class MetricsRecorder:
     Training is summed up over intervals of `every` environment steps; the means in a record are over the episodes and
     learn calls that ended in its interval. A save ends the interval early, before the checkpoint is written: nothing
     is carried over it, so a resumed run writes the records of the uninterrupted one.
+
+    distributions: whether records hold all values of custom metrics, too: arrays, by `rollout/<metric>`.
     """
 
-    def __init__(self, every: int = 1000, clock: Callable[[], float] = time.perf_counter):
+    def __init__(self, every: int = 1000, clock: Callable[[], float] = time.perf_counter, distributions: bool = False):
         self.every = every
-        self._clock = clock
+        self._clock, self._distributions = clock, distributions
         self._step = 0
         self._clear()
 
@@ -44,11 +60,15 @@ class MetricsRecorder:
             return [{"step": event.step, "started": event.description}]
         if isinstance(event, Saving):
             return self._flush()
+        if isinstance(event, WorkerReplaced):
+            return []  # the warning before it says so
         record = {"step": event.step, **_described(event)}
         return [*self._flush(), record] if isinstance(event, Finished) else [record]
 
     def _collected(self, event: Collected) -> list[Record]:
         self._episodes += event.episodes
+        for name, values in event.metrics.items():
+            self._values.setdefault(name, []).append(values)
         due = event.step // self.every > self._step // self.every
         self._step = event.step
         return self._flush() if due else []
@@ -56,6 +76,7 @@ class MetricsRecorder:
     def _clear(self) -> None:
         self._start = (self._step, self._clock())
         self._episodes: tuple = ()
+        self._values: dict[str, list[np.ndarray]] = {}
         self._learned: list[dict[str, float]] = []
         self._updates = 0
 
@@ -75,6 +96,7 @@ class MetricsRecorder:
             }
             means = means_by_agent(self._episodes)
             record |= {f"rollout/ep_rew_mean/{agent}": mean for agent, mean in means.items()}
+        record |= self._custom()
         if self._learned:
             names = dict.fromkeys(name for call in self._learned for name in call)
             record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
@@ -83,6 +105,20 @@ class MetricsRecorder:
             record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
         self._clear()
         return [record]
+
+    def _custom(self) -> Record:
+        """Mean, minimum and maximum of the custom metrics of the interval."""
+        found: Record = {}
+        for name, parts in self._values.items():
+            values = np.concatenate(parts)
+            found |= {
+                f"rollout/{name}_mean": float(values.mean()),
+                f"rollout/{name}_min": float(values.min()),
+                f"rollout/{name}_max": float(values.max()),
+            }
+            if self._distributions:
+                found[f"rollout/{name}"] = values
+        return found
 
 
 def means_by_agent(episodes: Iterable[EpisodeEnd]) -> dict[str, float]:
@@ -94,6 +130,12 @@ def means_by_agent(episodes: Iterable[EpisodeEnd]) -> dict[str, float]:
 def scalars(record: Record) -> dict[str, float]:
     """The numbers of a record that belong on a chart, by tag."""
     return {tag: value for tag, value in record.items() if "/" in tag and isinstance(value, int | float)}
+
+
+def distributions(record: Record) -> dict[str, np.ndarray]:
+    """The finite values of custom metrics in a record, by tag; without those that have none."""
+    found = {tag: value[np.isfinite(value)] for tag, value in record.items() if isinstance(value, np.ndarray)}
+    return {tag: values for tag, values in found.items() if values.size}
 
 
 def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Series:
     unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
     by_agent: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, mean returns) of each
     configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
+    quantity: str = "undiscounted return per episode"  # what `returns` and `evaluations` hold, or a metric instead
 
     def smoothed(self) -> np.ndarray:
         """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
@@ -88,13 +89,37 @@ def _points(records: list[Record], prefix: str) -> dict[str, tuple[np.ndarray, n
     return {rest: (points[:, 0], points[:, 1]) for rest, points in arrays.items()}
 
 
-def read_run(path: str | Path) -> Series:
-    """The series of a run directory, or of a file of JSON lines. Raises ConfigError where there is nothing to draw."""
+def of_metric(records: Iterable[Record], metric: str) -> Series:
+    """The values of a metric in the place of returns, each weighing the same. Raises ConfigError where the records hold
+    none of this name.
+
+    metric: a name in the records, such as train/entropy; or that of a custom metric, for its mean.
+    """
+    records = list(records)
+    named = next((name for name in (metric, f"rollout/{metric}_mean") if any(name in r for r in records)), None)
+    if named is None:
+        known = sorted({name for record in records for name, value in record.items() if _drawable(name, value)})
+        raise ConfigError(f"There is no metric {metric!r} in these records; there are {', '.join(known) or 'none'}.")
+    points = [(r["step"], r[named]) for r in records if _drawable(named, r.get(named))]
+    steps, values = np.array(points, float).reshape(-1, 2).T
+    nothing: dict[str, Any] = {"evaluated": np.empty(0), "evaluations": (), "by_agent": {}}
+    found = replace(series(records), steps=steps, returns=values, episodes=np.ones(len(steps)), **nothing)
+    return replace(found, quantity=named)
+
+
+def _drawable(name: str, value: Any) -> bool:
+    return "/" in name and isinstance(value, int | float)
+
+
+def read_run(path: str | Path, metric: str | None = None) -> Series:
+    """The series of a run directory, or of a file of JSON lines. metric: see `of_metric`; None: the return. Raises
+    ConfigError where there is nothing to draw."""
     path = Path(path)
     file = path / "metrics.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"No metrics at {file}. Give a run directory, or the metrics.jsonl in one.")
-    found = series(read_records(file))
+    records = read_records(file)
+    found = series(records) if metric is None else of_metric(records, metric)
     if not len(found.curve()[0]):
         raise ConfigError(f"{file} holds no finished episode and no evaluation yet: nothing to draw.")
     return found

@@ -125,6 +125,7 @@ class _State:
         self.finished = False
         self.episodes: deque[EpisodeEnd] = deque(maxlen=RECENT_EPISODES)
         self.losses: dict[str, float] = {}
+        self.metrics: dict[str, deque[float]] = {}  # the means of the last collections with values
         self.evaluation: Evaluated | None = None
         self.best: float | None = None
 
@@ -135,6 +136,8 @@ class _State:
             self.total = int(event.description.get("end") or event.description.get("total") or 0)
         elif isinstance(event, Collected):
             self.episodes.extend(event.episodes)
+            for name, values in event.metrics.items():
+                self.metrics.setdefault(name, deque(maxlen=RECENT_EPISODES)).append(float(values.mean()))
         elif isinstance(event, Learned):
             self.losses = event.losses
         elif isinstance(event, Evaluated):
@@ -164,6 +167,8 @@ class _State:
             facts.append(("evaluated", f"{mean_of} at step {self.evaluation.step:,}{best}"))
         if self.losses:
             facts.append(("losses", _named(self.losses)))
+        if self.metrics:
+            facts.append(("metrics", _named({name: sum(each) / len(each) for name, each in self.metrics.items()})))
         facts.append(("steps/s", f"{rate:,.0f}"))
         if self.finished:
             facts.append(("took", _duration(now - self.began)))

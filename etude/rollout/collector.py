@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import RECURRENT_STATE, Choice, EpisodeEnd, Steps
+from etude.base.data import RECURRENT_STATE, Choice, EpisodeEnd, Steps, info_extra
 from etude.base.seeding import generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
@@ -80,6 +80,8 @@ class Collector:
             choice = self._explorer(output, noise, 0, state)
             if self.actor.state_size:
                 choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
+            for name in self.environments.info_names:
+                choice.extras[info_extra(name)] = np.full(len(self.columns), np.nan, np.float32)
             if self._actor_priorities:
                 choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
             self._template = Template.of(observation, choice, self.environments.reward_shape)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import RECURRENT_STATE, Steps
+from etude.base.data import RECURRENT_STATE, Steps, info_extra
 from etude.base.trees import Tree
 from etude.protocols import Environments
 from etude.rollout.collector import SHORTEST, Collector
@@ -76,6 +76,7 @@ class Fragment:
         self._steps, self._step, self._stride = steps, step, stride
         self.rows = make_rows(collector.template(), steps, len(self._positions))
         self._recurrent_states = self.rows.extras.get(RECURRENT_STATE)
+        self._info = [self.rows.extras[info_extra(name)] for name in self._environments.info_names]
         self._prepare()
         self._noise = collector.draw(steps, self._positions)
         self._begin()
@@ -98,6 +99,8 @@ class Fragment:
         rows, at = self.rows, self._at
         self._observation, reward, terminated, truncated, final = outcome
         rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
+        for k, kept in enumerate(self._info):
+            kept[at] = self._environments.info[:, k]
         self._statistics.add(self._environments.scores, reward)
         self._counters[0] += 1
         self._t = t = self._t + 1

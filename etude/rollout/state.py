@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import EpisodeEnd, Steps, WorkerGradients
+from etude.base.data import INFO, EpisodeEnd, Steps, WorkerGradients
 from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
 from etude.base.spaces import Spaces, limits, zeros
@@ -137,7 +137,10 @@ def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
         held["columns"].refuse("each environment once")
     held["restarted"].array(np.bool_, (n,))
     for name, extra in held["extras"].table().items():
-        extra.array(np.float32, (t, n, *np.shape(extra.value)[2:]), nan=name == "priority")
+        kept = name.startswith(INFO)  # whatever the environment returned
+        limit = np.inf if kept else None
+        shape = (t, n, *np.shape(extra.value)[2:])
+        extra.array(np.float32, shape, limit and -limit, limit, nan=kept or name == "priority")
     _check_ends(held["episodes"], environments, spaces)
 
 

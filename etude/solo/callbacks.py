@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from etude.base.errors import ConfigError
+from etude.base.events import Collected, Event, Learned, Saved, WorkerReplaced
 
+EVENT_HOOKS: dict[type, str] = {  # called with the event
+    Collected: "on_steps_collected", Learned: "on_update", Saved: "on_save", WorkerReplaced: "on_worker_replaced",
+}  # fmt: skip
 HOOKS = (
     "on_train_begin", "on_episode_begin", "on_batch_begin", "on_batch_end", "on_episode_end", "on_train_end",
+    *EVENT_HOOKS.values(),
 )  # fmt: skip
 
 Logs = dict[str, float]  # "loss" and "reward", where there are any yet
 
 
-class Callback:
-    """The base of callbacks of one's own: override what is wanted. `agent` is the agent that trains."""
+class AgentCallback:
+    """The base of callbacks of `RL.train`, as `etude.solo.Callback`: override what is wanted. `agent` is the agent that
+    trains."""
 
     agent: Any = None
 
@@ -41,8 +47,24 @@ class Callback:
     def on_train_end(self, logs: Logs) -> None:
         """After the last episode."""
 
+    def on_steps_collected(self, event: Collected) -> None:
+        """After every environment has ended an episode, before `on_episode_end`. `event.steps` are read-only arrays,
+        valid during the call."""
 
-class LambdaCallback(Callback):
+    def on_update(self, event: Learned) -> None:
+        """After a learning phase, with its losses; after `on_episode_end` of the last episode that it learned from."""
+
+    def on_save(self, event: Saved) -> None:
+        """After a checkpoint was written."""
+
+    def on_worker_replaced(self, event: WorkerReplaced) -> None:
+        """After a worker process died or hung and was replaced."""
+
+
+Callback = AgentCallback
+
+
+class LambdaCallback(AgentCallback):
     """A callback made of functions, by the names of the methods that they stand for."""
 
     def __init__(self, **functions: Callable[..., None]):
@@ -85,8 +107,14 @@ class Callbacks:
         for method in self._methods[hook]:
             method(*numbers, logs)
 
+    def report(self, event: Event) -> None:
+        """Call the hook of an event, where it has one."""
+        hook = EVENT_HOOKS.get(type(event))
+        for method in self._methods[hook] if hook is not None else ():
+            method(event)
+
 
 def _does_nothing(method: Callable[..., None], name: str) -> bool:
     """Whether a method is that of a base class, this one's or Keras's: calls at every minibatch are not free."""
     function = getattr(method, "__func__", method)
-    return function is getattr(Callback, name) or (function.__module__ or "").startswith("keras.")
+    return function is getattr(AgentCallback, name) or (function.__module__ or "").startswith("keras.")

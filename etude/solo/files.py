@@ -74,18 +74,20 @@ class Saver:
         self._best: float | None = None
         self._last = -1  # episodes at the last checkpoint
 
-    def save_if_due(self, ending: bool) -> None:
-        """Write a checkpoint where one is due; ending: whether training ends."""
+    def save_if_due(self, ending: bool) -> tuple[str, str] | None:
+        """Write a checkpoint where one is due; returns its path, and "best" or "last". ending: whether training
+        ends."""
         agent, episodes = self._agent, self._history.episodes
         if agent.path is None or episodes == self._last:
-            return
+            return None
         due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
         if due:
             self._last = episodes
             try:
-                self._write(Path(agent.path))
+                return str(self._write(Path(agent.path))), "best" if agent.save_best_only else "last"
             except CheckpointError as error:
                 self._warn(f"Training goes on without this checkpoint. {error}")
+        return None
 
     def _is_best(self) -> bool:
         """Whether the mean reward over the last trial_count episodes is the highest so far."""
@@ -96,7 +98,7 @@ class Saver:
         self._best = mean
         return True
 
-    def _write(self, path: Path) -> None:
+    def _write(self, path: Path) -> Path:
         agent = self._agent
         if agent.max_save_files is not None and not agent.save_best_only:
             path = path.with_stem(f"{path.stem}-{self._history.episodes}")
@@ -107,3 +109,4 @@ class Saver:
         if agent.max_save_files is not None:
             self._written = [other for other in self._written if other != path and other.exists()] + [path]
             checkpoint.discard(self._written[: -agent.max_save_files])
+        return path

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from etude.base.events import Collected, Event, Finished, Warned
+from etude.base.events import Collected, Event, Finished, Saved, Warned
 from etude.base.interrupt import obeying_signals
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
@@ -41,7 +41,8 @@ class History:
 class Training:
     """Runs the loop for one call of `train`.
 
-    save_if_due: writes a checkpoint where one is due; called after every episode, and with True when training ends.
+    save_if_due: writes a checkpoint where one is due, and returns its path and kind; called after every episode, and
+        with True when training ends.
     warn: takes warnings for the user.
     """
 
@@ -50,7 +51,7 @@ class Training:
         session: Session,
         history: History,
         callbacks: Callbacks,
-        save_if_due: Callable[[bool], None],
+        save_if_due: Callable[[bool], tuple[str, str] | None],
         warn: Callable[[str], None],
     ):
         self._session, self._history, self._callbacks = session, history, callbacks
@@ -71,6 +72,7 @@ class Training:
         try:
             with obeying_signals(lambda: loop.stop("interrupted"), loop.request_save):
                 for event in loop.steps(FOREVER, Schedule()):
+                    self._callbacks.report(event)
                     if isinstance(event, Collected):
                         self._end_episode(event, loop, episodes)
                     elif isinstance(event, Warned):
@@ -98,7 +100,8 @@ class Training:
         self._episode += 1
         reason = self._reason_to_stop(episodes)
         if reason is None:
-            self._save_if_due(False)
+            for saved in self._saved(False):
+                self._callbacks.report(saved)
             self._callbacks.call("on_episode_begin", self._episode, **history.logs)
         else:
             loop.stop(reason)
@@ -114,5 +117,9 @@ class Training:
         return "episodes" if self._episode == episodes else None
 
     def _save(self, kind: str) -> Iterator[Event]:
-        self._save_if_due(True)
-        return iter(())
+        return self._saved(True)
+
+    def _saved(self, ending: bool) -> Iterator[Event]:
+        written = self._save_if_due(ending)
+        if written is not None:
+            yield Saved(self._session.learner.progress.step, *written)

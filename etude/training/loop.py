@@ -6,14 +6,18 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Protocol
 
+import numpy as np
+
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion
-from etude.base.errors import EnvironmentFault, NumericalError
-from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned
+from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
+from etude.base.errors import CallbackError, EnvironmentFault, NumericalError
+from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.engines.divergence import Divergence
 from etude.protocols import Weights
 from etude.training.progress import RunProgress
 from etude.training.schedule import Schedule
+
+Measure = Callable[[tuple[Steps, ...], int], dict[str, np.ndarray]]
 
 
 class Learning(Protocol):
@@ -78,7 +82,8 @@ class Loop:
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
     "best", and yields the events of it. evaluate: plays episodes as a schedule says, or returns None where the function
-    that it is given returns True; a loop without it takes no schedule of evaluations.
+    that it is given returns True; a loop without it takes no schedule of evaluations. measure: the custom metrics of
+    collected steps at an environment step, by name; CallbackError where one raises.
     """
 
     def __init__(
@@ -88,9 +93,10 @@ class Loop:
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
         evaluate: Callable[[Schedule, Callable[[], bool]], Evaluated | None] | None = None,
+        measure: Measure | None = None,
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
-        self._save, self._evaluate = save, evaluate
+        self._save, self._evaluate, self._measure = save, evaluate, measure
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
@@ -119,17 +125,16 @@ class Loop:
     def steps(self, end: int, plan: Schedule) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
-        Where the environment fails, a checkpoint is written before the error is raised; where numbers are not finite,
-        none is.
+        Where the environment or a custom metric fails, a checkpoint is written before the error is raised; where
+        numbers are not finite, none is.
         """
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
             self._collection.open(progress.total, *self._learner.exploring_policy())
             reason = yield from self._until(end, plan)
-        except (EnvironmentFault, KeyboardInterrupt):
-            if self._whole and self.step != self._saved:
-                yield from self._keep("last")
+        except (CallbackError, EnvironmentFault, KeyboardInterrupt):
+            yield from self.save_if_new()
             raise
         except NumericalError as error:
             raise NumericalError(self._divergence.explained(error, self.step, progress.gradient_steps)) from error
@@ -140,6 +145,11 @@ class Loop:
         self._count_seconds()
         totals = {"episodes": progress.episodes, "gradient_steps": progress.gradient_steps}
         yield Finished(self.step, reason, progress.seconds, totals)
+
+    def save_if_new(self) -> Iterator[Event]:
+        """Write a checkpoint, unless there is one of this step, or what was collected is not yet learned from."""
+        if self._whole and self.step != self._saved:
+            yield from self._keep("last")
 
     def _until(self, end: int, plan: Schedule) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
@@ -185,7 +195,7 @@ class Loop:
             self._warned.add(about)
             yield Warned(self.step, message)
 
-    def _collect_and_learn(self, end: int, plan: Schedule) -> list[Event]:
+    def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
         learner, collection, began = self._learner, self._collection, time.perf_counter()
         request = learner.collect_request(end - self.step)
         parts = collection.collect(request, self.step, self._upcoming(request, end, plan))
@@ -197,12 +207,29 @@ class Loop:
         if any(moved) or learned is not None:
             collection.load(*learner.exploring_policy())
         self._whole = True
-        warned: list[Event] = [Warned(self.step, note) for note in collection.notes()]
-        episodes = tuple(end for steps in parts for end in steps.episodes)
-        events = [*warned, Collected(self.step, episodes, seconds)] if parts else warned
-        if learned is None:
-            return events
-        return [*events, learned, *(Warned(self.step, note) for note in self._divergence.notes(learned))]
+        for note in collection.notes():
+            yield from _warnings(self.step, note)
+        failure = None
+        if parts:
+            steps = tuple(part for part in parts if isinstance(part, Steps))
+            metrics, failure = self._measured(steps)
+            episodes = tuple(end for part in parts for end in part.episodes)
+            yield (collected := Collected(self.step, episodes, seconds, metrics, [steps]))
+            collected.release()
+        if learned is not None:
+            yield learned
+            yield from (Warned(self.step, note) for note in self._divergence.notes(learned))
+        if failure is not None:
+            raise failure
+
+    def _measured(self, steps: tuple[Steps, ...]) -> tuple[dict[str, np.ndarray], CallbackError | None]:
+        """The custom metrics of collected steps, or the error of one: the events of the step come before it."""
+        if self._measure is None or not steps:
+            return {}, None
+        try:
+            return self._measure(tuple(part.read_only() for part in steps), self.step), None
+        except CallbackError as error:
+            return {}, error
 
     def _upcoming(self, request: CollectRequest, end: int, plan: Schedule) -> int:
         """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
@@ -226,6 +253,12 @@ class Loop:
         now = time.perf_counter()
         self._learner.progress.seconds += now - self._clock
         self._clock = now
+
+
+def _warnings(step: int, note: str) -> Iterator[Event]:
+    yield Warned(step, note)
+    if isinstance(note, WorkerWarning):
+        yield WorkerReplaced(step, note.worker, note.environments, note.reason)
 
 
 def _left_out(share: float | None, cost: int) -> str:

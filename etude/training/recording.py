@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +28,28 @@ from etude.rollout import InProcess
 TOGETHER = 8  # environments that are played side by side
 
 
-def record(env: Any, episodes: int, actor: Any = None, explorer: Explorer | None = None, seed: int = 0) -> Dataset:
+def record(
+    env: Any,
+    episodes: int,
+    actor: Any = None,
+    explorer: Explorer | None = None,
+    seed: int = 0,
+    keep_info: Sequence[str] = (),
+) -> Dataset:
     """Play exactly `episodes` whole episodes; `offline.write` puts them in a file.
 
     env: as for `Run`. actor: what acts by `act(observation [N, ...])`, such as `run.actor()`; None takes random
     actions, each allowed one alike, and keeps their log probabilities as `log_prob`.
     explorer: what turns the actor's output into actions; None takes the best ones, and what it adds (the `log_prob` of
     `Sample`) is recorded.
+    keep_info: names of numbers of `info` that are recorded with the steps, as `info.<name>`.
     """
     if episodes < 1:
         raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
     if actor is None and explorer is not None:
         raise ConfigError("record: an explorer needs the output of an actor; give one, such as run.actor().")
     count = min(episodes, TOGETHER)
-    environments = make_environments(env, np.arange(count), run_seed=seed)
+    environments = make_environments(env, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor = RandomActor(environments.spaces)
         explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()

@@ -23,9 +23,14 @@ class Setup:
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
+    keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
 
     def __post_init__(self) -> None:
         checks.declared(self)
+        names = self.keep_info
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError(f"keep_info = {names!r}; expected names of numbers in info, as in ('x', 'success').")
+        object.__setattr__(self, "keep_info", tuple(dict.fromkeys(names)))
         if self.environments is not None and self.environments < 1:
             raise ConfigError(f"environments = {self.environments}; expected a whole number of at least 1.")
         if self.workers < 0 or (self.environments is not None and self.workers > self.environments):

@@ -8,6 +8,7 @@ import importlib.util
 import re
 import typing
 
+import numpy as np
 import pytest
 from written import PAGES, ROOT, code_spans, name_of, quoted, section, table
 
@@ -26,11 +27,12 @@ METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|train|time)/[\w<>/.]*[\w>]")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "etude").rglob("*.py"))
 EVENTS = {
     events.Started: (1, {}),
-    events.Collected: (2_000, (EpisodeEnd(0, 0, 9, 1.0, False, {"<agent>": 1.0}),), 0.1),
+    events.Collected: (2_000, (EpisodeEnd(0, 0, 9, 1.0, False, {"<agent>": 1.0}),), 0.1, {"<metric>": np.ones(1)}),
     events.Learned: (2_000, 1, {"<loss>": 1.0}, {"<metric>": 1.0}, 0.1),
     events.Evaluated: (2_000, (1.0,), (9,), True, 0, {"<agent>": (1.0,)}),
     events.Adjusted: (2_000, "gamma", 0.9, 0.99, "why"),
     events.Warned: (2_000, "what"),
+    events.WorkerReplaced: (2_000, 1, (2, 3), "why"),
     events.Saving: (2_000, "last"),
     events.Saved: (2_000, "path", "last"),
     events.Finished: (2_000, "steps", 1.0, {}),
@@ -163,8 +165,16 @@ def exists_as_metric(name, keys):
 @each_page
 def test_every_metric_that_a_page_names_exists(page):
     keys = recorded(emitted_events())
-    names = {name for span in code_spans(page) for name in METRIC.findall(span)}
+    names = {name for span in code_spans(page) for name in METRIC.findall(span)} - custom_metrics(page)
     assert {name for name in names if not exists_as_metric(name, keys)} == set()
+
+
+def custom_metrics(page):
+    """The names in records of the metrics and the numbers of `info` that the code of a page names."""
+    text = page.read_text(encoding="utf-8")
+    kept = [name for names in re.findall(r"keep_info=\[([^\]]*)\]", text) for name in re.findall(r'"(\w+)"', names)]
+    own = [*kept, *re.findall(r'\.metric\("(\w+)"', text)]
+    return {f"rollout/{name}_{kind}" for name in own for kind in ("mean", "min", "max")}
 
 
 def test_a_metric_that_does_not_exist_is_noticed():

@@ -30,6 +30,7 @@ class Labelled:
     native = False
     spaces = SPACES
     reward_shape: tuple[int, ...] = ()
+    info_names: tuple[str, ...] = ()
 
     def __init__(self, columns, run_seed: int = 0, forgets=()):
         self.columns = np.asarray(list(columns), np.int64)

@@ -128,10 +128,10 @@ def test_a_field_that_a_config_does_not_have_is_answered_with_the_one_that_was_m
 
 def test_an_argument_that_training_does_not_take_is_answered_with_the_one_that_was_meant():
     with tiny() as run:
-        for name, word in {"total_timesteps": "steps", "callback": "report", "eval_freq": "evaluate_every"}.items():
+        for name, word in {"total_timesteps": "steps", "callback": "callbacks", "eval_freq": "evaluate_every"}.items():
             with pytest.raises(ConfigError, match=f"train takes no {name}. {name}: use `{word}`"):
                 run.train(**{name: 1})
-        with pytest.raises(ConfigError, match="It takes steps, report, evaluate_every"):
+        with pytest.raises(ConfigError, match="It takes steps, callbacks, report, evaluate_every"):
             run.train(10, frame_skip=4)
 
 
@@ -165,7 +165,7 @@ def test_an_algorithm_is_a_name_or_an_agent():
 
 def test_what_the_table_names_is_there():
     known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Schedule)
-    known |= {*OWN, *OF_ENVIRONMENT, "steps", "report", "env", "episodes", *vars(Run)}
+    known |= {*OWN, *OF_ENVIRONMENT, "steps", "callbacks", "report", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
     for name, text in INSTEAD.items():
         for word in re.findall(r"`(\w+)`", text):

@@ -3,6 +3,7 @@
 import pytest
 
 from etude.base.errors import ConfigError
+from etude.base.events import Learned, Saved, Warned, WorkerReplaced
 from etude.solo.callbacks import Callback, Callbacks, LambdaCallback
 
 
@@ -48,6 +49,23 @@ def test_an_object_with_some_of_the_methods_is_a_callback():
     plain = Plain()
     Callbacks([plain], None).call("on_train_end")
     assert plain.ended
+
+
+def test_events_reach_the_methods_of_their_kind():
+    heard = []
+
+    class Listening(Callback):
+        def on_update(self, event):
+            heard.append(("update", event.gradient_steps))
+
+        def on_save(self, event):
+            heard.append(("save", event.path))
+
+    callbacks = Callbacks([Listening(), LambdaCallback(on_worker_replaced=heard.append)], None)
+    replaced = WorkerReplaced(7, 1, (2, 3), "exited with code 1")
+    for event in (Learned(5, 4, {"loss": 1.0}, {}, 0.1), Saved(6, "here", "last"), replaced, Warned(7, "worker 1")):
+        callbacks.report(event)
+    assert heard == [("update", 4), ("save", "here"), replaced]
 
 
 def test_what_is_no_callback_is_refused():

@@ -48,6 +48,7 @@ class Ready(NamedTuple):
     spaces: Spaces
     native: bool
     reward_shape: tuple[int, ...]
+    info_names: tuple[str, ...]
 
 
 class SaveState(NamedTuple):

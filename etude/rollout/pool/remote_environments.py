@@ -28,8 +28,15 @@ class Board:
     in every process."""
 
     def __init__(
-        self, buffer: Any, spaces: Spaces, action: np.ndarray, environments: int, reward_shape: tuple[int, ...]
+        self,
+        buffer: Any,
+        spaces: Spaces,
+        action: np.ndarray,
+        environments: int,
+        reward_shape: tuple[int, ...],
+        kept: int = 0,
     ):
+        """kept: how many numbers of `info` are kept."""
         carve, n = carver(buffer), environments
         like = zeros(spaces.observation, 0)
         self.observation = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
@@ -37,6 +44,7 @@ class Board:
         self.reward, self.scores = (carve((n, *shape), np.dtype(np.float32)) for shape in (reward_shape, ()))
         self.terminated, self.truncated = carve((n,), np.dtype(bool)), carve((n,), np.dtype(bool))
         self.action = carve((n, *action.shape[1:]), action.dtype)
+        self.info = carve((n, kept), np.dtype(np.float32))
 
     def takes(self, action: np.ndarray) -> bool:
         """Whether there is room for actions of this kind."""
@@ -121,8 +129,7 @@ class SteppingServer:
 
     def _follow(self, request: StepPositions) -> None:
         environments, positions = self._environments, request.positions
-        places, shape = self._places_in_all, environments.reward_shape
-        self._board = Board(self._buffer, environments.spaces, request.action, places, shape)
+        self._board = _board_for(self._buffer, environments, request.action, self._places_in_all)
         self._places = as_places(tuple(self._first + i for i in positions))
         self._positions = positions
         self._at = None if positions == tuple(range(len(positions))) else positions
@@ -131,6 +138,8 @@ class SteppingServer:
         outcome = self._environments.step(self._board.action[self._places].copy(), self._at)
         self._board.write(self._places, outcome)
         self._board.scores[self._places] = self._environments.scores
+        if self._environments.info_names:
+            self._board.info[self._places] = self._environments.info
         for i in outcome[-1]:
             self._counters[1 + self._positions[i]] += 1
         self._counters[0] += 1
@@ -149,8 +158,8 @@ class RemoteEnvironments:
 
     def __init__(self, supervisor: WorkerSupervisor, workers: list[Worker]):
         self._supervisor, self._workers = supervisor, workers
-        self.spaces, self.native, self.reward_shape = supervisor.ready
-        self.scores = np.empty(0, np.float32)
+        self.spaces, self.native, self.reward_shape, self.info_names = supervisor.ready
+        self.scores, self.info = np.empty(0, np.float32), np.empty((0, len(self.info_names)), np.float32)
         self._first = workers[0].columns[0]
         self.columns = np.arange(self._first, workers[-1].columns[-1] + 1)
         self._board: Board
@@ -178,6 +187,8 @@ class RemoteEnvironments:
             else:
                 worker.failures = 0
         outcome, self.scores = self._board.read(self._places), self._board.scores[self._places].copy()
+        if self.info_names:
+            self.info = self._board.info[self._places].copy()
         return self._without(failed, outcome) if failed else outcome
 
     def take_lost(self) -> list[tuple[int, Tree, int]]:
@@ -228,7 +239,7 @@ class RemoteEnvironments:
         self._at, self._positions = at, tuple(range(len(action))) if at is None else at
         self._places = as_places(self._positions)
         like = action[:0].copy()
-        self._board = Board(self._workers[0].memory.buffers[0], self.spaces, like, len(self.columns), self.reward_shape)
+        self._board = _board_for(self._workers[0].memory.buffers[0], self, like, len(self.columns))
         self._board.action[self._places] = action
         self._busy = []
         for worker in self._workers:
@@ -252,6 +263,8 @@ class RemoteEnvironments:
                 trees.put(observation, i, first)
                 reward[i], terminated[i], truncated[i], final[i] = 0.0, False, False, Lost()
                 self.scores[i] = 0.0
+                if self.info_names:
+                    self.info[i] = np.nan
         return observation, reward, terminated, truncated, final
 
     def _begin_again(self, worker: Worker) -> None:
@@ -262,10 +275,14 @@ class RemoteEnvironments:
         self._positions = ()
 
 
+def _board_for(buffer: Any, like: Environments | RemoteEnvironments, action: np.ndarray, places: int) -> Board:
+    """The board of a pool whose environments are like these."""
+    return Board(buffer, like.spaces, action, places, like.reward_shape, len(like.info_names))
+
+
 def _check_room(buffer: Any, environments: Environments, places: int) -> None:
-    spaces = environments.spaces
     try:
-        Board(buffer, spaces, zeros(spaces.action, 0), places, environments.reward_shape)
+        _board_for(buffer, environments, zeros(environments.spaces.action, 0), places)
     except TypeError:  # an array does not fit in the buffer
         raise ConfigError(
             f"One time step of {places} environments does not fit in the pool's buffer of {len(buffer)} bytes. Give "

@@ -16,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from etude.base import errors
+from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs.faults import TracebackText
 from etude.protocols import Environments
@@ -133,7 +134,8 @@ class WorkerSupervisor:
             worker.failures += 1
             if worker.failures > self._options.restarts:
                 self._give_up(worker, failure)
-            self.warnings.append(f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}")
+            text = f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}"
+            self.warnings.append(WorkerWarning.of(text, worker.number, tuple(worker.columns), failure.reason))
             if worker.failures > 1:
                 time.sleep(min(_LONGEST_PAUSE, 0.1 * 2 ** (worker.failures - 2)))
             worker.generation += 1

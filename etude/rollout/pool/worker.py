@@ -17,6 +17,7 @@ import numpy as np
 
 from etude.base.errors import EtudeError
 from etude.base.seeding import episode_seed
+from etude.base.stacks import answer_requests
 from etude.envs.faults import line_of, text_of, traceback_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import (
@@ -76,7 +77,8 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
             _skip_to(environments, memory.counter_array()[1:], job.run_seed)
         server = job.make_server(environments, memory, job.generation)
         channel.notes = environments.warnings
-        channel.send(Ready(environments.spaces, environments.native, environments.reward_shape))
+        shape, info_names = environments.reward_shape, environments.info_names
+        channel.send(Ready(environments.spaces, environments.native, shape, info_names))
         while (request := channel.receive()) is not None:
             server.serve(request, channel)
         channel.send(Closing())
@@ -124,6 +126,7 @@ def _leave_to_the_parent() -> None:
 def _write_stacks_to(stacks: Connection) -> None:
     """On a crash, and when the parent asks, write where in the code every thread is."""
     faulthandler.enable(stacks.fileno())
+    answer_requests()
     if sys.platform != "win32":
         os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
         faulthandler.register(signal.SIGUSR1, stacks.fileno())

@@ -20,6 +20,16 @@ OWN = ("config", "policies", "data", "run_dir", "explorer")  # arguments of `Run
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 
+class AsSaved:
+    """The default of arguments of `etude.load`: what the checkpoint says."""
+
+    def __repr__(self) -> str:
+        return "AS_SAVED"
+
+
+AS_SAVED: Any = AsSaved()
+
+
 def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes: dict[str, Any]) -> Any:
     """The config of a run: `config`, or the preset or the defaults with these fields changed. ConfigError for names
     that are no fields, and where there is a config already."""
@@ -28,7 +38,7 @@ def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes:
     given = type(algorithm.config) if isinstance(algorithm, Agent) else find(algorithm)[1]
     of_config = [field.name for field in dataclasses.fields(given) if field.init]
     if unknown := changes.keys() - set(of_config):
-        of_train = {"report", *(field.name for field in dataclasses.fields(Schedule))}
+        of_train = {"callbacks", "report", *(field.name for field in dataclasses.fields(Schedule))}
         if misplaced := sorted(unknown & of_train):
             raise ConfigError(
                 f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "

@@ -38,7 +38,7 @@ def describe(context: TrainingContext, algorithm: str, given: Explorer | None, t
         "functions": functions,
         "explorer": plain_explorer(given),
         "policies": plain_policies(context.agent, engine.spaces),
-        "setup": dataclasses.asdict(context.setup),
+        "setup": {**dataclasses.asdict(context.setup), "keep_info": list(context.setup.keep_info)},
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),

@@ -16,7 +16,7 @@ from etude.envs import action_space_of
 from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer
 from etude.training.build.exploration import explorer_for
-from etude.training.build.usable import uses_data
+from etude.training.build.usable import check_collects_steps, uses_data
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Collecting, Learning
@@ -56,6 +56,8 @@ def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: A
     """The setup with the number of environments that are stepped in parallel. ConfigError where an agent of this kind
     cannot be trained with it."""
     kind_of(agent).check_setup(agent, setup)
+    if setup.keep_info:
+        check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
     count = kind_of(agent).environment_count(setup, None if preset is None else preset.environments)
     return dataclasses.replace(setup, environments=count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, for_several
-from etude.base.errors import SpaceError
+from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
 from etude.multi_agent.policies import MultiAgent
 from etude.training.kinds import kind_for, kind_of
@@ -44,6 +44,15 @@ def check_team(agent: MultiAgent, spaces: Spaces) -> None:
         except SpaceError as problem:
             raise SpaceError(f"The agent {name!r}: {problem}") from None
     agent.check(spaces)
+
+
+def check_collects_steps(agent: Agent, what: str) -> None:
+    """Raise ConfigError where an agent's rollouts return no steps, which `what` is computed from."""
+    if not kind_of(agent).collects_steps:
+        raise ConfigError(
+            f"{what} is read from collected steps; {type(agent).__name__} collects none: it learns from recorded data, "
+            "or from gradients that workers compute. Leave it out."
+        )
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:

@@ -54,6 +54,7 @@ class LearningKind:
     log_prob: whether the replay needs the log probabilities of sampled actions, as the extra `log_prob`.
     uses_data: whether recorded data is needed.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
+    collects_steps: False where rollouts return gradients, or nothing, in the place of steps.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
@@ -64,6 +65,7 @@ class LearningKind:
     log_prob: ClassVar[bool] = False
     uses_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
+    collects_steps: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = False
 
     # -- what learning is made of --------------------------------------------------------------------------------------
@@ -198,6 +200,7 @@ class LearningKind:
             context.environment,
             run_seed=context.setup.seed,
             vectorization=self.vectorization(context),
+            keep_info=context.setup.keep_info,
         )
 
     def check_overlap(self, context: TrainingContext) -> None:

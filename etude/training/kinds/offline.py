@@ -29,6 +29,7 @@ class OfflineLearning(LearningKind):
     config = OfflineConfig
     uses_data = True
     steps_environments = False
+    collects_steps = False
 
     def replay(self, context: TrainingContext) -> Replay:
         return recorded_buffer(context, context.setup.replay_folder, "replay", self.view(context.agent.config))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from etude.base.data import RECURRENT_STATE
+from etude.base.data import RECURRENT_STATE, Batch, Update
 from etude.base.seeding import generator
+from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
+from etude.engines.gradients import GradientSource
+from etude.multi_agent.joint import ACTIVE
 from etude.protocols import Replay
 from etude.replay import (
     Advantages,
@@ -59,8 +63,36 @@ class OnPolicyLearning(LearningKind):
         config = context.agent.config
         return estimate(config.gamma, config.gae_lambda, context.engine.value)
 
+    def gradients(self, context: TrainingContext) -> GradientSource:
+        return WithExplainedVariance(super().gradients(context))
+
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OnPolicySchedule(config, count)
+
+
+class WithExplainedVariance:
+    """Adds the metric `explained_variance`: 1 - var(return - value) / var(return) over the batches of a phase, with the
+    values before the phase; 1 is a perfect critic, 0 one that is no better than a constant. Left out where all returns
+    are equal. See `GradientSource`."""
+
+    def __init__(self, source: GradientSource):
+        self._source = source
+
+    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+        update = self._source.learn(batches, hyper, gradient_steps)
+        found = explained_variance(batches.extras)
+        return update if found is None else replace(update, metrics={**update.metrics, "explained_variance": found})
+
+
+def explained_variance(extras: dict[str, Tree]) -> float | None:
+    """Of the extras `value` and `return`; None where they are missing or all returns are equal."""
+    value, target = extras.get("value"), extras.get("return")
+    if value is None or target is None:
+        return None
+    if ACTIVE in extras:  # of several agents, those that acted
+        value, target = value[extras[ACTIVE] > 0], target[extras[ACTIVE] > 0]
+    variance = float(np.var(target, dtype=np.float64)) if target.size else 0.0
+    return 1.0 - float(np.var(target - value, dtype=np.float64)) / variance if variance > 0 else None
 
 
 class OnPolicySequenceLearning(OnPolicyLearning):

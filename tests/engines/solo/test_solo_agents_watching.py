@@ -78,6 +78,24 @@ def test_a_callback_stops_training_after_the_episode_at_hand(engine_name):
     assert agent.total_episode == 3, "the next training goes on"
 
 
+@pytest.mark.parametrize("processes", [None, 2])
+def test_hooks_of_events_get_the_collected_steps_the_losses_and_the_checkpoints(engine_name, processes, tmp_path):
+    if processes:
+        once(engine_name)
+    agent, steps, losses, saved = agent_for(engine_name), [], [], []
+    agent.set(**discrete())
+    agent.path, agent.save_freq = str(tmp_path / "agent.etude"), 2
+    listening = LambdaCallback(
+        on_steps_collected=lambda event: steps.append(sum(len(part) for part in event.steps)),
+        on_update=lambda event: losses.append(event.losses["loss"]),
+        on_save=lambda event: saved.append((event.step, event.path, event.kind)),
+    )
+    train(agent, engine_name, 4, processes=processes, callbacks=[listening])
+    assert len(steps) == 4
+    assert losses == agent.loss_list
+    assert saved == [(sum(steps[:2]), agent.path, "last"), (sum(steps), agent.path, "last")]
+
+
 def test_what_keras_calls_its_callbacks_with_works(engine_name):
     if engine_name == "torch":
         pytest.skip("keras is imported on another engine here")

@@ -1,0 +1,35 @@
+"""Steps and batches as a table of text: names, shapes, types and ranges."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from etude.base import trees
+
+_HEAD = ("name", "shape", "dtype", "min", "max", "mean")
+
+
+def table(data: Any) -> str:
+    """The arrays in a dataclass of arrays and trees, one a line; NaN does not count in min, max and mean."""
+    lines = [_HEAD]
+    for field in fields(data):
+        if not field.name.startswith("_"):
+            lines += [_line(path, leaf) for path, leaf in _leaves(field.name, getattr(data, field.name))]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def _leaves(name: str, value: Any) -> list[tuple[str, np.ndarray]]:
+    found = [(f"{name}.{path}" if path else name, leaf) for path, leaf in trees.items(value)]
+    return [(path, np.asarray(leaf)) for path, leaf in found if isinstance(leaf, np.ndarray | np.generic | bool)]
+
+
+def _line(name: str, array: np.ndarray) -> tuple[str, ...]:
+    shown = str(array.shape), str(array.dtype)
+    numbers = array[~np.isnan(array)] if array.dtype.kind == "f" else array
+    if not numbers.size or numbers.dtype.kind not in "biuf":
+        return (name, *shown, "", "", "")
+    return (name, *shown, *(f"{number:.4g}" for number in (numbers.min(), numbers.max(), numbers.mean())))

@@ -1,0 +1,146 @@
+"""Callbacks of a run: functions of an event, such as reporters, and objects with a method for each kind of event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from etude.base.data import EpisodeEnd
+from etude.base.errors import CallbackError, ConfigError
+from etude.base.events import (
+    Collected,
+    Evaluated,
+    Event,
+    Finished,
+    Learned,
+    Saved,
+    Started,
+    Warned,
+    WorkerReplaced,
+)
+from etude.envs.faults import cause_of, explain_error
+
+METHODS: dict[type, str] = {
+    Started: "on_train_begin",
+    Collected: "on_steps_collected",
+    Learned: "on_update",
+    Evaluated: "on_evaluation",
+    Saved: "on_save",
+    WorkerReplaced: "on_worker_replaced",
+    Finished: "on_train_end",
+}
+EPISODE = "on_episode_end"
+
+
+class Callback:
+    """The base of callbacks with state: override what you need. `run` is the `Run` that trains.
+
+    A callback may read and change the run (`run.learner`, `run.engine`, `run.metric(...)`), evaluate it, save it, and
+    stop it: `run.stop()` ends it after the step at hand. None is called per environment step: `on_steps_collected` gets
+    all steps that were collected since the last call as arrays.
+    """
+
+    def on_train_begin(self, run: Any, event: Started) -> None:
+        """Before the first step of a call of `train`."""
+
+    def on_steps_collected(self, run: Any, event: Collected) -> None:
+        """After steps were collected and, where an update was due, learned from. `event.steps` are read-only arrays,
+        valid during the call."""
+
+    def on_episode_end(self, run: Any, episode: EpisodeEnd) -> None:
+        """For each training episode that ended, after `on_steps_collected`."""
+
+    def on_update(self, run: Any, event: Learned) -> None:
+        """After a learning phase, with its losses and metrics."""
+
+    def on_evaluation(self, run: Any, event: Evaluated) -> None:
+        """After an evaluation."""
+
+    def on_save(self, run: Any, event: Saved) -> None:
+        """After a checkpoint was written."""
+
+    def on_worker_replaced(self, run: Any, event: WorkerReplaced) -> None:
+        """After a worker process died or hung and was replaced."""
+
+    def on_train_end(self, run: Any, event: Finished) -> None:
+        """After the last step, its evaluation and its checkpoint."""
+
+
+def as_list(callbacks: Any) -> list[Any]:
+    """One callback, or an iterable of them, as a list."""
+    several = isinstance(callbacks, Iterable) and not isinstance(callbacks, str) and not callable(callbacks)
+    return list(callbacks) if several else [callbacks]
+
+
+class CallbackList:
+    """Calls the callbacks of a run with events. One that cannot write (OSError: a full disk) costs a warning, once, and
+    not the run; whatever else a callback raises becomes a CallbackError with its name, and it is not called again."""
+
+    def __init__(self, callbacks: Iterable[Any], run: Any):
+        """Raises ConfigError for what is no callback."""
+        self._called = [_Called(each, run) for each in callbacks]
+
+    def __call__(self, event: Event) -> None:
+        """Call every callback with the event, and with the warning about one that cannot write."""
+        for called in self._called:
+            if called.failed:
+                continue
+            try:
+                called.function(event)
+            except OSError as error:
+                if not called.warned:
+                    called.warned = True
+                    text = f"{called.name} cannot write: {error}. The run goes on without its records."
+                    self(Warned(event.step, text))
+            except Exception as error:
+                called.failed = True
+                raise CallbackError(
+                    f"Callback {called.name} raised {explain_error(error)} at step {event.step:,}, on "
+                    f"{type(event).__name__}."
+                ) from cause_of(error)
+
+
+class _Called:
+    """One callback as a function of an event."""
+
+    def __init__(self, callback: Any, run: Any):
+        self.name = getattr(callback, "__name__", type(callback).__name__)
+        self.warned = self.failed = False
+        self.function: Callable[[Event], None]
+        if isinstance(callback, Callback):
+            self.function = _by_method(callback, run)
+        elif callable(callback):
+            self.function = callback
+        else:
+            raise ConfigError(
+                f"callbacks = {callback!r}; expected a reporter, or a list of them: callables that get every event, "
+                "such as etude.report.Progress(), or objects of classes derived from etude.Callback."
+            )
+
+
+def _by_method(callback: Callback, run: Any) -> Callable[[Event], None]:
+    """Calls the methods that a callback overrides. ConfigError for a method `on_...` that nothing calls."""
+    kind = type(callback)
+    known = {*METHODS.values(), EPISODE}
+    if unknown := sorted(name for name in dir(kind) if name.startswith("on_") and name not in known):
+        raise ConfigError(
+            f"{kind.__name__} has {', '.join(unknown)}, which a run does not call. It calls {', '.join(sorted(known))}."
+        )
+    methods = {of: method for of, name in METHODS.items() if (method := _overridden(callback, name)) is not None}
+    each = _overridden(callback, EPISODE)
+
+    def call(event: Event) -> None:
+        method = methods.get(type(event))
+        if method is not None:
+            method(run, event)
+        if each is not None and isinstance(event, Collected):
+            for episode in event.episodes:
+                each(run, episode)
+
+    return call
+
+
+def _overridden(callback: Callback, name: str) -> Callable[..., None] | None:
+    """A method of a callback; None where it is that of the base class, which does nothing."""
+    method = getattr(callback, name)
+    return None if getattr(method, "__func__", method) is getattr(Callback, name) else method

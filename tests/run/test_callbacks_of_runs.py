@@ -1,0 +1,211 @@
+"""Callbacks of a run, and what its events carry."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from run_makers import tiny
+from run_worlds import Counted, Failing
+
+import etude
+from etude.base.errors import CallbackError, ConfigError, DataError
+from etude.base.events import Collected, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.training.callbacks import EPISODE, METHODS
+
+PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}]
+NAMES = ["in process", "pool", "overlap"]
+
+
+class Noting(etude.Callback):
+    """Notes every call, with the step of the run."""
+
+    def __init__(self):
+        self.calls = []
+
+    def _note(self, name, run, event):
+        self.calls.append((name, run.step))
+
+
+for _name in (*METHODS.values(), EPISODE):
+    setattr(Noting, _name, lambda self, run, event, name=_name: self._note(name, run, event))
+
+
+def names(noting):
+    return [name for name, _ in noting.calls]
+
+
+@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
+def test_a_callback_is_called_with_every_kind_of_event_in_order(settings, tmp_path):
+    noting, events = Noting(), []
+    with tiny(**settings, run_dir=tmp_path / "run") as run:
+        run.train(120, [noting, events.append], evaluate_every=80, evaluate_episodes=1)
+    called = names(noting)
+    assert called[0] == "on_train_begin"
+    assert called[-1] == "on_train_end"
+    assert called.count("on_steps_collected") == sum(isinstance(event, Collected) for event in events) == 15
+    assert called.count("on_update") == sum(isinstance(event, Learned) for event in events) > 10
+    assert called.count("on_episode_end") == sum(
+        len(event.episodes) for event in events if isinstance(event, Collected)
+    )
+    assert called.count("on_evaluation") == 1
+    assert called.count("on_save") == sum(isinstance(event, Saved) for event in events) == 2  # best and last
+    assert called.count("on_worker_replaced") == 0
+    assert [step for name, step in noting.calls if name == "on_steps_collected"] == list(range(8, 121, 8))
+
+
+@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+def test_events_carry_the_collected_steps_as_read_only_views(algorithm, settings):
+    seen = []
+
+    def look(event):
+        if isinstance(event, Collected):
+            for steps in event.steps:
+                seen.append((steps.shape, steps.columns.copy(), steps.reward.sum()))
+                for array in (steps.observation, steps.action, steps.reward, steps.terminated, *steps.extras.values()):
+                    assert not array.flags.writeable
+                    assert array.base is not None, "a view, and no copy"
+                with pytest.raises(ValueError, match="read-only"):
+                    steps.reward[...] = 0
+                assert len(steps.final_index) == len(steps.episodes)
+
+    with tiny(algorithm=algorithm, **settings) as run:
+        run.train(128, callbacks=look)
+    assert sum(t * n for (t, n), _, _ in seen) == 128
+    assert all(list(columns) == [0, 1, 2, 3] for _, columns, _ in seen)
+
+
+def test_the_steps_of_an_event_are_released_after_it_was_delivered():
+    with tiny() as run:
+        first, *_ = [event for event in run.steps(16) if isinstance(event, Collected)]
+        with pytest.raises(DataError, match=r"step 8\) were released.*Copy what you keep"):
+            first.steps  # noqa: B018
+        for event in run.steps(8):
+            if isinstance(event, Collected):
+                assert len(event.steps) == 1
+
+
+def test_algorithms_that_collect_whole_episodes_carry_a_part_for_each_environment():
+    parts = []
+    with etude.Run("reinforce", Counted, environments=3, engine="torch") as run:
+        run.train(60, lambda event: parts.append(event.steps) if isinstance(event, Collected) else None)
+    assert [[int(steps.columns[0]) for steps in each] for each in parts] == [[0, 1, 2]] * 2
+
+
+def test_gradients_of_workers_come_without_steps():
+    parts = []
+    with etude.Run("a3c", "CartPole-v1", environments=2, engine="torch") as run:
+        run.train(100, lambda event: parts.append(event.steps) if isinstance(event, Collected) else None)
+        with pytest.raises(ConfigError, match="metric 'x' is read from collected steps; A3C collects none"):
+            run.metric("x", len)
+    assert set(parts) == {()}
+
+
+def test_callbacks_change_no_number_of_a_run():
+    class Looking(etude.Callback):
+        def on_steps_collected(self, run, event):
+            for steps in event.steps:
+                np.abs(steps.observation).max()
+
+    with tiny() as one, tiny() as other:
+        one.train(80)
+        other.metric("reward", lambda steps: steps.reward)
+        other.train(80, [Looking(), lambda event: None])
+        for name, weight in one.engine.weights().items():
+            np.testing.assert_array_equal(weight, other.engine.weights()[name])
+
+
+def test_a_callback_stops_the_run():
+    class Stopping(etude.Callback):
+        def on_episode_end(self, run, episode):
+            run.stop()
+
+    with tiny() as run:
+        finished = run.train(400, Stopping())
+    assert (finished.reason, finished.step) == ("interrupted", 40)
+
+
+@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
+def test_what_a_callback_raises_is_one_clear_error_and_the_run_is_saved(settings, tmp_path):
+    class Broken(etude.Callback):
+        def on_update(self, run, event):
+            if event.step >= 40:
+                raise KeyError("no such loss")
+
+    with tiny(**settings, run_dir=tmp_path / "run") as run:
+        events = []
+        expected = r"Callback Broken raised KeyError: 'no such loss' \(.*:\d+\) at step 40, on Learned.*It is saved: "
+        with pytest.raises(CallbackError, match=expected) as caught:
+            run.train(400, [Broken(), events.append])
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert isinstance(events[-1], Saved), "reporters see the checkpoint"
+    with etude.load(tmp_path / "run", Counted) as again, tiny() as whole:
+        assert again.step == 40
+        again.train(360)
+        whole.train(400)
+        for name, weight in whole.engine.weights().items():
+            if not settings.get("overlap"):
+                np.testing.assert_array_equal(weight, again.engine.weights()[name])
+
+
+def test_a_callback_that_fails_is_not_called_again_and_the_others_are():
+    calls = []
+
+    def broken(event):
+        calls.append(event)
+        raise ValueError
+
+    with tiny() as run:
+        with pytest.raises(CallbackError, match=r"broken raised ValueError.*It can go on: run\.train"):
+            run.train(8, broken)
+        assert len(calls) == 1
+        assert run.train(8).reason == "steps"
+
+
+@pytest.mark.parametrize("settings", PLACES[1:], ids=NAMES[1:])
+def test_a_worker_that_is_replaced_is_an_event_of_its_own(settings, tmp_path):
+    env = partial(Failing, "kill", 30, tmp_path / "once")
+    noting, events = Noting(), []
+    with tiny(env, **settings) as run:
+        run.train(400, [noting, events.append])
+    replaced = [i for i, event in enumerate(events) if isinstance(event, WorkerReplaced)]
+    assert names(noting).count("on_worker_replaced") == len(replaced) >= 1
+    for at in replaced:
+        assert events[at].environments == ((0, 1), (2, 3))[events[at].worker]
+        assert "SIGKILL" in events[at].reason
+        assert isinstance(events[at - 1], Warned), "the text for the user"
+        assert "SIGKILL" in events[at - 1].message
+
+
+def test_what_is_no_callback_is_refused_before_the_run_begins():
+    class Misspelt(etude.Callback):
+        def on_step(self, run, event):
+            raise AssertionError
+
+    with tiny() as run:
+        with pytest.raises(ConfigError, match="Misspelt has on_step, which a run does not call. It calls on_"):
+            run.train(8, Misspelt())
+        with pytest.raises(ConfigError, match=r"callbacks = 'Progress'; expected a reporter, or a list of them"):
+            run.train(8, "Progress")
+        assert run.step == 0
+
+
+def test_reporters_and_callbacks_are_one_list():
+    order = []
+    with tiny() as run:
+        run.train(8, [lambda event: order.append("callback")], report=lambda event: order.append("reporter"))
+    assert order[:2] == ["callback", "reporter"]
+    assert len(order) % 2 == 0
+
+
+def test_a_run_that_is_loaded_takes_its_callbacks_again(tmp_path):
+    noting = Noting()
+    with tiny(run_dir=tmp_path / "run") as run:
+        run.train(40)
+    with etude.load(tmp_path / "run", Counted) as again:
+        finished = again.train(40, noting)
+    assert isinstance(finished, Finished)
+    assert noting.calls[0] == ("on_train_begin", 40)
+    assert noting.calls[-1] == ("on_train_end", 80)
