@@ -2,6 +2,7 @@
 
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.variants import variant
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.config import (
@@ -55,4 +56,5 @@ __all__ = [
     "replayed",
     "report",
     "target",
+    "variant",
 ]
