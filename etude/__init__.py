@@ -3,6 +3,7 @@
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.variants import variant
+from etude.base import optimizers
 from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.config import (
@@ -52,6 +53,7 @@ __all__ = [
     "config",
     "load",
     "offline",
+    "optimizers",
     "record",
     "replayed",
     "report",

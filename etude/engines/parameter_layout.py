@@ -54,6 +54,8 @@ class ParameterLayout:
                 group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
+        optimizer = self.agent.config.optimizer
+        self.moments = (*optimizer.averages, *optimizer.squares)  # the names of what the optimizer keeps
         self.layers = self._layers() if self.agent.config.layer_gradient_norms else {}
         self.following = self._following()
         self.delayed, self.delay = self._delay()
@@ -155,12 +157,15 @@ class ParameterLayout:
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where this is not the state of an engine of this agent."""
-        held = saved.fields(("values", "first", "second", "step", "noise"))
+        optimizer = self.agent.config.optimizer
+        held = saved.fields(("values", *self.moments, "step", "noise"))
         trained = {name: self.initial[name] for name in self.trainable}
         held["values"].like(self.initial)
-        held["first"].like(trained)
-        for name, moment in held["second"].fields(trained).items():  # squares: as large as float32 is
-            moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
+        for average in optimizer.averages:
+            held[average].like(trained)
+        for square in optimizer.squares:  # as large as float32 is
+            for name, moment in held[square].fields(trained).items():
+                moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
         held["step"].whole(0, 2**30)
         seeding.check_generator(held["noise"])
 
