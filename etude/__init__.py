@@ -2,6 +2,7 @@
 
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.auxiliary import Auxiliary
 from etude.algorithms.variants import variant
 from etude.base import optimizers
 from etude.base.optimizers import Adam
@@ -30,6 +31,7 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Agent",
+    "Auxiliary",
     "Conv",
     "EpisodesConfig",
     "GradientsConfig",

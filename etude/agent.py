@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,19 @@ class Losses(dict[str, Loss]):
     dict of networks) and nothing else; all gradients are taken at the same parameters."""
 
 
+class Recorded(NamedTuple):
+    """Recorded episodes that a term of a loss reads: see `etude.Auxiliary`. Workers get the agent without them.
+
+    data: as `Run(data=)` takes it. batch_size: transitions for each gradient step.
+    """
+
+    data: Any
+    batch_size: int
+
+    def __reduce__(self) -> Any:
+        return Recorded, (None, self.batch_size)
+
+
 class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
@@ -68,6 +81,7 @@ class Agent:
         number of gradient steps from one time to the next.
     memory: set in `build`, where the agent keeps one: how many numbers for each environment, from step to step of an
         episode.
+    recorded: recorded episodes by the name of the term of a loss that reads them.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -78,6 +92,7 @@ class Agent:
     batch_noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]
     memory: int
+    recorded: dict[str, Recorded]
 
     def __init__(self, config: Any, *more: Any, **options: Any):
         if more or options or isinstance(config, type) or not dataclasses.is_dataclass(config):
@@ -88,6 +103,7 @@ class Agent:
             )
         self.config: Any = config
         self.noise, self.batch_noise, self.trained_every, self.memory = {}, {}, {}, 0
+        self.recorded = {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

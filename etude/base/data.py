@@ -15,6 +15,7 @@ import numpy as np
 from etude.base.trees import Tree
 
 MEMORY = "memory"  # the extra that says what an agent remembered when it chose an action: [T, N, M] float32
+RECORDED = "recorded"  # the extra that holds, for each term of a loss on recorded data, the fields of a batch of it
 
 
 class EpisodeEnd(NamedTuple):

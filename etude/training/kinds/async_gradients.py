@@ -30,6 +30,7 @@ class AsyncGradientLearning(LearningKind):
     config = GradientsConfig
     log_prob = True
     one_by_one = True
+    local_losses = False
 
     def replay(self, context: TrainingContext) -> Replay:
         return GradientQueue()
