@@ -66,6 +66,7 @@ class Train:
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
+    start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -191,7 +192,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
-    given["frame_stack"] = options.frame_stack
+    given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
