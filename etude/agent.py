@@ -148,6 +148,11 @@ class Agent:
         """The name of the loss that trains the part of this name, `attribute` or `attribute.key`."""
         return part.split(".")[0]
 
+    def transform_gradient(self, loss: str, gradient: Any) -> Any:
+        """The gradient [P] that is descended for the loss of this name, from that of all that it trains [P], before
+        `max_gradient_norm` bounds it. Written over `etude.ops`; `self.config` holds the present hyperparameters."""
+        return gradient
+
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""
         raise NotImplementedError(f"{type(self).__name__} defines no loss(batch, noise).")

@@ -211,7 +211,7 @@ class FunctionalEngine:
         for group, names in groups.items():
             for metric, own in layout.layers.get(group, {}).items():
                 reported[metric] = norm_of([gradients[name] for name in own])
-            gradient = _joined(gradients, names)
+            gradient = layout.transformed(group, _joined(gradients, names), hyper)
             if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm

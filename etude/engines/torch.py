@@ -155,6 +155,7 @@ class TorchEngine:
             for metric, own in layout.layers.get(group, {}).items():
                 reported[metric] = norm_of([gradients[name] for name in own])
             gradient = torch.cat([gradients[name].reshape(-1) for name in names])
+            gradient = layout.transformed(group, gradient, hyper)
             if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
