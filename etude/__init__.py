@@ -2,8 +2,9 @@
 
 from etude import algorithms, offline, report
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.distributions import DistributionSpec, OwnDistribution
-from etude.base.optimizers import Adam
+from etude.algorithms.auxiliary import Auxiliary
+from etude.algorithms.variants import variant
+from etude.base import optimizers
 from etude.base.schedules import Linear
 from etude.config import (
     EpisodesConfig,
@@ -29,12 +30,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActorCritic",
-    "Adam",
     "Agent",
     "ByEmbedding",
     "Callback",
+    "Auxiliary",
     "Conv",
-    "DistributionSpec",
     "EpisodesConfig",
     "GradientsConfig",
     "Linear",
@@ -45,7 +45,6 @@ __all__ = [
     "OfflineConfig",
     "OnPolicyConfig",
     "OnPolicySequenceConfig",
-    "OwnDistribution",
     "Policies",
     "RL",
     "RL_pytorch",
@@ -59,8 +58,10 @@ __all__ = [
     "config",
     "load",
     "offline",
+    "optimizers",
     "record",
     "replayed",
     "report",
     "target",
+    "variant",
 ]

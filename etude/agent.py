@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,19 @@ class Losses(dict[str, Loss]):
     dict of networks) and nothing else; all gradients are taken at the same parameters."""
 
 
+class Recorded(NamedTuple):
+    """Recorded episodes that a term of a loss reads: see `etude.Auxiliary`. Workers get the agent without them.
+
+    data: as `Run(data=)` takes it. batch_size: transitions for each gradient step.
+    """
+
+    data: Any
+    batch_size: int
+
+    def __reduce__(self) -> Any:
+        return Recorded, (None, self.batch_size)
+
+
 class Agent:
     """The base of every agent, built-in or your own: write `build`, `act` and `loss` (and `value` where there is a
     critic).
@@ -67,6 +80,7 @@ class Agent:
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
         number of gradient steps from one time to the next.
     state_size: set in `build` by recurrent agents: the size M of the recurrent state of one environment.
+    recorded: recorded episodes by the name of the term of a loss that reads them.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -77,6 +91,7 @@ class Agent:
     batch_noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]
     state_size: int
+    recorded: dict[str, Recorded]
 
     def __init__(self, config: Any, *more: Any, **options: Any):
         if more or options or isinstance(config, type) or not dataclasses.is_dataclass(config):
@@ -87,6 +102,7 @@ class Agent:
             )
         self.config: Any = config
         self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0
+        self.recorded = {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""
@@ -130,6 +146,11 @@ class Agent:
     def trained_by(self, part: str) -> str:
         """The name of the loss that trains the part of this name, `attribute` or `attribute.key`."""
         return part.split(".")[0]
+
+    def transform_gradient(self, loss: str, gradient: Any) -> Any:
+        """The gradient [P] that is descended for the loss of this name, from that of all that it trains [P], before
+        `max_gradient_norm` bounds it. Written over `etude.ops`; `self.config` holds the present hyperparameters."""
+        return gradient
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         """The losses of one batch: a pure function of parameters, batch and noise, written over `etude.ops`."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
 from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
@@ -28,7 +28,7 @@ class Config:
     normalize_observation: bool = False  # standardise by running moments, clip at 10 standard deviations
     clip_reward: bool = False  # learn from the sign of each reward; reported returns are unclipped
     normalize_reward: bool = False  # divide by the running standard deviation of the discounted return
-    optimizer: Adam = Adam()  # beta1, beta2, epsilon
+    optimizer: Optimizer = Adam()  # one of `etude.optimizers`: Adam, AdamW, RMSProp, SGD or Lion
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         if given:  # a copy is made without
@@ -41,6 +41,7 @@ class Config:
         checks.declared(self)
         checks.fractions(self, "gamma")
         checks.not_negative(self, "learning_rate")
+        check_optimizer(type(self).__name__, self.optimizer)
         if self.max_gradient_norm is not None:
             checks.positive(self, "max_gradient_norm")
 

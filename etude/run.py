@@ -53,6 +53,8 @@ class Run:
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
+    start_from: weights to start from in the place of random ones, taken by the names that agree: a run directory, a
+        checkpoint, a file of safetensors, or a dict of arrays. `Started` and a warning say what was taken.
     env_args: keyword arguments for what makes the environment, plain data.
     wrappers: callables or "module:Name", each called with what the one before it returned, the first with the
         environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
@@ -73,6 +75,7 @@ class Run:
         data: Any = None,
         run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
+        start_from: Any = None,
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
         frame_stack: int | None = None,
@@ -102,6 +105,7 @@ class Run:
         self.engine = build.engine_for(self.agent, spaces, self.setup)
         self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
+        self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
@@ -204,7 +208,10 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(schedule)})
+        started = self._started_from
         yield Started(self.step, {**self.description(), "end": end})
+        if started is not None and started.note and not self.step:
+            yield Warned(self.step, started.note)
         yield from self._loop.steps(end, schedule)
 
     # -- acting --------------------------------------------------------------------------------------------------------
@@ -242,7 +249,8 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        return build.describe(self._context, self.algorithm, self.explorer, self.learner.progress.total)
+        found = build.describe(self._context, self.algorithm, self.explorer, self.learner.progress.total)
+        return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
@@ -256,7 +264,8 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise"))
+        optional = ("replay", "layer_noise", "recorded")
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:

@@ -16,6 +16,7 @@ from etude.algorithms.c51 import C51, C51Config
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
+from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
@@ -148,4 +149,6 @@ __all__ = [
     "TD3Config",
     "find",
     "for_several",
+    "DistributionSpec",
+    "OwnDistribution",
 ]

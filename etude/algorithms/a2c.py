@@ -15,7 +15,7 @@ from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -34,7 +34,7 @@ class A2CConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
     rollout_length: int = 5
     minibatch_size: int | None = None
     max_gradient_norm: float | None = 0.5
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
     value_coefficient: float = 0.5  # value function coefficient of the loss
     normalize_advantage: bool = False  # standardise advantages in every rollout

@@ -18,7 +18,7 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -38,7 +38,7 @@ class APPOConfig(UnrollsConfig, StochasticPolicyConfig):
     minibatch_size: int | None = 200
     epochs: int = 2
     max_gradient_norm: float | None = 0.5
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     clip_range: float | Linear = 0.2  # clip range of the importance ratio
     target_update_every: int = 8  # gradient steps between two updates of the target policy
     kl_coefficient: float | Linear = 0.0  # weight of the KL divergence from the target policy

@@ -16,7 +16,7 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -32,7 +32,7 @@ class IMPALAConfig(UnrollsConfig, StochasticPolicyConfig):
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     learning_rate: float | Linear = 6e-4
     max_gradient_norm: float | None = 0.5
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
     value_coefficient: float = 0.5  # value function coefficient of the loss
     initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]

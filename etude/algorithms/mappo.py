@@ -17,7 +17,7 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Dict, Space, Spaces
 from etude.base.trees import Tree
@@ -34,7 +34,7 @@ class MAPPOConfig(OnPolicyConfig, StochasticPolicyConfig):
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks of each policy
     epochs: int = 10
     max_gradient_norm: float | None = 10.0
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     clip_range: float | Linear = 0.2  # clip range of the importance ratio
     entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
     value_coefficient: float = 1.0  # value function coefficient of the loss

@@ -26,7 +26,7 @@ from etude.algorithms.proximal import (
 )
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -46,7 +46,7 @@ class PPOConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
     normalize_observation: bool = True
     normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     objective: Literal["clip", "penalty"] = "clip"  # clipped surrogate objective, or adaptive KL penalty
     clip_range: float | Linear = 0.2  # clip range of the importance ratio
     kl_target: float = 0.01  # penalty: target KL divergence in nats

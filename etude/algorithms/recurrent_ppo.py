@@ -16,7 +16,7 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
 from etude.base.data import RECURRENT_STATE, Batch
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -31,7 +31,7 @@ class RecurrentPPOConfig(OnPolicySequenceConfig, StochasticPolicyConfig):
     network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # actor and critic networks, each a `Recurrent`
     epochs: int = 4
     max_gradient_norm: float | None = 0.5
-    optimizer: Adam = Adam(epsilon=1e-5)
+    optimizer: Optimizer = Adam(epsilon=1e-5)
     clip_range: float | Linear = 0.2  # clip range of the importance ratio
     entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
     value_coefficient: float = 0.5  # value function coefficient of the loss

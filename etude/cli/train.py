@@ -15,6 +15,7 @@ from tyro.conf import UseAppendAction
 from etude import presets
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
+from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import INSTEAD
 from etude.cli.config_file import read_config
 from etude.cli.options import Quiet, Verbose, environment_arguments, explorer, parse, shown, split_positionals
@@ -60,6 +61,7 @@ class Train:
     evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
+    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
     config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
@@ -67,6 +69,7 @@ class Train:
     keep_info: UseAppendAction[tuple[str, ...]] = ()  # name of a number in info that becomes a metric of episodes
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
+    start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -82,18 +85,21 @@ def main(arguments: Sequence[str]) -> int:
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
     file = _named(rest, "--config")
-    offered = with_hyperparameters(algorithm, env, _network_named(rest), Path(file) if file else None)
+    kinds = {"network": _kind_named(rest, "--network", NETWORKS)}
+    kinds["optimizer"] = _kind_named(rest, "--optimizer", OPTIMIZERS)
+    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, **kinds)
     _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
     display = shown(options)
-    untouched = options.network == "auto" and options.config is None and options.set == offered().set
+    named = options.config is not None or {options.network, options.optimizer} != {"auto"}
+    untouched = not named and options.set == offered().set
     if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
         say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
 
 
 def with_hyperparameters(
-    algorithm: str, env: str | None = None, network: str = "auto", file: Path | None = None
+    algorithm: str, env: str | None = None, network: str = "auto", file: Path | None = None, optimizer: str = "auto"
 ) -> Any:
     """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`, but
     for what the file says."""
@@ -105,6 +111,8 @@ def with_hyperparameters(
     if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
         held = {name: getattr(layers_of(config.network), name) for name in ("dueling", "noisy")}
         config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network](**held)))
+    if optimizer != "auto" and type(config.optimizer) is not OPTIMIZERS[optimizer]:
+        config = dataclasses.replace(config, optimizer=OPTIMIZERS[optimizer]())
     preset = presets.lookup(algorithm, env) if env else None
     fields = [
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
@@ -125,10 +133,10 @@ def _config(options: Any, default: Any) -> Any:
     return config
 
 
-def _network_named(arguments: Sequence[str]) -> str:
-    """The value of --network, needed before parsing: the options that there are depend on it."""
-    named = _named(arguments, "--network")
-    return named if named in NETWORKS else "auto"
+def _kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
+    """The value of --network or --optimizer, needed before parsing: the options that there are depend on it."""
+    named = _named(arguments, option)
+    return named if named in kinds else "auto"
 
 
 def _named(arguments: Sequence[str], option: str) -> str | None:
@@ -188,7 +196,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     schedule = _schedule(options)
     given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
-    given["frame_stack"] = options.frame_stack
+    given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.

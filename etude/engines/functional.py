@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.engines.adam import adam, clip_by_norm, norm_of
+from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.networks.network import Maker, parts_of
@@ -75,7 +76,7 @@ class FunctionalEngine:
         self._noise = loss_noise(seed)
         values = backend.put(dict(self.layout.initial))
         zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
-        self._state = {"values": values, "first": backend.put(zero), "second": backend.put(zero)}
+        self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
         self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
@@ -206,25 +207,28 @@ class FunctionalEngine:
     ) -> tuple[Any, Arrays]:
         """The state after one gradient step that trains these groups, and metrics of it."""
         layout, step, reported = self.layout, state["step"] + 1, {}
-        new, first, second = dict(state["values"]), dict(state["first"]), dict(state["second"])
+        new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
         for group, names in groups.items():
             for metric, own in layout.layers.get(group, {}).items():
                 reported[metric] = norm_of([gradients[name] for name in own])
-            gradient = ops.concatenate([ops.reshape(gradients[name], (-1,)) for name in names])
+            gradient = layout.transformed(group, _joined(gradients, names), hyper)
             if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
             rate, time = hyper[layout.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
-            settings, moments = layout.agent.config.optimizer, (first[group], second[group])
-            change, (first[group], second[group]) = adam(settings, rate, time, gradient, moments)
+            found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))
+            kept = {moment: vectors[group] for moment, vectors in moments.items()}
+            change, kept = optimizer_update(layout.agent.config.optimizer, found, kept)
+            for moment, vector in kept.items():
+                moments[moment][group] = vector
             for name, part in layout.split(group, change).items():
                 new[name] = new[name] + part
         for target, source, tau, every in layout.following:
             followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
             due = None if every is None else step % ops.cast(hyper[every], "int32") == 0
             new[target] = followed if due is None else ops.where(due, followed, new[target])
-        return {"values": new, "first": first, "second": second, "step": step}, reported
+        return {"values": new, **moments, "step": step}, reported
 
     def _times(self, group: str, step: Any, hyper: Arrays) -> Any:
         """How often a group was trained, this time included."""
@@ -253,7 +257,7 @@ class FunctionalEngine:
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
         state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
-        return state | {moment: self.layout.parted(state[moment]) for moment in ("first", "second")}
+        return state | {moment: self.layout.parted(state[moment]) for moment in self.layout.moments}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
@@ -263,10 +267,15 @@ class FunctionalEngine:
         """Continue from `state`."""
         layout = self.layout
         seeding.restore_generator(self._noise, state["noise"])
-        flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in ("first", "second")}
+        flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in layout.moments}
         self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
+
+
+def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:
+    """These arrays as one vector."""
+    return ops.concatenate([ops.reshape(arrays[name], (-1,)) for name in names])
 
 
 def _read(batch: Batch) -> dict[str, Any]:

@@ -54,6 +54,9 @@ class ParameterLayout:
                 group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable = tuple(name for group in self.groups.values() for name in group)
+        optimizer = self.agent.config.optimizer
+        self.transforms = type(self.agent).transform_gradient is not Agent.transform_gradient
+        self.moments = (*optimizer.averages, *optimizer.squares)  # the names of what the optimizer keeps
         self.layers = self._layers() if self.agent.config.layer_gradient_norms else {}
         self.following = self._following()
         self.delayed, self.delay = self._delay()
@@ -68,11 +71,29 @@ class ParameterLayout:
         agent = copy.copy(self.agent)
         for name, part in self.parts.items():
             put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}))
-        if hyper:
-            # A shallow copy instead of dataclasses.replace: the config's own checks are for numbers, not for tracers.
-            agent.config = copy.copy(agent.config)
-            for field, value in hyper.items():
-                object.__setattr__(agent.config, field, value)
+        return self._with_hyper(agent, hyper) if hyper else agent
+
+    def transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:
+        """What the agent makes of the gradient [P] of a loss."""
+        if not self.transforms:
+            return gradient
+        found = self._with_hyper(copy.copy(self.agent), hyper).transform_gradient(group, gradient)
+        if getattr(found, "shape", None) != gradient.shape:
+            shape = getattr(found, "shape", None)
+            what = type(found).__name__ if shape is None else f"shape {list(shape)}"
+            raise ConfigError(
+                f"{type(self.agent).__name__}.transform_gradient returned {what} for the gradient of {group!r}; "
+                f"expected a vector of its shape, {list(gradient.shape)}."
+            )
+        return found
+
+    @staticmethod
+    def _with_hyper(agent: Agent, hyper: Mapping[str, Any]) -> Agent:
+        """An agent of the caller's own, with these (traced) scalars in its config."""
+        # A shallow copy instead of dataclasses.replace: the config's own checks are for numbers, not for tracers.
+        agent.config = copy.copy(agent.config)
+        for field, value in hyper.items():
+            object.__setattr__(agent.config, field, value)
         return agent
 
     def size(self, group: str) -> int:
@@ -155,12 +176,15 @@ class ParameterLayout:
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where this is not the state of an engine of this agent."""
-        held = saved.fields(("values", "first", "second", "step", "noise"))
+        optimizer = self.agent.config.optimizer
+        held = saved.fields(("values", *self.moments, "step", "noise"))
         trained = {name: self.initial[name] for name in self.trainable}
         held["values"].like(self.initial)
-        held["first"].like(trained)
-        for name, moment in held["second"].fields(trained).items():  # squares: as large as float32 is
-            moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
+        for average in optimizer.averages:
+            held[average].like(trained)
+        for square in optimizer.squares:  # as large as float32 is
+            for name, moment in held[square].fields(trained).items():
+                moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
         held["step"].whole(0, 2**30)
         seeding.check_generator(held["noise"])
 

@@ -15,10 +15,11 @@ from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import NetworkError
+from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
-from etude.engines.adam import clip_by_norm, norm_of
 from etude.engines.devices import decide, threads_for
+from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
 from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
 from etude.engines.torch_threads import limited
@@ -46,8 +47,10 @@ class TorchEngine:
         # take as long for many small arrays as for large ones.
         self._trained = to_torch(self.layout.joined(self.layout.initial), device)
         self._values |= {n: x.requires_grad_(True) for n, x in self.layout.parted(self._trained).items()}
-        self._first = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
-        self._second = {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
+        self._moments = {
+            moment: {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
+            for moment in self.layout.moments
+        }
         self._times = {group: torch.zeros((), device=device) for group in self._trained}
         self._step = 0
         self._bound = self.layout.bind(self._values)
@@ -148,22 +151,35 @@ class TorchEngine:
     ) -> dict[str, torch.Tensor]:
         """Train these groups with gradients by name; metrics of it."""
         layout, reported = self.layout, {}
-        settings = layout.agent.config.optimizer
         for group, names in groups.items():
             for metric, own in layout.layers.get(group, {}).items():
                 reported[metric] = norm_of([gradients[name] for name in own])
             gradient = torch.cat([gradients[name].reshape(-1) for name in names])
+            gradient = layout.transformed(group, gradient, hyper)
             if "max_gradient_norm" in layout.hyper:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
-            fused_adam(
-                [self._trained[group]], [gradient], [self._first[group]], [self._second[group]], [],
-                [self._times[group]], lr=hyper[layout.rates[group]], beta1=settings.beta1, beta2=settings.beta2,
-                eps=settings.epsilon, weight_decay=0.0, amsgrad=False, maximize=False, fused=True,
-            )  # fmt: skip
+            self._update(group, gradient, hyper[layout.rates[group]])
         self._follow(hyper)
         return reported
+
+    def _update(self, group: str, gradient: torch.Tensor, rate: float) -> None:
+        """The optimizer's step for what a loss trains."""
+        settings, weights, time = self.layout.agent.config.optimizer, self._trained[group], self._times[group]
+        moments = {moment: vectors[group] for moment, vectors in self._moments.items()}
+        if type(settings) is Adam:  # torch's own does it in one pass over the vectors
+            fused_adam(
+                [weights], [gradient], [moments["first"]], [moments["second"]], [], [time], lr=rate,
+                beta1=settings.beta1, beta2=settings.beta2, eps=settings.epsilon, weight_decay=0.0, amsgrad=False,
+                maximize=False, fused=True,
+            )  # fmt: skip
+            return
+        time += 1
+        change, moments = optimizer_update(settings, Gradient(rate, time, gradient, lambda: weights), moments)
+        weights += change
+        for moment, vector in moments.items():
+            self._moments[moment][group] = vector
 
     def _follow(self, hyper: dict[str, float]) -> None:
         for target, source, tau, every in self.layout.following:
@@ -189,8 +205,7 @@ class TorchEngine:
         """Weights, target copies, optimizer moments, counter and generator."""
         return {
             "values": self.weights(),
-            "first": to_numpy(self.layout.parted(self._first)),
-            "second": to_numpy(self.layout.parted(self._second)),
+            **{moment: to_numpy(self.layout.parted(vectors)) for moment, vectors in self._moments.items()},
             "step": np.int32(self._step),
             "noise": seeding.generator_state(self._noise),
         }
@@ -204,8 +219,8 @@ class TorchEngine:
         self.load(state["values"])
         seeding.restore_generator(self._noise, state["noise"])
         self._step = int(state["step"])
-        for vectors, moments in ((self._first, state["first"]), (self._second, state["second"])):
-            vectors |= to_torch(self.layout.joined(self.layout.as_own(moments)), self.device)
+        for moment, vectors in self._moments.items():
+            vectors |= to_torch(self.layout.joined(self.layout.as_own(state[moment])), self.device)
         # At the present setting of what says how often delayed losses are trained.
         due = self.layout.times_due(0, self._step, vars(self.layout.agent.config))
         for group, times in self._times.items():

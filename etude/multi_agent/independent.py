@@ -93,6 +93,10 @@ class Independent(MultiAgent):
             next(iter(losses.values())).td_error = error / len(self.agents)
         return losses
 
+    def transform_gradient(self, loss: str, gradient: Any) -> Any:
+        policy, _, part = loss.partition(".")
+        return self._of(policy).transform_gradient(part, gradient)
+
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         moved: Weights = {}
         for policy, own in self.built.items():

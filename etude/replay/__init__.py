@@ -9,6 +9,7 @@ from etude.replay.gradient_queue import GradientQueue
 from etude.replay.hindsight import Hindsight
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
+from etude.replay.recorded_terms import RecordedTerms
 from etude.replay.ring import Ring
 from etude.replay.selectors import ColumnEpochs, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
@@ -21,6 +22,6 @@ from etude.replay.whole_returns import WholeReturns
 __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
     "Epochs", "Fitness", "GradientQueue", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
-    "OneStep", "Passes", "Prioritised", "Recent", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls",
-    "View", "WholeReturns", "bytes_needed",
+    "OneStep", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets",
+    "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from etude.base.events import Collected, Finished, Started
 from etude.envs import AdaptedEnvironment, make_environment
 from etude.report.display import has_display, render_without_display
 from etude.report.video import write_film
-from etude.rollout.playing import SingleEpisode
+from etude.rollout.actor import SingleEpisode
 from etude.training.build import best_for
 from etude.training.callbacks import Callback
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from etude.base.seeding import check_generator, generator, generator_state, rest
 from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Replay, Weights
+from etude.replay import RecordedTerms
 from etude.training.progress import RunProgress, check_progress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
@@ -29,7 +30,7 @@ class LearnerParts:
     """What a kind of learning gives the learner.
 
     acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
-    environments that are collected from in one call.
+    environments that are collected from in one call. terms: recorded transitions for terms of the losses.
     """
 
     replay: Replay
@@ -38,6 +39,7 @@ class LearnerParts:
     acting_weights: tuple[str, ...]
     example_bytes: int
     count: int
+    terms: RecordedTerms = field(default_factory=lambda: RecordedTerms({}, {}))
 
 
 class Learner:
@@ -46,7 +48,7 @@ class Learner:
     def __init__(self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int):
         self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
         self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
-        self.progress = RunProgress()
+        self.terms, self.progress = parts.terms, RunProgress()
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
@@ -112,6 +114,8 @@ class Learner:
         most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
         for k in _portions(due.gradient_steps, most):
             batches = self.replay.sample(k, due.size)
+            if self.terms:
+                batches = self.terms.added_to(batches, k, hyper)
             update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
@@ -159,6 +163,7 @@ class Learner:
             "layer_noise": {"noise": self._layer_noise, "generator": generator_state(self._generator)},
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
+            **({"recorded": self.terms.state()} if self.terms else {}),
         }
 
     def check_state(self, held: dict[str, Stored]) -> None:
@@ -171,6 +176,7 @@ class Learner:
             layer_noise = held["layer_noise"].fields(("noise", "generator"))
             layer_noise["noise"].like(self._layer_noise)
             check_generator(layer_noise["generator"])
+        self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
         if self.moments is None:
             held["moments"].like(None)
         else:
@@ -184,6 +190,7 @@ class Learner:
         if "replay" in state:
             self.replay.restore(state["replay"])
         self.progress = RunProgress(**state["progress"])
+        self.terms.restore(state.get("recorded", {}))
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

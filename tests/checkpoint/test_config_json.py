@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam
+from etude.base.optimizers import Adam, Lion, Optimizer, RMSProp
 from etude.base.schedules import Linear
 from etude.checkpoint.config_json import from_json, to_json
 from etude.networks.specs import Conv, Mlp, Spec
@@ -55,7 +55,7 @@ class Config:
     grid: tuple[tuple[float, ...], ...] = ()
     many: list[int] = field(default_factory=list)
     table: dict[str, float | Linear] = field(default_factory=dict)
-    optimizer: Adam = Adam()
+    optimizer: Optimizer = Adam()
     extension: Base | None = None
     anything: Any = None
 
@@ -88,7 +88,9 @@ CONFIGS = st.builds(
     grid=st.lists(st.lists(FLOATS, max_size=3).map(tuple), max_size=3).map(tuple),
     many=st.lists(st.integers()),
     table=st.dictionaries(st.text(max_size=4), FLOATS | LINEAR, max_size=3),
-    optimizer=st.builds(Adam, DECAYS, DECAYS, st.floats(1e-300)),
+    optimizer=st.builds(Adam, DECAYS, DECAYS, st.floats(1e-300))
+    | st.builds(RMSProp, DECAYS, st.floats(1e-300), st.booleans())
+    | st.builds(Lion, DECAYS, DECAYS),
     extension=st.none() | st.builds(Extension, st.integers()),
     anything=ANYTHING,
 )

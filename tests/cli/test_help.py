@@ -9,7 +9,7 @@ import pytest
 
 from etude import cli
 from etude.algorithms import ALGORITHMS
-from etude.base.optimizers import Adam
+from etude.base.optimizers import OPTIMIZERS
 from etude.cli.field_help import field_comments
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
@@ -52,7 +52,9 @@ def test_help_fits_the_terminal(columns, capsys, monkeypatch):
         assert [line for line in text.splitlines() if len(line) > columns] == []
 
 
-@pytest.mark.parametrize("kind", [Train, Adam, Mlp, Conv, Recurrent, *(config for _, config in ALGORITHMS.values())])
+@pytest.mark.parametrize(
+    "kind", [Train, *OPTIMIZERS.values(), Mlp, Conv, Recurrent, *(config for _, config in ALGORITHMS.values())]
+)
 def test_every_field_is_commented(kind):
     fields = {field.name for field in dataclasses.fields(kind)}
     assert fields - set(field_comments(kind)) == set()

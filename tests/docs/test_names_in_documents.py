@@ -16,6 +16,7 @@ from etude import cli, networks
 from etude.algorithms import ALGORITHMS
 from etude.base import events
 from etude.base.data import EpisodeEnd
+from etude.base.optimizers import OPTIMIZERS
 from etude.report.records import MetricsRecorder
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -113,6 +114,8 @@ def known_options():
         found |= options_of(config, "--set.")
     for spec in (networks.Mlp, networks.Conv, networks.Recurrent):
         found |= options_of(spec, "--set.network.")
+    for optimizer in OPTIMIZERS.values():
+        found |= options_of(optimizer, "--set.optimizer.")
     return found
 
 

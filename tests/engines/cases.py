@@ -45,6 +45,7 @@ from etude.algorithms import (
 )
 from etude.base import trees
 from etude.base.data import Batch
+from etude.base.optimizers import SGD, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.engines.numpy import NumpyEngine
@@ -274,6 +275,12 @@ CASES = [
     Case("maddpg discrete", "maddpg", PAIR, MADDPGConfig(network=NARROW, max_gradient_norm=None)),
     Case("matd3", "matd3", ARMS, MATD3Config(network=NARROW)),
     Case("mappo", "mappo", UNLIKE, MAPPOConfig(network=NARROW)),
+    Case(
+        "dqn, rmsprop", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, optimizer=RMSProp(centered=True))
+    ),
+    Case("ppo, sgd", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, optimizer=SGD(0.9, nesterov=True))),
+    Case("sac, adamw", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW, optimizer=AdamW())),
+    Case("td3, lion", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW, optimizer=Lion(weight_decay=0.1))),
     Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
 ]
 LENGTH = 6  # of sequences

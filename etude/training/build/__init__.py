@@ -19,6 +19,7 @@ from etude.training.build.described import (
 )
 from etude.training.build.exploration import best_for
 from etude.training.build.parts import RunParts, data_for, engine_for, run_parts, with_environments
+from etude.training.build.starting import start_from
 from etude.training.build.usable import check_collects_steps, check_spaces, check_team, fitting, uses_data
 
 __all__ = [
@@ -27,5 +28,5 @@ __all__ = [
     "check_description", "check_spaces", "check_team", "config_for", "config_from", "data_for", "describe",
     "engine_for", "environment_for", "environment_from", "fitting", "multi_agent_for", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "run_parts", "taken_from", "uses_data",
-    "with_environments", "with_hyperparameters",
+    "start_from", "with_environments", "with_hyperparameters",
 ]  # fmt: skip

@@ -66,6 +66,11 @@ def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
             raise ConfigError("policies= says which policy drives which agent; this environment has one agent.")
         check_spaces(agent, spaces)
         return agent
+    if agent.recorded:
+        raise ConfigError(
+            f"{type(agent).__name__} has a loss that reads recorded data ({', '.join(agent.recorded)}) of one agent; "
+            "this environment has several. Add a term without data."
+        )
     if not kind.multi_agent:
         raise ConfigError(
             f"{type(agent).__name__} learns from {kind.name} of one agent, sequences or recorded data; this "

@@ -34,6 +34,10 @@ class RunParts(NamedTuple):
 def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
     """The parts of a run. explorer: the one that the user gave."""
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
+    if agent.recorded:
+        action = action_space_of(context.environment)
+        terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
+        context = dataclasses.replace(context, terms=terms)
     learner = Learner(agent, engine, kind.learner_parts(context), context.setup.seed)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
     return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))

@@ -31,6 +31,7 @@ class AsyncGradientLearning(LearningKind):
     log_prob = True
     one_by_one = True
     collects_steps = False
+    local_losses = False
 
     def replay(self, context: TrainingContext) -> Replay:
         return GradientQueue()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from etude.agent import Agent
@@ -16,7 +16,7 @@ class TrainingContext:
     """One agent, its engine and its environment, and the settings of their run.
 
     environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes, for the
-    kinds that use them.
+    kinds that use them. terms: those that terms of a loss read, by the term's name.
     """
 
     agent: Agent
@@ -24,6 +24,7 @@ class TrainingContext:
     environment: Any
     setup: Setup
     data: RecordedData | None = None
+    terms: dict[str, RecordedData] = field(default_factory=dict)
 
     @property
     def count(self) -> int:

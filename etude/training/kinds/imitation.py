@@ -8,8 +8,8 @@ from etude.protocols import Explorer
 from etude.replay import Advantages, Demonstrations, View
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LoopParts
-from etude.training.kinds.offline import recorded_buffer
 from etude.training.kinds.on_policy import OnPolicyLearning
+from etude.training.kinds.recorded import recorded_buffer
 from etude.training.learner import Learner
 
 
@@ -23,7 +23,7 @@ class ImitationLearning(OnPolicyLearning):
 
     def view(self, context: TrainingContext) -> View:
         config, engine = context.agent.config, context.engine
-        expert = recorded_buffer(context, folder=None, stream="expert")
+        expert = recorded_buffer(context, context.recorded(), folder=None, stream="expert")
         if (steps := context.recorded().steps()) is not None:
             expert.add(steps)
         return Demonstrations(Advantages(config.gamma, config.gae_lambda, engine.value), expert, engine.reward)

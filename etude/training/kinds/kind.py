@@ -24,6 +24,7 @@ from etude.explore import EpsilonGreedy, GaussianNoise, Sample, StateDependentSa
 from etude.protocols import Environments, Explorer, Replay, Rollout
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.recorded import terms_of
 from etude.training.learner import Learner, LearnerParts
 from etude.training.loop import Collecting, Learning
 from etude.training.rollout_lifecycle import RolloutLifecycle
@@ -55,6 +56,7 @@ class LearningKind:
     uses_data: whether recorded data is needed.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     collects_steps: False where rollouts return gradients, or nothing, in the place of steps.
+    local_losses: whether this process computes the losses of batches that it samples.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
@@ -66,6 +68,7 @@ class LearningKind:
     uses_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
     collects_steps: ClassVar[bool] = True
+    local_losses: ClassVar[bool] = True
     one_by_one: ClassVar[bool] = False
 
     # -- what learning is made of --------------------------------------------------------------------------------------
@@ -96,6 +99,12 @@ class LearningKind:
     def learner_parts(self, context: TrainingContext) -> LearnerParts:
         """What the learner of a run is given."""
         count = self.count(context)
+        if context.terms and (not self.local_losses or self.actor_priorities(context)):
+            raise ConfigError(
+                f"{type(context.agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and "
+                "its workers compute losses, without this data. Use an algorithm whose losses the learner alone "
+                "computes, or leave actor_priorities off."
+            )
         return LearnerParts(
             replay=self.replay(context),
             update_schedule=self.update_schedule(context.agent.config, count),
@@ -103,6 +112,7 @@ class LearningKind:
             acting_weights=self.acting_weights(context),
             example_bytes=self.example_bytes(context),
             count=count,
+            terms=terms_of(context),
         )
 
     def loop_parts(

@@ -10,12 +10,12 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
-from etude.base.seeding import generator
 from etude.config import OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
+from etude.replay import OneStep, View, WholeReturns
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
+from etude.training.kinds.recorded import recorded_buffer
 from etude.training.learner import Learner
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
@@ -32,7 +32,8 @@ class OfflineLearning(LearningKind):
     collects_steps = False
 
     def replay(self, context: TrainingContext) -> Replay:
-        return recorded_buffer(context, context.setup.replay_folder, "replay", self.view(context.agent.config))
+        folder, view = context.setup.replay_folder, self.view(context.agent.config)
+        return recorded_buffer(context, context.recorded(), folder, "replay", view)
 
     def view(self, config: Any) -> View:
         """Reads rows of the ring as a batch."""
@@ -70,15 +71,6 @@ class OfflineReturnLearning(OfflineLearning):
 
     def view(self, config: Any) -> View:
         return WholeReturns(config.gamma)
-
-
-def recorded_buffer(context: TrainingContext, folder: str | None, stream: str, view: View | None = None) -> Buffer:
-    """A replay with room for the recorded data. view: None takes single transitions. stream: the name of the generator
-    that samples are drawn with."""
-    # One row more than there are: a ring that is full forgets where its oldest episode began.
-    ring = Ring(context.engine.spaces, len(context.recorded()) + 1, folder=folder)
-    view = OneStep(context.agent.config.gamma) if view is None else view
-    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream))
 
 
 class OfflineSchedule:
