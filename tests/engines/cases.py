@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import Adam, ByEmbedding, Conv, DistributionSpec, Mlp, Policies, Recurrent, engines
+from etude import ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
 from etude.agent import Agent
 from etude.algorithms import (
     A2CConfig,
@@ -24,6 +24,7 @@ from etude.algorithms import (
     CQLConfig,
     DDPGConfig,
     DiscreteSACConfig,
+    DistributionSpec,
     DQNConfig,
     GAILConfig,
     IMPALAConfig,
@@ -45,7 +46,7 @@ from etude.algorithms import (
 )
 from etude.base import trees
 from etude.base.data import Batch
-from etude.base.optimizers import SGD, AdamW, Lion, RMSProp
+from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.engines.numpy import NumpyEngine

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from cases import VECTOR
 
-from etude import Adam, Mlp, engines
+from etude import Mlp, engines
 from etude.algorithms import A2C, A3C, ES, A2CConfig, A3CConfig, ESConfig
 from etude.base import trees
 from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
+from etude.base.optimizers import Adam
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
 from etude.engines.gradients import FromRollouts

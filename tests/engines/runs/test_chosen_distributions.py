@@ -11,8 +11,8 @@ import pytest
 from run_cases import differences
 
 import etude
-from etude import ByEmbedding, DistributionSpec, Mlp, OwnDistribution, ops
-from etude.algorithms import A2CConfig, BCConfig, PPOConfig
+from etude import ByEmbedding, Mlp, ops
+from etude.algorithms import A2CConfig, BCConfig, DistributionSpec, OwnDistribution, PPOConfig
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, MultiDiscrete, Spaces
