@@ -18,7 +18,7 @@ import time
 import measure
 
 ENVIRONMENT = "etude.examples.cart_pole:WithShuffledActions"
-STEPS, EPISODES = 20_000, 20
+STEPS, EPISODES = 50_000, 20
 ENGINE = "torch"
 ROWS = ["ppo/by_embedding/50", "dqn/plain/50", "dqn/plain/10", "dqn/by_embedding/50"]  # algorithm, network, slots
 

@@ -208,6 +208,7 @@ class Maker:
 
     def __init__(self, rng: np.random.Generator, wrap_module: WrapModule):
         self._rng, self._wrap_module = rng, wrap_module
+        self._normalises = False
 
     def __call__(
         self,
@@ -230,7 +231,7 @@ class Maker:
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
         if isinstance(spec, ByEmbedding):
-            return Network(by_embedding(spec, joined, (outputs,), gain), self._rng)
+            return self._by_embedding(spec, joined, (outputs,), gain)
         return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
 
     def features(self, spec: Mlp | Conv, space: Space) -> Network:
@@ -247,8 +248,17 @@ class Maker:
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, space, shape), self._rng)
         if isinstance(spec, ByEmbedding):
-            return Network(by_embedding(spec, space, shape), self._rng)
+            return self._by_embedding(spec, space, shape)
         return self._module(spec, (space,), shape)
+
+    def _by_embedding(self, spec: ByEmbedding, space: Space, shape: tuple[int, ...], gain: float = 1.0) -> Network:
+        if self._normalises:
+            raise ConfigError(
+                f"network = ByEmbedding(key={spec.key!r}), normalize_observation = True; moments belong to a row "
+                "of embeddings, not to the action in it. Give normalize_observation=False, and scale the state in the "
+                "environment."
+            )
+        return Network(by_embedding(spec, space, shape, gain), self._rng)
 
     def conditional(self, sizes: Sequence[int], spec: Mlp) -> Network:
         """The head of an autoregressive policy over parts with so many choices; see `ConditionalArchitecture`."""
@@ -295,6 +305,7 @@ class Maker:
 
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""
+        self._normalises = self._normalises or on
         return Normaliser(space, on)
 
     def random_shift(self, space: Space, pixels: int) -> RandomShift:

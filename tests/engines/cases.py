@@ -267,7 +267,12 @@ CASES = [
         RecurrentPPOConfig(network=REMEMBERING, distribution=CONDITIONAL),
     ),
     Case("dqn by embedding, masked", "dqn", Spaces(DESCRIBED, Discrete(3)), DQNConfig(network=BY_EMBEDDING)),
-    Case("ppo by embedding, masked", "ppo", Spaces(DESCRIBED, Discrete(3)), PPOConfig(network=BY_EMBEDDING)),
+    Case(
+        "ppo by embedding, masked",
+        "ppo",
+        Spaces(DESCRIBED, Discrete(3)),
+        PPOConfig(network=BY_EMBEDDING, normalize_observation=False),
+    ),
     Case("c51 by embedding", "c51", Spaces(DESCRIBED, Discrete(3)), C51Config(network=BY_EMBEDDING, atoms=11)),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),

@@ -224,5 +224,7 @@ def test_networks_by_embedding_are_saved_and_refuse_other_observations(engine_na
     with etude.load(tmp_path / "run.etude") as run:
         assert run.agent.config.network == network
         assert run.evaluate(2) == expected
+    with pytest.raises(ConfigError, match="ByEmbedding.*normalize_observation = True"):
+        etude.Run("ppo", SHUFFLED, network=network, normalize_observation=True, engine=engine_name)
     with pytest.raises(NetworkError, match="ByEmbedding.key='actions'. reads the embeddings"):
         etude.Run("dqn", "CartPole-v1", network=network, engine=engine_name)
