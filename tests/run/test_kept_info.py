@@ -169,9 +169,7 @@ def test_recorded_episodes_hold_them():
 
 @pytest.mark.parametrize("wrong", ["x", 3, ("x", 3), [""]])
 def test_names_that_cannot_be_kept_are_refused(wrong):
-    with pytest.raises(
-        ConfigError, match=r"keep_info = .*; expected names of numbers in info, as in \('x', 'suc"
-    ):
+    with pytest.raises(ConfigError, match=r"keep_info = .*; expected names of numbers in info, as in \('x', 'suc"):
         tiny(keep_info=wrong)
 
 
