@@ -39,7 +39,7 @@ class Schedule:
     def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:
         """From the values of all fields, as `train` takes them by name; ConfigError for other names."""
         if unknown:
-            known = ["steps", "callbacks", "report", *(field.name for field in fields(cls))]
+            known = ["steps", "callbacks", *(field.name for field in fields(cls))]
             raise ConfigError(explain("train", unknown, known))
         return cls(*values)
 

@@ -38,7 +38,7 @@ def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes:
     given = type(algorithm.config) if isinstance(algorithm, Agent) else find(algorithm)[1]
     of_config = [field.name for field in dataclasses.fields(given) if field.init]
     if unknown := changes.keys() - set(of_config):
-        of_train = {"callbacks", "report", *(field.name for field in dataclasses.fields(Schedule))}
+        of_train = {"callbacks", *(field.name for field in dataclasses.fields(Schedule))}
         if misplaced := sorted(unknown & of_train):
             raise ConfigError(
                 f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "

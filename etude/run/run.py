@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Iterable, Iterator
 from numbers import Integral
 from os import PathLike
@@ -20,14 +19,12 @@ from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
-from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
+from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs import examine
 from etude.envs.make import Vectorization
-from etude.offline.loading import CheckpointedData
-from etude.protocols import Explorer, Reporter
+from etude.protocols import Explorer
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.build.arguments import AS_SAVED
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.evaluate import Evaluation
 from etude.training.kinds import TrainingContext
@@ -128,7 +125,6 @@ class Run:
         self,
         steps: int | None = None,
         callbacks: Any = (),
-        report: Reporter | Iterable[Reporter] = (),
         *,
         evaluate_every: int | None = None,
         evaluate_episodes: int = 10,
@@ -143,13 +139,12 @@ class Run:
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
             `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
-        report: another name of `callbacks`; both are called.
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
         schedule, event = Schedule.of(given, unknown), None
-        call = CallbackList([*as_list(callbacks), *as_list(report)], self)
+        call = CallbackList(as_list(callbacks), self)
         try:
             with obeying_signals(self.stop, self._loop.request_save):
                 for event in self._steps(steps, schedule):
@@ -320,85 +315,3 @@ class Run:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def load(
-    path: str | Path,
-    env: Any = None,
-    config: Any = None,
-    agent: Agent | None = None,
-    *,
-    trust: bool = False,
-    explorer: Explorer | None = AS_SAVED,
-    env_args: dict[str, Any] | None = AS_SAVED,
-    wrappers: Iterable[Any] | None = AS_SAVED,
-    frame_stack: int | None = AS_SAVED,
-    seed: int = AS_SAVED,
-    engine: str = AS_SAVED,
-    device: str = AS_SAVED,
-    compiled: bool = AS_SAVED,
-    environments: int | None = AS_SAVED,
-    workers: int = AS_SAVED,
-    overlap: bool = AS_SAVED,
-    vectorization: Vectorization = AS_SAVED,
-    replay_folder: str | None = AS_SAVED,
-    keep_info: Iterable[str] = AS_SAVED,
-    **others: Any,
-) -> Run:
-    """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
-
-    env, config: needed again where they were not names and numbers (a callable, a network of your own).
-    agent: needed again where the run was given an agent of your own.
-    trust: import the environment that the file names, and write to the replay folder that it names, also where you did
-        not train the run on this machine; else UntrustedError says what that would be.
-    explorer, wrappers: needed again where they were your own.
-    Other arguments are those of `Run` that differ now, such as workers or device.
-    """
-    changed = {
-        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "frame_stack": frame_stack, "seed": seed,
-        "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
-        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, **others,
-    }  # fmt: skip
-    loaded = read_run(Path(path), COMPONENTS)
-    for note in loaded.notes:
-        warnings.warn(note, stacklevel=2)
-    given = {name: value for name, value in changed.items() if value is not AS_SAVED}
-    return from_state(loaded.state, env, config, agent, trust=trust, **given)
-
-
-def from_state(
-    state: dict[str, Any],
-    env: Any = None,
-    config: Any = None,
-    agent: Agent | None = None,
-    run_dir: RunDirectory | None = None,
-    *,
-    trust: bool = False,
-    **setup: Any,
-) -> Run:
-    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
-    state = present_state(state)
-    described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
-    if "replay" not in state:
-        setup["replay_folder"] = None  # it belongs to the run that trains
-    own, made_with = build.environment_from(described, env, setup)
-    if not trust:
-        trust_.require(described, *build.taken_from(described, env, made_with, setup))
-    if agent is None and config is None:
-        config = build.config_from(described)
-    if "explorer" not in setup:
-        setup["explorer"] = exploration.explorer_from(described.get("explorer"))
-    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
-    with build.built_as_described(env is not None, rest_given):
-        run = Run(
-            described["algorithm"] if agent is None else agent,
-            own,
-            config=config,
-            policies=build.policies_from(described),
-            data=CheckpointedData(described["data"]) if described.get("data") else None,
-            run_dir=run_dir,
-            **settings,
-        )
-    run.restore(state)
-    return run
