@@ -51,6 +51,7 @@ class AgentsStep(NamedTuple):
     infos: Named
     rewards: Named  # of those that earned something
     ended: dict[str, int]  # who ended with this step: joint.TERMINATED or joint.TRUNCATED
+    score: float | None = None  # what the episode's return counts for the step; None: the sum of the rewards
 
 
 class Stepper(Protocol):
@@ -142,35 +143,23 @@ class TurnStepper:
         return AgentsStep(acting, observations, infos, rewards, ended)
 
 
-class MultiAgentEnvironment(gym.Env):
+class JoinedAgents(gym.Env):
     """Several agents as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
 
-    An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. It
-    is scored by the sum of all rewards. spaces: as agents see them. Raises SpaceError where there is no agent.
+    An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. Its
+    return counts what the stepper says of each step, else the sum of all rewards. Derived classes lay out observations.
+
+    agents: the spaces of each, as it sees them, in the order of all arrays. actions: from joined ones to its own.
     """
 
-    def __init__(self, env: Any):
-        self.env = env
-        self._stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
-        self.names = names = tuple(sorted(self._stepper.names))
-        if not names:
-            raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
+    def __init__(self, env: Any, stepper: Stepper, agents: dict[str, Spaces], actions: dict[str, Actions]):
+        self.env, self._stepper, self._actions = env, stepper, actions
+        self.names, self._places = tuple(agents), joint.places(agents)
+        self.action_space = joint.joined_actions([own.action for own in agents.values()])
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
-        own = {str(name): name for name in env.possible_agents}
-        raw = {name: env.observation_space(own[name]) for name in names}
-        self._actions = {name: Actions(env.action_space(own[name])) for name in names}
-        # Spaces do not tell whether there is an action mask in infos: a reset does.
-        infos = self._stepper.reset(None, None).infos
-        seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
-        self._masks = {name: _mask_of(space) for name, space in seen.items()}
-        self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
-        each = {name: Spaces(Observations(seen[name], {}).space, self._actions[name].space) for name in names}
-        self.spaces = joint.joined_spaces(each, self._stepper.turns)
-        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
-        self.action_space = self.spaces.action
-        self._seen_spaces, self._seen = seen, {name: _blank(space) for name, space in seen.items()}
-        self._status = np.zeros(len(names), np.int8)
+        self._seen: Named = {}
+        self._status: dict[str, int] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
@@ -179,29 +168,18 @@ class MultiAgentEnvironment(gym.Env):
 
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step of the agents whose turn it is."""
-        acting = [name for name, status in zip(self.names, self._status, strict=True) if status == joint.ACTING]
+        acting = [name for name, status in self._status.items() if status == joint.ACTING]
         step = self._stepper.step(self.split(action, acting))
-        self._status[self._status == joint.ACTING] = joint.WAITING
-        for name, how in step.ended.items():
-            self._status[self.names.index(name)] = how
+        self._status |= dict.fromkeys(acting, joint.WAITING) | step.ended
         each = np.array([step.rewards.get(name, 0.0) for name in self.names], np.float32)
+        score = float(each.sum(dtype=np.float64)) if step.score is None else step.score
         over = not step.acting
         terminated = over and set(step.ended.values()) == {joint.TERMINATED}
-        reward = MultiAgentReward(each, float(each.sum(dtype=np.float64)))
-        return self._observe(step), reward, terminated, over and not terminated, {}
-
-    def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
-        """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""
-        if first:
-            self._begin()
-        self._status[:] = joint.WAITING
-        return self._observe(AgentsStep(tuple(observations), observations, infos, {}, {}))
+        return self._observe(step), MultiAgentReward(each, score), terminated, over and not terminated, {}
 
     def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
         """The actions of these agents in a joined one, as the environment takes them."""
-        assert self.spaces.agents is not None
-        chosen = joint.split_actions(self.spaces.agents, action)
-        return {name: self._own_action(name, chosen[name]) for name in names}
+        return {name: self._own_action(name, action) for name in names}
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
@@ -211,22 +189,66 @@ class MultiAgentEnvironment(gym.Env):
         self.env.close()
 
     def _begin(self) -> None:
-        self._status[:] = joint.WAITING
-        self._seen = {name: _blank(space) for name, space in self._seen_spaces.items()}
-
-    def _own_action(self, name: str, action: Any) -> Any:
-        kind = self._actions[name]
-        own = kind.convert(np.reshape(action, (1, *(kind.space.shape or ()))))[0]
-        return int(own) if isinstance(kind.space, Discrete) else own
+        self._status = dict.fromkeys(self.names, joint.WAITING)
 
     def _observe(self, step: AgentsStep) -> dict[str, Any]:
         for name, value in step.observations.items():
-            if name in step.ended:  # the last one, which the environment must not change
-                value = copy.deepcopy(value)
             self._seen[name] = self._present(name, value, step)
-        for name in step.acting:
-            self._status[self.names.index(name)] = joint.ACTING
-        return {joint.AGENTS: dict(self._seen), joint.STATUS: self._status.copy()}
+        for name in step.ended:  # its last one, which the environment must not change
+            self._seen[name] = copy.deepcopy(self._seen[name])
+        self._status |= dict.fromkeys(step.acting, joint.ACTING)
+        return self._laid_out(np.array(list(self._status.values()), np.int8))
+
+    def _present(self, name: str, value: Any, step: AgentsStep) -> Any:
+        """What an agent sees of its observation."""
+        return value
+
+    def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
+        """One observation of what all agents have seen, and of their status [agents]."""
+        raise NotImplementedError
+
+    def _own_action(self, name: str, action: np.ndarray) -> Any:
+        kind, part = self._actions[name], action[self._places[name]]
+        if isinstance(kind.space, Discrete):
+            return int(kind.convert(part)[0])
+        return kind.convert(part.reshape(1, *(kind.space.shape or ())))[0]
+
+
+class MultiAgentEnvironment(JoinedAgents):
+    """Several agents as runs see them, laid out as in `joint`, in the order of their names.
+
+    spaces: as agents see them. Raises SpaceError where there is no agent.
+    """
+
+    def __init__(self, env: Any):
+        stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
+        names = tuple(sorted(stepper.names))
+        refuse_nobody(env, names)
+        own = {str(name): name for name in env.possible_agents}
+        raw = {name: env.observation_space(own[name]) for name in names}
+        actions = {name: Actions(env.action_space(own[name])) for name in names}
+        # Spaces do not tell whether there is an action mask in infos: a reset does.
+        infos = stepper.reset(None, None).infos
+        seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
+        self._masks = {name: _mask_of(space) for name, space in seen.items()}
+        self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
+        each = {name: Spaces(Observations(seen[name], {}).space, actions[name].space) for name in names}
+        super().__init__(env, stepper, each, actions)
+        self.spaces = joint.joined_spaces(each, stepper.turns)
+        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
+        self._unseen = {name: _blank(space) for name, space in seen.items()}
+        self._begin()
+
+    def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
+        """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""
+        if first:
+            self._begin()
+        self._status = dict.fromkeys(self.names, joint.WAITING)
+        return self._observe(AgentsStep(tuple(observations), observations, infos, {}, {}))
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._seen = dict(self._unseen)
 
     def _present(self, name: str, value: Any, step: AgentsStep) -> Any:
         """An observation with its mask: also where that is in the infos, and where nothing is to be chosen."""
@@ -242,6 +264,15 @@ class MultiAgentEnvironment(gym.Env):
         if not allowed.any():
             raise ValueError(f"the action mask of agent {name!r}, whose turn it is, allows no action at all")
         return {**value, ACTION_MASK: allowed.astype(mask.dtype)}
+
+    def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
+        return {joint.AGENTS: dict(self._seen), joint.STATUS: status}
+
+
+def refuse_nobody(env: Any, names: Sequence[Any]) -> None:
+    """Raise SpaceError where an environment has no agents."""
+    if not names:
+        raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
 
 
 def takes_turns(env: Any) -> bool:

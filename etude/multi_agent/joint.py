@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -57,13 +58,18 @@ def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:
     """Joined actions [..., all places] of any framework, as each agent's own: [...], or [..., its places]."""
-    found, start = {}, 0
-    for name, own in agents.items():
-        end = start + width(own.action)
-        part = action[..., start] if isinstance(own.action, Discrete) else action[..., start:end]
-        found[name] = ops.cast(part, "int32") if _choices(own.action) else part
-        start = end
+    found = {}
+    for name, place in places(agents).items():
+        own = agents[name].action
+        part = action[..., place.start] if isinstance(own, Discrete) else action[..., place]
+        found[name] = ops.cast(part, "int32") if _choices(own) else part
     return found
+
+
+def places(agents: dict[str, Spaces]) -> dict[str, slice]:
+    """Where each agent's own actions are in joined ones."""
+    ends = accumulate(width(own.action) for own in agents.values())
+    return {name: slice(end - width(own.action), end) for (name, own), end in zip(agents.items(), ends, strict=True)}
 
 
 def join_actions(actions: Sequence[np.ndarray], spaces: Sequence[Space]) -> np.ndarray:

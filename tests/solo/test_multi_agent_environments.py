@@ -103,6 +103,19 @@ def test_an_agent_that_ends_early_keeps_its_last_observation_and_earns_nothing_m
     assert after["agents"][0][0].tolist() == [np.float32(episode_seed(5, 0, 1)), 0, 0]
 
 
+def test_an_agent_that_has_ended_stays_so_where_the_environment_goes_on_showing_it():
+    class Showing(Relay):
+        def _observe(self, names):
+            return super()._observe(self.possible_agents)
+
+    made = environments(lambda: Showing(EARLY))
+    made.reset()
+    for _ in range(3):
+        observation, reward, *_ = made.step(none())
+    assert observation["agents"][0][0, 2] == 2
+    assert (observation["terminated"].tolist(), reward.tolist()) == ([[1, 0]], [[0, 10]])
+
+
 def test_a_last_observation_survives_the_environment_writing_to_it():
     class Reusing(Relay):
         array = np.zeros(3)

@@ -43,7 +43,7 @@ class UserEnvironments:
     Environment c of the run is made from entry c modulo their number. An instance is used itself for its own
     environment, unless `copies` were asked for, and is then never closed; every other environment gets a copy of it.
 
-    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `ParallelAgentsEnvironment`.
+    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `AllAgentsStepper`.
     """
 
     entries: tuple[EnvironmentSpec | EnvironmentInstance, ...]
@@ -104,7 +104,7 @@ class UserEnvironments:
         """
         entry = self.entries[0]
         env = _make(entry) if render_mode is None else _make_rendering(entry, render_mode)
-        wrapped = WrappedEnvironment(env, self.name, self.reward_done)
+        wrapped = WrappedEnvironment(env, self.name, self.reward_done, self.scaling)
         return AdaptedEnvironment(wrapped.env, self.name, self.scaling, wrapped.rewards)
 
     def _vectorised(self, wrapped: list[WrappedEnvironment], columns: list[int] | np.ndarray) -> LoopEnvironments:
@@ -116,7 +116,7 @@ class UserEnvironments:
         entry = self.entries[column % len(self.entries)]
         in_place = column in self.in_place
         env = entry.env if in_place and isinstance(entry, EnvironmentInstance) else _make(entry)
-        wrapped = WrappedEnvironment(env, _entry_name(entry), self.reward_done)
+        wrapped = WrappedEnvironment(env, _entry_name(entry), self.reward_done, self.scaling)
         if in_place:
             wrapped.env = KeptOpen(wrapped.env)
         return wrapped

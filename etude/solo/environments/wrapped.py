@@ -10,6 +10,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError
+from etude.envs.actions import ActionScaling
 from etude.envs.multi_agent import ParallelEnvironment, takes_turns
 from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
 from etude.solo.environments.multi_agent import MultiAgentSpaces, ParallelAgentsEnvironment, RewardDone
@@ -55,13 +56,13 @@ class EnvironmentInstance:
 class WrappedEnvironment:
     """One environment behind Gymnasium's interface, its agents if it has several, and the layout of its rewards."""
 
-    def __init__(self, env: Any, name: str, reward_done: RewardDone | None):
+    def __init__(self, env: Any, name: str, reward_done: RewardDone | None, scaling: ActionScaling):
         self.agents: MultiAgentSpaces | None = None
         self.rewards: Rewards = ScalarRewards()
         self.notes: tuple[str, ...] = ()
         check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
-            joint = ParallelAgentsEnvironment(env, reward_done)
+            joint = ParallelAgentsEnvironment(env, reward_done, scaling)
             self.env: gym.Env = joint
             self.agents, self.rewards = joint.agents, MultiAgentRewards(joint.agents.names)
             return
