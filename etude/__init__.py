@@ -14,6 +14,7 @@ from etude.config import (
     SequenceConfig,
     UnrollsConfig,
 )
+from etude.multi_agent.by_policy import Alternate, Frozen
 from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
@@ -29,8 +30,10 @@ __all__ = [
     "ActorCritic",
     "Adam",
     "Agent",
+    "Alternate",
     "Conv",
     "EpisodesConfig",
+    "Frozen",
     "GradientsConfig",
     "Linear",
     "Loss",

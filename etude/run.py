@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -39,11 +39,14 @@ COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments
 class Run:
     """Trains one agent on one environment.
 
-    algorithm: a name from `etude list`, or an `Agent`.
+    algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
+        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), or a function of (observation, rng)
+        that returns an action and learns nothing.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
+    train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
     data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
         `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
@@ -61,11 +64,12 @@ class Run:
 
     def __init__(
         self,
-        algorithm: str | Agent,
+        algorithm: str | Agent | Mapping[str, Any],
         env: Any,
         *,
         config: Any = None,
         policies: Any = None,
+        train_only: Any = None,
         data: Any = None,
         run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
@@ -89,7 +93,7 @@ class Run:
         self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, replay_folder)
         spaces, translation = examine(self.environment)
-        self.algorithm, self.agent = build.agent_for(algorithm, env, config, spaces, policies)
+        self.algorithm, self.agent = build.agents_for(algorithm, env, config, spaces, policies, train_only)
         exploration.check(self.agent, explorer, spaces)
         data = build.data_for(data, self.agent, setup, self.environment, spaces)
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
@@ -223,7 +227,7 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise"))
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise", "learners"))
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:
@@ -292,7 +296,7 @@ def load(
     path: str | Path,
     env: Any = None,
     config: Any = None,
-    agent: Agent | None = None,
+    agent: Agent | Mapping[str, Any] | None = None,
     *,
     trust: bool = False,
     explorer: Explorer | None = AS_SAVED,
@@ -313,7 +317,8 @@ def load(
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
-    agent: needed again where the run was given an agent of your own.
+    agent: needed again where the run was given an agent of your own; of several policies, a dict of those that are
+        needed, such as functions.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
     explorer, wrappers: needed again where they were your own.
@@ -335,7 +340,7 @@ def from_state(
     state: dict[str, Any],
     env: Any = None,
     config: Any = None,
-    agent: Agent | None = None,
+    agent: Agent | Mapping[str, Any] | None = None,
     run_dir: RunDirectory | None = None,
     *,
     trust: bool = False,
@@ -349,7 +354,10 @@ def from_state(
     own, made_with = build.environment_from(described, env, setup)
     if not trust:
         trust_.require(described, *build.taken_from(described, env, made_with, setup))
-    if agent is None and config is None:
+    if "learners" in described:
+        agent = build.members_from(described, agent)
+        setup.setdefault("train_only", build.train_only_from(described))
+    elif agent is None and config is None:
         config = build.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
