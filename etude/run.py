@@ -227,7 +227,9 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise", "learners"))
+        held = Stored(state, "").fields(
+            [name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise", "learners")
+        )
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
         if algorithm != self.algorithm:

@@ -27,8 +27,8 @@ from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
-    "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
+    "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy",
+    "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
     "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
     "PerActorGaussianNoise", "StateDependentSample",
 ]  # fmt: skip

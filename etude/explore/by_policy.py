@@ -56,7 +56,8 @@ class ByPolicy:
         return noise
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, memory: np.ndarray) -> Choice:
-        action, extras = zeros(self.action_space, len(noise)), {}
+        action: Any = zeros(self.action_space, len(noise))
+        extras: dict[str, np.ndarray] = {}
         for name, explorer in self.explorers.items():
             choice = explorer(output[name], noise[:, self._noise[name]], step, memory[:, self._memory[name]])
             self.subsets[name].put_action(action, choice.action)

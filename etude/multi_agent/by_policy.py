@@ -74,8 +74,9 @@ class LearningTurns:
     """
 
     def __init__(self, given: Any, learners: Sequence[str]):
-        self.given = given if given is None or isinstance(given, Alternate) else _names_in("train_only", given)
-        wanted = given.order or tuple(learners) if isinstance(given, Alternate) else self.given or tuple(learners)
+        alternate = isinstance(given, Alternate)
+        self.given = given if given is None or alternate else _names_in("train_only", given)
+        wanted = (given.order if alternate else self.given) or tuple(learners)
         if unknown := [name for name in wanted if name not in learners]:
             raise ConfigError(
                 f"train_only names {', '.join(unknown)}; the policies that can learn are "
@@ -83,7 +84,7 @@ class LearningTurns:
             )
         if not wanted:
             raise ConfigError("No policy learns: give at least one an algorithm, such as 'ppo'.")
-        self._every = given.every if isinstance(given, Alternate) else None
+        self._every = given.every if alternate else None
         self._names = tuple(wanted)
 
     def at(self, step: int) -> tuple[str, ...]:

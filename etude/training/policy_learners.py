@@ -22,7 +22,7 @@ class PolicyLearners:
     """A learner for each policy that learns: a `loop.RunLearning`. Collects until the first of them is due.
 
     A policy that does not learn at present stores nothing; what an on-policy one has stored by then is forgotten.
-    acting_weights: the names of the weights that rollouts need.
+    frozen_weights: the names of the weights that policies act with which never learn.
     """
 
     def __init__(
@@ -30,11 +30,11 @@ class PolicyLearners:
         agent: PolicyAgents,
         engine: PolicyEngines,
         learners: Mapping[str, Learner],
-        acting_weights: tuple[str, ...],
+        frozen_weights: tuple[str, ...],
         count: int,
     ):
         self.of, self.count, self.progress = dict(learners), count, RunProgress()
-        self._agent, self._engine, self._acting = agent, engine, acting_weights
+        self._agent, self._engine, self._frozen = agent, engine, frozen_weights
         self._learning: tuple[str, ...] = ()  # those that learn from the steps that were taken last
         self._paused: set[str] = set()  # those whose next steps do not continue what they have stored
 
@@ -88,12 +88,14 @@ class PolicyLearners:
 
     def acting_weights(self) -> Weights:
         """What acting needs; nothing where the engines themselves act."""
-        return self._engine.weights(self._acting)
+        acting = {policy: learner.acting_weights() for policy, learner in self.of.items()}
+        return joined_names(acting) | self._engine.weights(self._frozen)
 
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """What rollouts act with, and its version."""
         explored = {policy: learner.exploring_policy()[0] for policy, learner in self.of.items()}
-        return self.acting_weights() | joined_names(explored), PolicyVersion(self.progress.gradient_steps, {})
+        version = PolicyVersion(self.progress.gradient_steps, {})
+        return joined_names(explored) | self._engine.weights(self._frozen), version
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""

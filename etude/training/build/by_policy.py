@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.algorithms import find
 from etude.agent import Agent
+from etude.algorithms import find
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
@@ -32,7 +32,8 @@ from etude.training.build.agents import agent_for
 from etude.training.build.described import check_description, config_from
 from etude.training.kinds.by_policy import PolicyLearning
 
-class Member(NamedTuple):
+
+class _Member(NamedTuple):
     """One of several policies."""
 
     kind: str
@@ -89,22 +90,22 @@ def _check_names(given: Mapping[Any, Any], driven: Mapping[str, tuple[str, ...]]
         raise ConfigError(f"The policy {unused[0]!r} drives no agent. Name it in policies=, or leave it out.")
 
 
-def _member(policy: str, given: Any, environment: Any, spaces: Spaces, policies: Policies) -> Member:
+def _member(policy: str, given: Any, environment: Any, spaces: Spaces, policies: Policies) -> _Member:
     """What a policy is to be, for agents of these spaces."""
     if isinstance(given, Frozen):
         given = _read_frozen(given, policy, spaces)
     if isinstance(given, FrozenAgent):
         algorithm, agent = agent_for(given.agent, environment, None, spaces, Policies(policies.of, given.identity))
-        return Member(FROZEN, algorithm, agent, given)
+        return _Member(FROZEN, algorithm, agent, given)
     if isinstance(given, str | Agent):
         algorithm, agent = agent_for(given, environment, None, spaces, policies)
-        return Member(LEARNER, algorithm, agent)
+        return _Member(LEARNER, algorithm, agent)
     if not callable(given) or isinstance(given, type):
         raise ConfigError(
             f"The policy {policy!r} is {given!r}; expected the name of an algorithm, an agent such as PPO(config), "
             "Frozen(path), or a function of (observation, rng) that returns an action."
         )
-    return Member(RULE, "heuristic", given)
+    return _Member(RULE, "heuristic", given)
 
 
 # -- policies from checkpoints -----------------------------------------------------------------------------------------
@@ -116,9 +117,9 @@ def _read_frozen(frozen: Frozen, policy: str, spaces: Spaces) -> FrozenAgent:
     state = present_state(read_run(path, ("description", "engine"), ("replay",), frozen.best).state)
     described = check_description(state)
     plain = described.get("policies")
-    names = {None: ()} if plain is None else {}
-    for agent, of in ({} if plain is None else plain["of"]).items():
-        names[of] = (*names.get(of, ()), agent)
+    names: dict[str | None, tuple[str, ...]] = {None: ()} if plain is None else {}
+    for name, of in ({} if plain is None else plain["of"]).items():
+        names[of] = (*names.get(of, ()), name)
     source = _chosen(frozen, path, names, described.get("learners"))
     engine = Stored(state["engine"], "engine")
     if "learners" in described:

@@ -75,7 +75,7 @@ def _plain_member(agent: PolicyAgents, policy: str) -> dict[str, Any]:
 def members_from(described: dict[str, Any], given: Any) -> dict[str, Any]:
     """The policies in a run's description. given: by name, in the place of those; ConfigError where one is needed."""
     given = {} if given is None else given
-    if not isinstance(given, Mapping) or (unknown := [policy for policy in given if policy not in described["learners"]]):
+    if not isinstance(given, Mapping) or not set(given) <= set(described["learners"]):
         known = ", ".join(described["learners"])
         raise ConfigError(f"agent = {given!r}; this run has the policies {known}: give a dict of those that differ.")
     return {

@@ -48,7 +48,9 @@ class PolicyLearning(LearningKind):
         for policy in agent.learners:
             own = _own_context(context, policy)
             learners[policy] = kind_of(own.agent).make_learner(own)
-        return PolicyLearners(agent, context.engine, learners, self.acting_weights(context), context.count)  # type: ignore[arg-type]
+        engine: Any = context.engine
+        frozen = self._read_by_acting(agent, {policy: engine.of[policy] for policy in agent.frozen})
+        return PolicyLearners(agent, engine, learners, frozen if engine.exportable else (), context.count)
 
     # -- exploration ---------------------------------------------------------------------------------------------------
 
@@ -105,8 +107,12 @@ class PolicyLearning(LearningKind):
         engine: Any = context.engine
         if not engine.exportable:
             return ()
-        agent: Any = context.agent
-        read = {policy: _read_by_acting(agent.members[policy], own.spaces) for policy, own in engine.of.items()}
+        return self._read_by_acting(context.agent, engine.of)
+
+    @staticmethod
+    def _read_by_acting(agent: Any, engines: Mapping[str, Any]) -> tuple[str, ...]:
+        """The full names of the weights that actions of these policies depend on."""
+        read = {policy: _read_by_acting(agent.members[policy], own.spaces) for policy, own in engines.items()}
         return tuple(full_name(policy, name) for policy, names in read.items() for name in names)
 
     def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
@@ -117,9 +123,7 @@ class PolicyLearning(LearningKind):
         return self.make_actor(context)()
 
 
-def _acting_in_numpy(
-    members: Mapping[str, Agent], subsets: Mapping[str, AgentSubset], spaces: Spaces
-) -> PolicyEngines:
+def _acting_in_numpy(members: Mapping[str, Agent], subsets: Mapping[str, AgentSubset], spaces: Spaces) -> PolicyEngines:
     engines = {policy: NumpyEngine(member, subsets[policy].spaces) for policy, member in members.items()}
     return PolicyEngines(engines, subsets, spaces)
 

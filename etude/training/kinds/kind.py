@@ -122,9 +122,7 @@ class LearningKind:
             count=count,
         )
 
-    def loop_parts(
-        self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]
-    ) -> LoopParts:
+    def loop_parts(self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> LoopParts:
         """The halves of the training loop. make_explorer: from the environment steps that its schedules are stretched
         over."""
         make_rollout = functools.partial(self.rollout, context)
