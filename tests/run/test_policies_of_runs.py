@@ -32,8 +32,8 @@ def obeying(observation, rng):
     return int(observation["action_mask"].argmax())
 
 
-def made(policies, env, **more):
-    return Run(policies, env, **{"engine": "torch", "environments": 2, "seed": 1, **more})
+def made(algorithm, env, **more):
+    return Run(algorithm, env, **{"engine": "torch", "environments": 2, "seed": 1, **more})
 
 
 MEMBERS = {
@@ -166,7 +166,7 @@ def test_a_team_with_a_centralised_critic_of_its_own_plays_against_another_polic
     world = {"env_args": {"count": 3}, "policies": policies}
     with made({"team": MAPPO(MAPPO_TINY), "other": at_random}, "etude.examples.cart_pole:CartPoles", **world) as run:
         run.train(64)
-        assert run.learner.progress.gradient_steps == 4
+        assert run.learner.progress.gradient_steps == 2
         critic = run.engine.weights()["team.model.critic.dense0.weight"]
     assert critic.shape[0] == 2 * 4 + 2 + 2  # what both observe, who is there, and whose value it is
 
