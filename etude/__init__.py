@@ -14,7 +14,7 @@ from etude.config import (
     SequenceConfig,
     UnrollsConfig,
 )
-from etude.multi_agent.by_policy import Alternate, Frozen
+from etude.multi_agent.by_policy import Alternate, Frozen, League
 from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
@@ -35,6 +35,7 @@ __all__ = [
     "EpisodesConfig",
     "Frozen",
     "GradientsConfig",
+    "League",
     "Linear",
     "Loss",
     "Losses",

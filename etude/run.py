@@ -40,8 +40,8 @@ class Run:
     """Trains one agent on one environment.
 
     algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
-        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), or a function of (observation, rng)
-        that returns an action and learns nothing.
+        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), `etude.League` (earlier copies of
+        another policy), or a function of (observation, rng) that returns an action and learns nothing.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
@@ -228,7 +228,7 @@ class Run:
         """
         state = present_state(state)
         held = Stored(state, "").fields(
-            [name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise", "learners")
+            [name for name in COMPONENTS if name != "replay"], ("replay", "layer_noise", "learners", "leagues")
         )
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from etude.agent import Agent
+from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
-from etude.multi_agent.joint import AgentSubset
+from etude.multi_agent.joint import AGENTS, AgentSubset
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.protocols import Weights
 
-LEARNER, FROZEN, RULE = "learner", "frozen", "heuristic"  # what a policy is, in the description of a run
+LEARNER, FROZEN, RULE, LEAGUE = (
+    "learner",
+    "frozen",
+    "heuristic",
+    "league",
+)  # what a policy is, in the description of a run
 Rule = Callable[[Any, np.random.Generator], Any]  # (observation, rng) -> action: a policy that learns nothing
 
 
@@ -33,6 +39,26 @@ class Frozen:
     policy: str | None = None
     agent: Agent | None = None
     best: bool = False
+
+
+@dataclass(frozen=True)
+class League:
+    """Opponents for self-play: frozen copies of another policy of the run, as it was every so many environment steps.
+
+    Each environment plays each of its episodes against one copy. of: the policy that is copied; a copy is taken at the
+    start, and after the first learning phase in every `every` steps. size: how many copies are kept, the newest ones.
+    choose: "uniform", or "win_rate", which prefers the copies that the policy does not beat yet.
+    """
+
+    of: str
+    every: int = 20_000
+    size: int = 10
+    choose: Literal["uniform", "win_rate"] = "uniform"
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.counts(self, "every", "size")
+        checks.one_of(self, "choose", ("uniform", "win_rate"))
 
 
 @dataclass(frozen=True)
@@ -105,7 +131,8 @@ class PolicyAgents(MultiAgent):
     """The policies of one environment: agents of any algorithm, each with its own engine and learner, and rules.
 
     members: the agents that have networks, by policy. names: of their algorithms. rules: the policies without networks.
-    frozen: the members that came from checkpoints. turns: who learns when. learns_from: a kind of learning.
+    frozen, leagues: the members that came from checkpoints, and those that are copies of another. turns: who learns
+    when. learns_from: a kind of learning.
     """
 
     def __init__(
@@ -116,26 +143,51 @@ class PolicyAgents(MultiAgent):
         names: Mapping[str, str],
         rules: Mapping[str, Rule],
         frozen: Mapping[str, FrozenAgent],
+        leagues: Mapping[str, League],
         turns: LearningTurns,
         learns_from: Any,
     ):
         super().__init__(PolicyConfigs())
         assert spaces.agents is not None
         self.policies, self.members, self.algorithms = policies, dict(members), dict(names)
-        self.rules, self.frozen, self.turns = dict(rules), dict(frozen), turns
+        self.rules, self.frozen, self.leagues, self.turns = dict(rules), dict(frozen), dict(leagues), turns
         self.subsets = subsets_of(spaces, policies)
         self.learns_from = learns_from  # type: ignore[misc]
 
     @property
     def learners(self) -> tuple[str, ...]:
         """The policies that can learn."""
-        return tuple(name for name in self.members if name not in self.frozen)
+        return tuple(name for name in self.members if name not in self.frozen and name not in self.leagues)
 
 
 def subsets_of(spaces: Spaces, policies: Policies) -> dict[str, AgentSubset]:
     """Policy -> the agents that it drives."""
     assert spaces.agents is not None
     return {policy: AgentSubset(spaces, names) for policy, names in policies.driven(spaces.agents).items()}
+
+
+def renamed_weights(
+    weights: Mapping[str, Any], source: str | None, from_agents: tuple[str, ...], policy: str, agents: tuple[str, ...]
+) -> Weights:
+    """Weights of the policy `source` by the names that they have as those of `policy`; source None: of one agent alone.
+
+    Moments of observations go to the agent of the same name, or are those of the first agent.
+    """
+    found = {}
+    for name, value in weights.items():
+        part, _, rest = name.partition(".")
+        if part == "normaliser":
+            for agent in agents:
+                before = "" if source is None else f"{AGENTS}.{agent if agent in from_agents else from_agents[0]}"
+                leaf, _, moment = rest.rpartition(".")
+                own = "" if leaf == "all" and source is None else leaf.removeprefix(before).removeprefix(".")
+                if leaf == before or leaf.startswith(f"{before}.") or source is None:
+                    found[".".join(filter(None, (part, AGENTS, agent, own, moment)))] = value
+        elif source is None:
+            found[f"{policy}.{name}"] = value
+        elif part == source:
+            found[f"{policy}.{rest}"] = value
+    return found
 
 
 def _names_in(argument: str, given: Any) -> tuple[str, ...]:

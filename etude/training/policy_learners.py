@@ -12,6 +12,7 @@ from etude.base.events import Learned
 from etude.engines.by_policy import PolicyEngines, joined_names
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.protocols import Weights
+from etude.training.league import LeagueTable
 from etude.training.learner import Learner
 from etude.training.progress import RunProgress, check_progress
 
@@ -30,10 +31,11 @@ class PolicyLearners:
         agent: PolicyAgents,
         engine: PolicyEngines,
         learners: Mapping[str, Learner],
+        leagues: Mapping[str, LeagueTable],
         frozen_weights: tuple[str, ...],
         count: int,
     ):
-        self.of, self.count, self.progress = dict(learners), count, RunProgress()
+        self.of, self.leagues, self.count, self.progress = dict(learners), dict(leagues), count, RunProgress()
         self._agent, self._engine, self._frozen = agent, engine, frozen_weights
         self._learning: tuple[str, ...] = ()  # those that learn from the steps that were taken last
         self._paused: set[str] = set()  # those whose next steps do not continue what they have stored
@@ -58,6 +60,8 @@ class PolicyLearners:
         self._learning = self._agent.turns.at(self.progress.step)
         self.progress.step += len(steps)
         self.progress.episodes += len(steps.episodes)
+        for league in self.leagues.values():
+            league.record(steps)
         for policy, learner in self.of.items():
             learner.progress.total = self.progress.total
             if policy in self._learning:
@@ -75,6 +79,9 @@ class PolicyLearners:
         self.progress.gradient_steps = sum(learner.progress.gradient_steps for learner in self.of.values())
         losses = {name: value for learned in found for name, value in learned.losses.items()}
         metrics = {name: value for learned in found for name, value in learned.metrics.items()}
+        for league in self.leagues.values():
+            league.update(self.progress.step)
+            metrics |= league.metrics()
         seconds = sum(learned.seconds for learned in found)
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds)
 
@@ -89,13 +96,18 @@ class PolicyLearners:
     def acting_weights(self) -> Weights:
         """What acting needs; nothing where the engines themselves act."""
         acting = {policy: learner.acting_weights() for policy, learner in self.of.items()}
-        return joined_names(acting) | self._engine.weights(self._frozen)
+        return joined_names(acting) | self._unlearned()
 
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """What rollouts act with, and its version."""
         explored = {policy: learner.exploring_policy()[0] for policy, learner in self.of.items()}
         version = PolicyVersion(self.progress.gradient_steps, {})
-        return joined_names(explored) | self._engine.weights(self._frozen), version
+        return joined_names(explored) | self._unlearned(), version
+
+    def _unlearned(self) -> Weights:
+        """What policies act with that do not learn."""
+        copies = {policy: league.weights() for policy, league in self.leagues.items()}
+        return joined_names(copies) | self._engine.weights(self._frozen)
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
@@ -110,6 +122,8 @@ class PolicyLearners:
             for policy, state in states.items()
         }
         found["engine"] |= {policy: self._engine.of[policy].state() for policy in self._agent.frozen}
+        if self.leagues:
+            found["leagues"] = {policy: league.state() for policy, league in self.leagues.items()}
         return found | {"progress": asdict(self.progress), "learners": learners}
 
     def check_state(self, held: dict[str, Stored]) -> None:
@@ -118,7 +132,11 @@ class PolicyLearners:
         if "learners" not in held:
             held["progress"].refuse("the progress of each policy beside it")
         learners = held["learners"].fields(self.of)
-        engines = held["engine"].fields(self._engine.of)
+        engines = held["engine"].fields((*self.of, *self._agent.frozen))
+        if self.leagues and "leagues" not in held:
+            held["progress"].refuse("the leagues beside it")
+        for policy, league in held["leagues"].fields(self.leagues).items() if self.leagues else ():
+            self.leagues[policy].check_state(league)
         for policy in self._agent.frozen:
             self._engine.of[policy].check_state(engines[policy])
         parts = {name: held[name].table() for name in BY_POLICY if name in held}
@@ -140,6 +158,8 @@ class PolicyLearners:
         for policy, learner in self.of.items():
             progress = state["learners"][policy]["progress"]
             learner.restore({name: state[name][policy] for name in parts} | {"progress": progress})
+        for policy, league in self.leagues.items():
+            league.restore(state["leagues"][policy])
         self._paused = {policy for policy, own in state["learners"].items() if own["paused"]}
 
     def _part(self, policy: str, steps: Steps) -> Steps:

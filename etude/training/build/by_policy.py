@@ -17,17 +17,18 @@ from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import read_run
 from etude.multi_agent.by_policy import (
     FROZEN,
+    LEAGUE,
     LEARNER,
     RULE,
     Frozen,
     FrozenAgent,
+    League,
     LearningTurns,
     PolicyAgents,
+    renamed_weights,
     subsets_of,
 )
-from etude.multi_agent.joint import AGENTS
 from etude.multi_agent.policies import Policies
-from etude.protocols import Weights
 from etude.training.build.agents import agent_for
 from etude.training.build.described import check_description, config_from
 from etude.training.kinds.by_policy import PolicyLearning
@@ -63,7 +64,9 @@ def agents_for(
     members = {}
     for policy, subset in subsets_of(spaces, given).items():
         own = Policies(dict.fromkeys(driven[policy], policy), given.identity)
-        members[policy] = _member(policy, algorithm[policy], environment, subset.spaces, own)
+        members[policy] = _member(policy, _copied(policy, algorithm), environment, subset.spaces, own)
+        if isinstance(league := algorithm[policy], League):
+            members[policy] = _Member(LEAGUE, f"league of {league.of}", members[policy].agent)
     members = {policy: members[policy] for policy in algorithm}
     agents = {policy: member.agent for policy, member in members.items() if member.kind != RULE}
     learners = [policy for policy, member in members.items() if member.kind == LEARNER]
@@ -74,6 +77,7 @@ def agents_for(
         {policy: member.algorithm for policy, member in members.items()},
         {policy: member.agent for policy, member in members.items() if member.kind == RULE},
         {policy: member.frozen for policy, member in members.items() if member.frozen is not None},
+        {policy: given for policy, given in algorithm.items() if isinstance(given, League)},
         LearningTurns(train_only, learners),
         PolicyLearning(),
     )
@@ -88,6 +92,20 @@ def _check_names(given: Mapping[Any, Any], driven: Mapping[str, tuple[str, ...]]
         )
     if unused := [policy for policy in given if policy not in driven]:
         raise ConfigError(f"The policy {unused[0]!r} drives no agent. Name it in policies=, or leave it out.")
+
+
+def _copied(policy: str, given: Mapping[str, Any]) -> Any:
+    """What a policy is; of a league, what the policy is that it copies."""
+    league = given[policy]
+    if not isinstance(league, League):
+        return league
+    if not isinstance(given.get(league.of), str | Agent):
+        known = [name for name, member in given.items() if isinstance(member, str | Agent)]
+        raise ConfigError(
+            f"The policy {policy!r} is a league of {league.of!r}; expected a policy of this run that learns: "
+            f"{', '.join(known) or 'none does'}."
+        )
+    return given[league.of]
 
 
 def _member(policy: str, given: Any, environment: Any, spaces: Spaces, policies: Policies) -> _Member:
@@ -129,7 +147,7 @@ def _read_frozen(frozen: Frozen, policy: str, spaces: Spaces) -> FrozenAgent:
     weights = {name: held.array(np.float32, np.shape(held.value)) for name, held in values.table().items()}
     agent = frozen.agent or find(described["algorithm"])[0](config_from(described))
     identity = bool(plain and plain["identity"])
-    renamed = _renamed(weights, source, names[source], policy, tuple(spaces.agents or ()))
+    renamed = renamed_weights(weights, source, names[source], policy, tuple(spaces.agents or ()))
     return FrozenAgent(agent, identity, str(path), renamed)
 
 
@@ -142,27 +160,3 @@ def _chosen(frozen: Frozen, path: Path, names: Mapping[str | None, Any], learner
             f"{', '.join(map(repr, known))}."
         )
     return wanted
-
-
-def _renamed(
-    weights: Mapping[str, Any], source: str | None, from_agents: tuple[str, ...], policy: str, agents: tuple[str, ...]
-) -> Weights:
-    """Weights of the policy `source` by the names that they have as those of `policy`; source None: of one agent alone.
-
-    Moments of observations go to the agent of the same name, or are those of the first agent.
-    """
-    found = {}
-    for name, value in weights.items():
-        part, _, rest = name.partition(".")
-        if part == "normaliser":
-            for agent in agents:
-                before = "" if source is None else f"{AGENTS}.{agent if agent in from_agents else from_agents[0]}"
-                leaf, _, moment = rest.rpartition(".")
-                own = "" if leaf == "all" and source is None else leaf.removeprefix(before).removeprefix(".")
-                if leaf == before or leaf.startswith(f"{before}.") or source is None:
-                    found[".".join(filter(None, (part, AGENTS, agent, own, moment)))] = value
-        elif source is None:
-            found[f"{policy}.{name}"] = value
-        elif part == source:
-            found[f"{policy}.{rest}"] = value
-    return found

@@ -17,7 +17,7 @@ from etude.base.spaces import Spaces
 from etude.base.spaces import describe as describe_space
 from etude.checkpoint.config_json import from_saved, to_json
 from etude.envs import ConfiguredEnvironment, name_of
-from etude.multi_agent.by_policy import FROZEN, LEARNER, RULE, Alternate, FrozenAgent, PolicyAgents
+from etude.multi_agent.by_policy import FROZEN, LEAGUE, LEARNER, RULE, Alternate, FrozenAgent, League, PolicyAgents
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
 from etude.protocols import Explorer
@@ -64,6 +64,8 @@ def plain_members(agent: Agent) -> dict[str, Any]:
 def _plain_member(agent: PolicyAgents, policy: str) -> dict[str, Any]:
     if policy in agent.rules:
         return {"kind": RULE, "rule": _text(agent.rules[policy])}
+    if policy in agent.leagues:
+        return {"kind": LEAGUE, "league": to_json(agent.leagues[policy])}
     config, functions = plain_config(agent.members[policy].config)
     plain = {"algorithm": agent.algorithms[policy], "config": config, "functions": functions}
     if policy not in agent.frozen:
@@ -90,6 +92,8 @@ def _member_from(policy: str, plain: dict[str, Any]) -> Any:
             f"The policy {policy!r} of this run was the function {plain['rule']}: give it again, as "
             f"agent={{{policy!r}: ...}}."
         )
+    if plain["kind"] == LEAGUE:
+        return from_saved(League, Stored(plain["league"], f"description/learners/{policy}/league"))
     agent = find(plain["algorithm"])[0](config_from(plain))
     return FrozenAgent(agent, plain["identity"], plain["path"]) if plain["kind"] == FROZEN else agent
 
@@ -194,8 +198,11 @@ def _check_member(saved: Stored) -> None:
     if kind == RULE:
         saved.fields(("kind", "rule"))["rule"].text()
         return
+    if kind == LEAGUE:
+        saved.fields(("kind", "league"))
+        return
     if kind not in (LEARNER, FROZEN):
-        saved.refuse(f"{LEARNER}, {FROZEN} or {RULE}", kind)
+        saved.refuse(f"{LEARNER}, {FROZEN}, {LEAGUE} or {RULE}", kind)
     held = saved.fields(("kind", "algorithm", "config", "functions", *(("path", "identity") if kind == FROZEN else ())))
     held["algorithm"].text()
     for function in held["functions"].table().values():
