@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
+from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.engines.by_policy import PolicyEngines, joined_names
 from etude.multi_agent.by_policy import PolicyAgents
@@ -39,6 +40,11 @@ class PolicyLearners:
         self._agent, self._engine, self._frozen = agent, engine, frozen_weights
         self._learning: tuple[str, ...] = ()  # those that learn from the steps that were taken last
         self._paused: set[str] = set()  # those whose next steps do not continue what they have stored
+
+    @property
+    def replay(self) -> NoReturn:
+        """Raises ConfigError: each policy has its own."""
+        raise ConfigError("Each policy has a replay of its own: run.learner.of[policy].replay.")
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """Up to the first learning phase of a policy that learns, or until others learn."""
