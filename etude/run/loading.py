@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ def load(
     path: str | Path,
     env: Any = None,
     config: Any = None,
-    agent: Agent | None = None,
+    agent: Agent | Mapping[str, Any] | None = None,
     *,
     trust: bool = False,
     explorer: Explorer | None = AS_SAVED,
@@ -46,7 +46,8 @@ def load(
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
-    agent: needed again where the run was given an agent of your own.
+    agent: needed again where the run was given an agent of your own; of several policies, a dict of those that are
+        needed, such as functions.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
     explorer, wrappers: needed again where they were your own.
@@ -69,7 +70,7 @@ def from_state(
     state: dict[str, Any],
     env: Any = None,
     config: Any = None,
-    agent: Agent | None = None,
+    agent: Agent | Mapping[str, Any] | None = None,
     run_dir: RunDirectory | None = None,
     *,
     trust: bool = False,
@@ -83,7 +84,10 @@ def from_state(
     own, made_with = build.environment_from(described, env, setup)
     if not trust:
         trust_.require(described, *build.taken_from(described, env, made_with, setup))
-    if agent is None and config is None:
+    if "learners" in described:
+        agent = build.members_from(described, agent)
+        setup.setdefault("train_only", build.train_only_from(described))
+    elif agent is None and config is None:
         config = build.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))

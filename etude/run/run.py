@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -39,11 +39,14 @@ COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments
 class Run:
     """Trains one agent on one environment.
 
-    algorithm: a name from `etude list`, or an `Agent`.
+    algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
+        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), `etude.League` (earlier copies of
+        another policy), or a function of (observation, rng) that returns an action and learns nothing.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
+    train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
     data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
         `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
@@ -64,11 +67,12 @@ class Run:
 
     def __init__(
         self,
-        algorithm: str | Agent,
+        algorithm: str | Agent | Mapping[str, Any],
         env: Any,
         *,
         config: Any = None,
         policies: Any = None,
+        train_only: Any = None,
         data: Any = None,
         run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
@@ -97,7 +101,7 @@ class Run:
         self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, replay_folder)
         spaces, translation = examine(self.environment)
-        self.algorithm, self.agent = build.agent_for(algorithm, env, config, spaces, policies)
+        self.algorithm, self.agent = build.agents_for(algorithm, env, config, spaces, policies, train_only)
         exploration.check(self.agent, explorer, spaces)
         data = build.data_for(data, self.agent, setup, self.environment, spaces)
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
@@ -261,7 +265,7 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded")
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues")
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
         described = held["description"].table()
         algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()

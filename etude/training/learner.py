@@ -74,6 +74,13 @@ class Learner:
         self.progress.count(steps)
         self.store(steps)
 
+    def skip(self, steps: CollectedSteps) -> None:
+        """Count steps that are not learned from; the next stored ones do not continue those before."""
+        self.progress.step += len(steps)
+        self.progress.episodes += len(steps.episodes)
+        self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
+        self.update_schedule.after_updates(self.replay)
+
     def store(self, steps: CollectedSteps) -> None:
         """Add steps to the replay."""
         if self.agent.config.clip_reward:

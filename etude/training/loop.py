@@ -48,6 +48,22 @@ class Learning(Protocol):
         """What losses train, by name."""
 
 
+class RunLearning(Learning, Protocol):
+    """The same, saved and resumed, such as `Learner`."""
+
+    def acting_weights(self) -> Weights:
+        """What acting needs; nothing where the engine itself acts."""
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data, by component, from which `restore` goes on."""
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed; without its replay, to act only."""
+
+
 class Collecting(Protocol):
     """The collecting half of a loop, such as `RolloutLifecycle`."""
 

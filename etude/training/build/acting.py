@@ -10,14 +10,13 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated
 from etude.base.seeding import generator
-from etude.engines.numpy import NumpyEngine
 from etude.envs import make_for_evaluation
 from etude.protocols import Explorer
 from etude.rollout import SingleActor
 from etude.training.build.exploration import best_for, explorer_for_one
 from etude.training.evaluate import Evaluation, evaluate
-from etude.training.kinds import TrainingContext
-from etude.training.learner import Learner
+from etude.training.kinds import TrainingContext, kind_of
+from etude.training.loop import RunLearning
 from etude.training.schedule import Schedule
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
@@ -30,7 +29,7 @@ class TrainedPolicy:
     explorer: the one that the user gave. translation: between the environment's units and the agent's.
     """
 
-    def __init__(self, context: TrainingContext, learner: Learner, translation: Any, explorer: Explorer | None):
+    def __init__(self, context: TrainingContext, learner: RunLearning, translation: Any, explorer: Explorer | None):
         self._context, self._learner, self._translation, self._explorer = context, learner, translation, explorer
         self._single: SingleActor | None = None
         self._loaded_at: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
@@ -40,7 +39,7 @@ class TrainedPolicy:
         engine = self._context.engine
         if not engine.exportable:
             return engine
-        actor = NumpyEngine(self._context.agent, engine.spaces)
+        actor = kind_of(self._context.agent).policy_actor(self._context)
         actor.load(self._learner.acting_weights())
         return actor
 
@@ -50,7 +49,7 @@ class TrainedPolicy:
         if explore:
             explorer = explorer_for_one(context.agent, context.engine.spaces, self._explorer, progress.total)
         else:
-            explorer = best_for(context.engine.spaces)
+            explorer = best_for(context.agent, context.engine.spaces)
         return self._single_actor().act(observation, info, first, explorer, progress.step)
 
     def reload(self) -> None:
@@ -79,7 +78,7 @@ class TrainedPolicy:
         seed = context.setup.seed + EVALUATION if seed is None else seed
         environments, cut_at = make_for_evaluation(context.environment, columns, seed, max_steps)
         try:
-            best = best_for(context.engine.spaces)
+            best = best_for(context.agent, context.engine.spaces)
             return evaluate(environments, self.actor(), best, episodes, seed, cut_at, stopped)
         finally:
             environments.close()

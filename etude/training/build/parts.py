@@ -6,10 +6,9 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from etude import engines, presets
+from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
-from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.envs import action_space_of
@@ -18,15 +17,14 @@ from etude.protocols import Engine, Explorer
 from etude.training.build.exploration import explorer_for
 from etude.training.build.usable import check_collects_steps, uses_data
 from etude.training.kinds import TrainingContext, kind_of
-from etude.training.learner import Learner
-from etude.training.loop import Collecting, Learning
+from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.setup import Setup
 
 
 class RunParts(NamedTuple):
-    """What trains one agent. learning, collecting: the two halves of the loop."""
+    """What trains an agent. learning, collecting: the two halves of the loop."""
 
-    learner: Learner
+    learner: RunLearning
     learning: Learning
     collecting: Collecting
 
@@ -38,22 +36,14 @@ def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
         action = action_space_of(context.environment)
         terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
         context = dataclasses.replace(context, terms=terms)
-    learner = Learner(agent, engine, kind.learner_parts(context), context.setup.seed)
+    learner = kind.make_learner(context)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
     return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
 
 
 def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
     """The engine that evaluates and trains an agent."""
-    return engines.create(
-        setup.engine,
-        agent,
-        spaces,
-        seed=setup.seed,
-        device=setup.device,
-        compiled=setup.compiled,
-        busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
-    )
+    return kind_of(agent).make_engine(agent, spaces, setup)
 
 
 def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> Setup:
@@ -63,7 +53,7 @@ def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: A
     if setup.keep_info:
         check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    count = kind_of(agent).environment_count(setup, None if preset is None else preset.environments)
+    count = kind_of(agent).environment_count(agent, setup, None if preset is None else preset.environments)
     return dataclasses.replace(setup, environments=count)
 
 

@@ -53,7 +53,7 @@ class OfflineLearning(LearningKind):
     def check_exploration(self, agent: Agent) -> None:
         """Nothing is explored."""
 
-    def environment_count(self, setup: Setup, preset: int | None) -> int:
+    def environment_count(self, agent: Agent, setup: Setup, preset: int | None) -> int:
         return 1
 
     def check_setup(self, agent: Agent, setup: Setup) -> None:
