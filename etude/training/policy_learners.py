@@ -79,16 +79,21 @@ class PolicyLearners:
 
     def learn_if_due(self) -> Learned | None:
         """The learning phases that are due, as one."""
-        found = [learned for policy in self._learning if (learned := self.of[policy].learn_if_due()) is not None]
+        phases = {policy: self.of[policy].learn_if_due() for policy in self._learning}
+        found = {policy: learned for policy, learned in phases.items() if learned is not None}
         if not found:
             return None
         self.progress.gradient_steps = sum(learner.progress.gradient_steps for learner in self.of.values())
-        losses = {name: value for learned in found for name, value in learned.losses.items()}
-        metrics = {name: value for learned in found for name, value in learned.metrics.items()}
+        losses = {name: value for learned in found.values() for name, value in learned.losses.items()}
+        metrics = {
+            name if name.startswith(f"{policy}.") else f"{policy}.{name}": value  # agents name their own by policy
+            for policy, learned in found.items()
+            for name, value in learned.metrics.items()
+        }
         for league in self.leagues.values():
             league.update(self.progress.step)
             metrics |= league.metrics()
-        seconds = sum(learned.seconds for learned in found)
+        seconds = sum(learned.seconds for learned in found.values())
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds)
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
