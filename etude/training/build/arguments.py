@@ -16,7 +16,7 @@ from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
-OWN = ("config", "policies", "data", "run_dir", "explorer", "start_from")  # arguments of `Run` by themselves
+OWN = ("config", "policies", "data", "run_dir", "explorer", "rewrite", "start_from")  # arguments of `Run` by themselves
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 

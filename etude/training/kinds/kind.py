@@ -155,6 +155,22 @@ class LearningKind:
                 "explorer=."
             )
 
+    # -- rewriting -----------------------------------------------------------------------------------------------------
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        """Raise ConfigError where what is learned from is not what rewriters return."""
+        name = type(context.agent).__name__
+        if not self.collects_steps:
+            raise ConfigError(
+                f"rewrite= changes collected steps before they are learned from; {name} collects none: it learns from "
+                "recorded data, or from gradients that workers compute. Leave it out, or wrap the environment."
+            )
+        if self.actor_priorities(context):
+            raise ConfigError(
+                f"rewrite= changes rewards after actors have computed initial priorities of them, actor_priorities = "
+                f"True. Give {name} actor_priorities=False: new steps then get the largest priority so far."
+            )
+
     # -- collecting ----------------------------------------------------------------------------------------------------
 
     def environment_count(self, setup: Setup, preset: int | None) -> int:
