@@ -116,7 +116,7 @@ class Rewriters:
         for name, held in saved.table().items():
             if name not in self._stateful:
                 known = ", ".join(self._stateful) or "none with state"
-                held.refuse(f"the state of one of this run's rewriters ({known}); rewrite=None drops them", repr(name))
+                saved.refuse(f"the state of one of this run's rewriters ({known}); rewrite=None drops them", repr(name))
             self._stateful[name].check_state(held)
 
     def restore(self, state: dict[str, Any]) -> None:

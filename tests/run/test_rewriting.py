@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY, tiny
 from run_worlds import Counted
-from test_failures_of_runs import LOCKSTEP
 
 import etude
 from etude import Run
@@ -18,8 +17,8 @@ from etude.base.events import Collected
 from etude.rewrite import Rewriter
 from etude.run import from_state
 
-PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}, LOCKSTEP]
-NAMES = ["in process", "pool", "overlap", "lockstep"]
+PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}]
+NAMES = ["in process", "pool", "overlap"]
 
 
 def zeroed(steps):
@@ -222,7 +221,7 @@ def changed(**fields):
 @pytest.mark.parametrize(
     ("rewrite", "said"),
     [
-        (lambda steps: None, r"returned a NoneType at step 0; expected Steps, such as dataclasses.replace"),
+        (lambda steps: None, r"a NoneType at step 0; expected Steps, such as dataclasses.replace"),
         (
             changed(reward=lambda s: s.reward[:1]),
             r"reward of shape \(1, 4\), float32 at step 0; expected shape \(2, 4\)",
@@ -240,7 +239,7 @@ def changed(**fields):
             changed(action=lambda s: s.action + 9),
             r"action with \d+ at \[0, 0\] at step 0; expected values of its space",
         ),
-        (changed(observation=lambda s: s.observation * np.float32(np.inf)), "observation with (inf|nan)"),
+        (changed(observation=lambda s: s.observation * np.float32(np.inf)), "observation with -?(inf|nan)"),
         (changed(extras=lambda s: {}), "other extras at step 0; expected those of the collected steps: log_prob"),
         (changed(episodes=lambda s: (1,)), "other 'episodes' at step 0; expected those of the environment"),
     ],
@@ -284,7 +283,7 @@ def test_observations_and_actions_may_be_relabelled():
     [
         ("a3c", {}, "A3C collects none: it learns from recorded data, or from gradients"),
         ("es", {}, "ES learns from the returns of whole episodes"),
-        ("apex_dqn", {}, "Give ApexDQN actor_priorities=False"),
+        ("apex_dqn", {}, "Give DQN actor_priorities=False"),
     ],
 )
 def test_where_other_steps_are_learned_from_rewriting_is_refused(algorithm, more, said):
