@@ -28,6 +28,7 @@ def load(
     *,
     trust: bool = False,
     explorer: Explorer | None = AS_SAVED,
+    rewrite: Any = AS_SAVED,
     env_args: dict[str, Any] | None = AS_SAVED,
     wrappers: Iterable[Any] | None = AS_SAVED,
     frame_stack: int | None = AS_SAVED,
@@ -50,11 +51,12 @@ def load(
         needed, such as functions.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
-    explorer, wrappers: needed again where they were your own.
+    explorer, wrappers, rewrite: needed again where they were your own.
     Other arguments are those of `Run` that differ now, such as workers or device.
     """
     changed = {
-        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "frame_stack": frame_stack, "seed": seed,
+        "explorer": explorer, "rewrite": rewrite, "env_args": env_args, "wrappers": wrappers,
+        "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
         "keep_info": keep_info, **others,
@@ -80,7 +82,7 @@ def from_state(
     state = present_state(state)
     described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
-        setup["replay_folder"] = None  # it belongs to the run that trains
+        setup["replay_folder"], setup["rewrite"] = None, None  # they belong to the run that trains
     own, made_with = build.environment_from(described, env, setup)
     if not trust:
         trust_.require(described, *build.taken_from(described, env, made_with, setup))
@@ -91,6 +93,8 @@ def from_state(
         config = build.config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
+    if "rewrite" not in setup:
+        setup["rewrite"] = build.rewriters_from(described)
     settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
     with build.built_as_described(env is not None, rest_given):
         run = Run(

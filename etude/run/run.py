@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from etude import checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.errors import CallbackError, CheckpointError, ConfigError
+from etude.base.errors import CallbackError, CheckpointError
 from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
@@ -25,12 +24,12 @@ from etude.envs.make import Vectorization
 from etude.protocols import Explorer
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.callbacks import CallbackList, as_list
+from etude.training.callbacks import CallbackList, as_list, stopped_by
 from etude.training.evaluate import Evaluation
 from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
-from etude.training.schedule import Schedule
+from etude.training.schedule import Schedule, whole_number
 from etude.training.setup import Setup
 
 COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
@@ -53,6 +52,8 @@ class Run:
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
+    rewrite: a rewriter of `etude.rewrite` or a function, or a list of them, called with the `Steps` that are collected;
+        returns those to learn from. Reported returns stay the environment's.
     start_from: weights to start from in the place of random ones, taken by the names that agree: a run directory, a
         checkpoint, a file of safetensors, or a dict of arrays. `Started` and a warning say what was taken.
     env_args: keyword arguments for what makes the environment, plain data.
@@ -76,6 +77,7 @@ class Run:
         data: Any = None,
         run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
+        rewrite: Any = None,
         start_from: Any = None,
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
@@ -107,7 +109,8 @@ class Run:
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
         self.engine = build.engine_for(self.agent, spaces, self.setup)
         self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
-        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
+        self._rewrite = build.as_rewriters(rewrite)
+        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
@@ -157,9 +160,8 @@ class Run:
             for event in self._loop.save_if_new():
                 with contextlib.suppress(CallbackError):
                     call(event)
-            path = None if self.directory is None else str(self.directory.path)
-            again = "It can go on: run.train." if path is None else f"It is saved: etude.load({path!r}) continues it."
-            raise CallbackError(f"{error} The run stopped. {again}") from error.__cause__
+            path = None if self.directory is None else self.directory.path
+            raise stopped_by(error, path) from error.__cause__
         assert isinstance(event, Finished)
         return event
 
@@ -199,12 +201,9 @@ class Run:
         yield from self._steps(steps, Schedule.of(given, unknown))
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
-        if not isinstance(steps, Integral) or steps < 1:
-            whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
-            raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")
+        end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
         self._loop.forget_requests()
-        end = self.step + int(steps)
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
@@ -250,7 +249,8 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        found = build.describe(self._context, self.algorithm, self.explorer, self.learner.progress.total)
+        total = self.learner.progress.total
+        found = build.describe(self._context, self.algorithm, self.explorer, self._rewrite, total)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
@@ -265,15 +265,9 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded", "learners", "leagues")
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters")
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
-        described = held["description"].table()
-        algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
-        if algorithm != self.algorithm:
-            raise CheckpointError(
-                f"This checkpoint is of {algorithm}, and the run is of {self.algorithm}. Load it with etude.load, or "
-                "make the run with the same algorithm."
-            )
+        build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         layout = self.engine.layout
         trained = {name: layout.initial[name] for name in layout.trainable}

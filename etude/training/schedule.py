@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
+from numbers import Integral
 from typing import Any, Self
 
 from etude.base import checks
@@ -65,3 +66,11 @@ class Schedule:
 
 def _crossed(before: int, now: int, every: int | None) -> bool:
     return every is not None and before // every != now // every
+
+
+def whole_number(steps: Any) -> int:
+    """How many steps to train for. ConfigError for what is no whole number of at least 1."""
+    if isinstance(steps, Integral) and int(steps) >= 1:
+        return int(steps)
+    whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
+    raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")

@@ -23,6 +23,7 @@ OWN = (
     "data",
     "run_dir",
     "explorer",
+    "rewrite",
     "start_from",
 )  # arguments of `Run` by themselves
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")

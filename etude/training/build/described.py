@@ -22,12 +22,16 @@ from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
 from etude.protocols import Explorer
 from etude.training.build.exploration import described as plain_explorer
+from etude.training.build.rewriting import described as plain_rewriters
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.setup import Setup
 
 
-def describe(context: TrainingContext, algorithm: str, given: Explorer | None, total: int) -> dict[str, Any]:
-    """What a run is, in plain data. given: the explorer that the user gave. total: the steps of its schedules."""
+def describe(
+    context: TrainingContext, algorithm: str, given: Explorer | None, rewrite: tuple[Any, ...], total: int
+) -> dict[str, Any]:
+    """What a run is, in plain data. given, rewrite: the explorer and the rewriters that the user gave. total: the steps
+    of its schedules."""
     engine, data = context.engine, context.data
     config, functions = plain_config(context.agent.config)
     environment = plain_environment(context.environment)
@@ -48,6 +52,7 @@ def describe(context: TrainingContext, algorithm: str, given: Explorer | None, t
         **plain_members(context.agent),
         "steps": "environment" if kind_of(context.agent).steps_environments else "gradient",
         "data": None if data is None else data.summary(),
+        **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
     }
 
 
@@ -164,6 +169,16 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
     if "data" in held and held["data"].value is not None:
         held["data"].fields(("transitions",), held["data"].table())["transitions"].whole(1)
     return whole["description"].value
+
+
+def check_algorithm(saved: Stored, algorithm: str) -> None:
+    """Raise CheckpointError where a description is that of a run of another algorithm."""
+    found = saved.fields(("algorithm",), saved.table())["algorithm"].text()
+    if found != algorithm:
+        raise CheckpointError(
+            f"This checkpoint is of {found}, and the run is of {algorithm}. Load it with etude.load, or make the run "
+            "with the same algorithm."
+        )
 
 
 @contextmanager

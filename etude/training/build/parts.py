@@ -15,6 +15,7 @@ from etude.envs import action_space_of
 from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer
 from etude.training.build.exploration import explorer_for
+from etude.training.build.rewriting import rewriters_for
 from etude.training.build.usable import check_collects_steps, uses_data
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.loop import Collecting, Learning, RunLearning
@@ -29,16 +30,23 @@ class RunParts(NamedTuple):
     collecting: Collecting
 
 
-def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
-    """The parts of a run. explorer: the one that the user gave."""
+def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tuple[Any, ...]) -> RunParts:
+    """The parts of a run. explorer: the one that the user gave. rewrite: rewriters, see `build.rewriting`."""
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     if agent.recorded:
         action = action_space_of(context.environment)
         terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
         context = dataclasses.replace(context, terms=terms)
-    learner = kind.make_learner(context)
+    rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
+    learner = kind.make_learner(context, rewriters)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
     return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
+
+
+def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
+    """An engine of the run's framework for another agent."""
+    setup = dataclasses.replace(context.setup, seed=seed, engine=context.engine.name, compiled=False)
+    return engine_for(agent, context.engine.spaces, setup)
 
 
 def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:

@@ -20,7 +20,7 @@ from etude.training.learner import Learner
 from etude.training.loop import RunLearning
 
 SHOWN = 8  # names in a message
-SKIPPED = ("replay", "rollout", "recorded", "scale", "layer_noise")  # components of a checkpoint that hold no weights
+SKIPPED = ("replay", "rollout", "recorded", "rewriters", "scale", "layer_noise")  # hold no weights of the agent
 
 
 class SourceWeights(NamedTuple):

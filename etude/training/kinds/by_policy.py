@@ -49,7 +49,7 @@ class PolicyLearning(LearningKind):
             engines[policy] = _league_engine(agent, policy, engines[league.of])
         return PolicyEngines(engines, agent.subsets, spaces)
 
-    def make_learner(self, context: TrainingContext) -> Any:
+    def make_learner(self, context: TrainingContext, rewriters: Any = None) -> Any:
         agent: Any = context.agent
         learners: dict[str, Any] = {}
         for policy in agent.learners:
@@ -59,6 +59,9 @@ class PolicyLearning(LearningKind):
         frozen = self._read_by_acting(agent, {policy: engine.of[policy] for policy in agent.frozen})
         leagues = {policy: _league_table(agent, policy, engine) for policy in agent.leagues}
         return PolicyLearners(agent, engine, learners, leagues, frozen if engine.exportable else (), context.count)
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        raise ConfigError("rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead.")
 
     # -- exploration ---------------------------------------------------------------------------------------------------
 

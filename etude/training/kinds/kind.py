@@ -25,6 +25,7 @@ from etude.envs.make import Vectorization
 from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
+from etude.rewrite import Rewriters
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import terms_of
@@ -111,9 +112,9 @@ class LearningKind:
             busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
         )
 
-    def make_learner(self, context: TrainingContext) -> RunLearning:
-        """What stores collected steps and learns from them."""
-        return Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed)
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
+        return Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed, rewriters)
 
     def learner_parts(self, context: TrainingContext) -> LearnerParts:
         """What the learner of a run is given."""
@@ -184,6 +185,22 @@ class LearningKind:
                 f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
                 f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field, or give "
                 "explorer=."
+            )
+
+    # -- rewriting -----------------------------------------------------------------------------------------------------
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        """Raise ConfigError where what is learned from is not what rewriters return."""
+        name = type(context.agent).__name__
+        if not self.collects_steps:
+            raise ConfigError(
+                f"rewrite= changes collected steps before they are learned from; {name} collects none: it learns from "
+                "recorded data, or from gradients that workers compute. Leave it out, or wrap the environment."
+            )
+        if self.actor_priorities(context):
+            raise ConfigError(
+                f"rewrite= changes rewards after actors have computed initial priorities of them, actor_priorities = "
+                f"True. Give {name} actor_priorities=False: new steps then get the largest priority so far."
             )
 
     # -- collecting ----------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class OfflineLearner:
         self._requested = request.steps or 0
         return request
 
-    def take(self, steps: CollectedSteps) -> None:
+    def take(self, *parts: CollectedSteps) -> None:
         raise ConfigError("A run on recorded data takes no further steps.")
 
     def learn_if_due(self) -> Learned:
@@ -137,6 +137,8 @@ class NoCollection:
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         return ()
+
+    def put_back(self, parts: tuple[CollectedSteps, ...]) -> None: ...
 
     def load(self, weights: Weights, version: PolicyVersion) -> None: ...
 
