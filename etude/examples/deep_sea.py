@@ -23,8 +23,8 @@ class DeepSea(gym.Env):
 
     Observation: the diver's cell as a one-hot vector [size * size] float32; zeros at the end. Action: Discrete(2);
     which of the two moves to the right is drawn for each cell from `mapping_seed` and stays the same. Reward:
-    -0.01 / size for each move to the right, and 1 for that from the bottom right cell. The best return is 0.99; a policy
-    of random actions finds the reward once in 2 ** size episodes, and moves to the left cost nothing.
+    -0.01 / size for each move to the right, and 1 for that from the bottom right cell. The best return is 0.99; a
+    policy of random actions finds the reward once in 2 ** size episodes, and moves to the left cost nothing.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
