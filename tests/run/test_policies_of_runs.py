@@ -407,7 +407,10 @@ def test_a_function_is_given_again_where_a_run_goes_on(tmp_path):
         (lambda state: state["learners"]["bob"].update(paused=3), "true or false"),
         (lambda state: state["engine"].pop("ann"), "'ann' in it"),
         (lambda state: state["replay"].pop("ann"), "'ann' in it"),
-        (lambda state: state["description"]["learners"]["ann"].update(kind="spy"), "learner, frozen or heuristic"),
+        (
+            lambda state: state["description"]["learners"]["ann"].update(kind="spy"),
+            "learner, frozen, league or heuristic",
+        ),
         (lambda state: state["description"]["learners"]["ann"].update(config={"class": "Popen"}), "config"),
         (lambda state: state["description"].update(train_only={"class": "Path", "every": 3}), "train_only"),
     ],
