@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -127,32 +127,43 @@ class PolicyConfigs:
     """Stands for the configs of several policies; each agent holds its own."""
 
 
-class PolicyAgents(MultiAgent):
-    """The policies of one environment: agents of any algorithm, each with its own engine and learner, and rules.
+class PolicyMember(NamedTuple):
+    """One of several policies.
 
-    members: the agents that have networks, by policy. names: of their algorithms. rules: the policies without networks.
-    frozen, leagues: the members that came from checkpoints, and those that are copies of another. turns: who learns
-    when. learns_from: a kind of learning.
+    kind: LEARNER, FROZEN, RULE or LEAGUE. algorithm: its name. agent: a `MultiAgent`, or the function of a heuristic.
+    given: the `FrozenAgent` or the `League` that it was made from.
+    """
+
+    kind: str
+    algorithm: str
+    agent: Any
+    given: Any = None
+
+
+class PolicyAgents(MultiAgent):
+    """The policies of one environment: agents of any algorithm, each with its own engine and learner, and functions.
+
+    turns: who learns when. learns_from: a kind of learning.
     """
 
     def __init__(
         self,
         spaces: Spaces,
         policies: Policies,
-        members: Mapping[str, Agent],
-        names: Mapping[str, str],
-        rules: Mapping[str, Rule],
-        frozen: Mapping[str, FrozenAgent],
-        leagues: Mapping[str, League],
+        members: Mapping[str, PolicyMember],
         turns: LearningTurns,
         learns_from: Any,
     ):
         super().__init__(PolicyConfigs())
-        assert spaces.agents is not None
-        self.policies, self.members, self.algorithms = policies, dict(members), dict(names)
-        self.rules, self.frozen, self.leagues, self.turns = dict(rules), dict(frozen), dict(leagues), turns
+        self.policies, self.turns = policies, turns
         self.subsets = subsets_of(spaces, policies)
         self.learns_from = learns_from  # type: ignore[misc]
+        self.algorithms = {name: member.algorithm for name, member in members.items()}
+        # The policies with networks, those without, and those that came from checkpoints or are copies of another.
+        self.members: dict[str, Agent] = {n: member.agent for n, member in members.items() if member.kind != RULE}
+        self.rules: dict[str, Rule] = {n: member.agent for n, member in members.items() if member.kind == RULE}
+        self.frozen: dict[str, FrozenAgent] = {n: m.given for n, m in members.items() if m.kind == FROZEN}
+        self.leagues: dict[str, League] = {n: m.given for n, m in members.items() if m.kind == LEAGUE}
 
     @property
     def learners(self) -> tuple[str, ...]:

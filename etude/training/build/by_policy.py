@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from etude.multi_agent.by_policy import (
     League,
     LearningTurns,
     PolicyAgents,
+    PolicyMember,
     renamed_weights,
     subsets_of,
 )
@@ -32,15 +33,6 @@ from etude.multi_agent.policies import Policies
 from etude.training.build.agents import agent_for
 from etude.training.build.described import check_description, config_from
 from etude.training.kinds.by_policy import PolicyLearning
-
-
-class _Member(NamedTuple):
-    """One of several policies."""
-
-    kind: str
-    algorithm: str
-    agent: Any  # a `MultiAgent`, or the function of a heuristic
-    frozen: FrozenAgent | None = None
 
 
 def agents_for(
@@ -64,23 +56,13 @@ def agents_for(
     members = {}
     for policy, subset in subsets_of(spaces, given).items():
         own = Policies(dict.fromkeys(driven[policy], policy), given.identity)
-        members[policy] = _member(policy, _copied(policy, algorithm), environment, subset.spaces, own)
+        member = _member(policy, _copied(policy, algorithm), environment, subset.spaces, own)
         if isinstance(league := algorithm[policy], League):
-            members[policy] = _Member(LEAGUE, f"league of {league.of}", members[policy].agent)
+            member = PolicyMember(LEAGUE, f"league of {league.of}", member.agent, league)
+        members[policy] = member
     members = {policy: members[policy] for policy in algorithm}
-    agents = {policy: member.agent for policy, member in members.items() if member.kind != RULE}
     learners = [policy for policy, member in members.items() if member.kind == LEARNER]
-    found = PolicyAgents(
-        spaces,
-        given,
-        agents,
-        {policy: member.algorithm for policy, member in members.items()},
-        {policy: member.agent for policy, member in members.items() if member.kind == RULE},
-        {policy: member.frozen for policy, member in members.items() if member.frozen is not None},
-        {policy: given for policy, given in algorithm.items() if isinstance(given, League)},
-        LearningTurns(train_only, learners),
-        PolicyLearning(),
-    )
+    found = PolicyAgents(spaces, given, members, LearningTurns(train_only, learners), PolicyLearning())
     return ", ".join(f"{policy}: {member.algorithm}" for policy, member in members.items()), found
 
 
@@ -108,22 +90,22 @@ def _copied(policy: str, given: Mapping[str, Any]) -> Any:
     return given[league.of]
 
 
-def _member(policy: str, given: Any, environment: Any, spaces: Spaces, policies: Policies) -> _Member:
+def _member(policy: str, given: Any, environment: Any, spaces: Spaces, policies: Policies) -> PolicyMember:
     """What a policy is to be, for agents of these spaces."""
     if isinstance(given, Frozen):
         given = _read_frozen(given, policy, spaces)
     if isinstance(given, FrozenAgent):
         algorithm, agent = agent_for(given.agent, environment, None, spaces, Policies(policies.of, given.identity))
-        return _Member(FROZEN, algorithm, agent, given)
+        return PolicyMember(FROZEN, algorithm, agent, given)
     if isinstance(given, str | Agent):
         algorithm, agent = agent_for(given, environment, None, spaces, policies)
-        return _Member(LEARNER, algorithm, agent)
+        return PolicyMember(LEARNER, algorithm, agent)
     if not callable(given) or isinstance(given, type):
         raise ConfigError(
             f"The policy {policy!r} is {given!r}; expected the name of an algorithm, an agent such as PPO(config), "
             "Frozen(path), or a function of (observation, rng) that returns an action."
         )
-    return _Member(RULE, "heuristic", given)
+    return PolicyMember(RULE, "heuristic", given)
 
 
 # -- policies from checkpoints -----------------------------------------------------------------------------------------
@@ -152,7 +134,7 @@ def _read_frozen(frozen: Frozen, policy: str, spaces: Spaces) -> FrozenAgent:
 
 
 def _chosen(frozen: Frozen, path: Path, names: Mapping[str | None, Any], learners: Any) -> str | None:
-    known = [name for name in names if learners is None or learners.get(name, {}).get("kind") != RULE]
+    known = [name for name in names if learners is None or learners.get(name, {}).get("kind") in (LEARNER, FROZEN)]
     wanted = known[0] if frozen.policy is None and len(known) == 1 else frozen.policy
     if wanted not in known:
         raise ConfigError(

@@ -56,9 +56,10 @@ class PolicyLearning(LearningKind):
             own = _own_context(context, policy)
             learners[policy] = kind_of(own.agent).make_learner(own)
         engine: Any = context.engine
-        frozen = self._read_by_acting(agent, {policy: engine.of[policy] for policy in agent.frozen})
+        acting = {policy: engine.of[policy] for policy in agent.frozen if engine.exportable}
+        frozen = self._read_by_acting(agent, acting)
         leagues = {policy: _league_table(agent, policy, engine) for policy in agent.leagues}
-        return PolicyLearners(agent, engine, learners, leagues, frozen if engine.exportable else (), context.count)
+        return PolicyLearners(agent, engine, learners, leagues, frozen, context.count)
 
     def check_rewriting(self, context: TrainingContext) -> None:
         raise ConfigError("rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead.")
