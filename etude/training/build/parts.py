@@ -46,7 +46,7 @@ def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tupl
 def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
     """An engine of the run's framework for another agent."""
     setup = dataclasses.replace(context.setup, seed=seed, engine=context.engine.name, compiled=False)
-    return engine_for(agent, context.engine.spaces, setup)
+    return kind_of(context.agent).make_engine(agent, context.engine.spaces, setup)
 
 
 def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
