@@ -18,7 +18,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     3: "explore networks replay",
     4: "agent config offline presets",
     5: "engines envs multi_agent",
-    6: "algorithms checkpoint rollout solo.engines solo.environments",
+    6: "algorithms checkpoint rewrite rollout solo.engines solo.environments",
     7: "training",
     8: "training.build",
     9: "report run",
