@@ -17,8 +17,9 @@ from etude.base.events import Collected
 from etude.rewrite import Rewriter
 from etude.run import from_state
 
-PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}]
-NAMES = ["in process", "pool", "overlap"]
+OVERLAP = {"workers": 2, "overlap": True}
+PLACES = [("dqn", {}), ("ppo", {}), ("ppo", {"workers": 2}), ("dqn", OVERLAP)]
+in_each_place = pytest.mark.parametrize(("algorithm", "settings"), PLACES, ids=["dqn", "ppo", "pool", "overlap"])
 
 
 def zeroed(steps):
@@ -73,8 +74,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(weight, other[name])
 
 
-@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+@in_each_place
 def test_shaped_rewards_train_as_an_environment_with_these_rewards_does(algorithm, settings):
     by_wrapper = weights_after(256, "CartPole-v1", algorithm=algorithm, wrappers=[Shaped], **settings)
     by_rewriter = weights_after(256, "CartPole-v1", algorithm=algorithm, rewrite=shaped, **settings)
@@ -127,8 +127,7 @@ def test_a_rewriter_that_changes_nothing_changes_no_number():
     assert_same(weights_after(128), weights_after(128, rewrite=lambda steps: steps))
 
 
-@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+@in_each_place
 def test_a_resumed_run_goes_on_with_the_state_of_its_rewriters(algorithm, settings, tmp_path):
     with tiny("CartPole-v1", algorithm, rewrite=[Decaying()], **settings) as run:
         run.train(128)
@@ -181,9 +180,8 @@ class Failing:
         return shaped(steps)
 
 
-@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 @pytest.mark.parametrize("call", [1, 3])
+@in_each_place
 def test_a_rewriter_that_raises_ends_the_run_which_is_saved_and_loses_nothing(algorithm, settings, call, tmp_path):
     expected = weights_after(256, algorithm=algorithm, rewrite=shaped, **settings)
     with tiny("CartPole-v1", algorithm, rewrite=Failing(call), run_dir=tmp_path / "run", **settings) as run:
