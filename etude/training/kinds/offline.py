@@ -140,6 +140,17 @@ class NoCollection:
 
     def load(self, weights: Weights, version: PolicyVersion) -> None: ...
 
+    @property
+    def task(self) -> Any:
+        return None
+
+    def set_task(self, task: Any) -> None:
+        """Raises ConfigError: there is no environment to give it to."""
+        raise ConfigError(
+            f"task = {task!r}: this run learns from recorded data and steps no environment. Give evaluations their "
+            "task: run.evaluate(task=...)."
+        )
+
     def notes(self) -> list[str]:
         return []
 
