@@ -2,7 +2,8 @@
 the same steps without.
 
 `python benchmarks/callbacks.py` writes callbacks.json. Runs with and without take turns, `--chunk` steps at a time, and
-a ratio is the median over all turns, with its quartiles. CPU seconds are those of this process, which does all work.
+a ratio is the median over all turns, with its quartiles. CPU seconds are those of this process, which does all the
+work. `again` adds nothing: how far it is from 1 is the noise of the machine.
 """
 
 from __future__ import annotations

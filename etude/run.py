@@ -91,8 +91,10 @@ class Run:
         keep_info: Iterable[str] = (),
         **hyperparameters: Any,
     ):
-        places = (environments, workers, overlap, vectorization, replay_folder, keep_info)
-        setup = Setup(seed, engine, device, compiled, *places)
+        kept: Any = keep_info  # a tuple once it is checked
+        setup = Setup(
+            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept
+        )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         self.environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         self._owns_directory = is_path(run_dir)

@@ -55,7 +55,8 @@ def descendants(process: int) -> list[int]:
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):  # it has ended
             continue
-    found, last = set(), {process}
+    found: set[int] = set()
+    last = {process}
     while last := {child for child, parent in parents.items() if parent in last} - found:
         found |= last
     return sorted(found)

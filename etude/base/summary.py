@@ -14,7 +14,7 @@ _HEAD = ("name", "shape", "dtype", "min", "max", "mean")
 
 def table(data: Any) -> str:
     """The arrays in a dataclass of arrays and trees, one a line; NaN does not count in min, max and mean."""
-    lines = [_HEAD]
+    lines: list[tuple[str, ...]] = [_HEAD]
     for field in fields(data):
         if not field.name.startswith("_"):
             lines += [_line(path, leaf) for path, leaf in _leaves(field.name, getattr(data, field.name))]
@@ -24,7 +24,7 @@ def table(data: Any) -> str:
 
 def _leaves(name: str, value: Any) -> list[tuple[str, np.ndarray]]:
     found = [(f"{name}.{path}" if path else name, leaf) for path, leaf in trees.items(value)]
-    return [(path, np.asarray(leaf)) for path, leaf in found if isinstance(leaf, np.ndarray | np.generic | bool)]
+    return [(path, leaf) for path, leaf in found if isinstance(leaf, np.ndarray)]
 
 
 def _line(name: str, array: np.ndarray) -> tuple[str, ...]:

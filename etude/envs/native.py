@@ -69,7 +69,7 @@ class NativeEnvironments:
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         self.info_names = tuple(keep_info)
         self.info = np.empty((0, len(self.info_names)), np.float32)
-        self._kept_info = KeptInfo(self.info_names, lambda text: self._notes.setdefault(f"{name}: {text}", False))
+        self._kept_info = KeptInfo(self.info_names, self._note)
         self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
         self._layout = SpaceConversion.of(
@@ -189,6 +189,9 @@ class NativeEnvironments:
             i = int(np.argmin(np.isfinite(numbers)))
             raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
         return numbers
+
+    def _note(self, text: str) -> None:
+        self._notes.setdefault(f"{self.name}: {text}", False)
 
     def _numbers_of_info(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
         try:

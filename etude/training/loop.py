@@ -218,10 +218,10 @@ class Loop:
             yield from _warnings(self.step, note)
         failure = None
         if parts:
-            steps = tuple(part for part in parts if isinstance(part, Steps))
-            metrics, failure = self._measured(steps)
+            collected_steps = tuple(part for part in parts if isinstance(part, Steps))
+            metrics, failure = self._measured(collected_steps)
             episodes = tuple(end for part in parts for end in part.episodes)
-            yield (collected := Collected(self.step, episodes, seconds, metrics, [steps]))
+            yield (collected := Collected(self.step, episodes, seconds, metrics, [collected_steps]))
             collected.release()
         if learned is not None:
             yield learned
