@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from etude import checkpoint
 from etude.agent import Agent
-from etude.base.checks import Stored
-from etude.base.errors import CallbackError, CheckpointError, ConfigError
-from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
+from etude.base.errors import CallbackError, CheckpointError
+from etude.base.events import Event, Finished, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
@@ -23,20 +20,19 @@ from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
 from etude.envs import examine
 from etude.envs.make import Vectorization
-from etude.offline.loading import CheckpointedData
+from etude.envs.tasks import task_data
 from etude.protocols import Explorer, Reporter
 from etude.training import build
 from etude.training.build import exploration
 from etude.training.build.arguments import AS_SAVED
+from etude.training.build.saving import COMPONENTS
 from etude.training.callbacks import CallbackList, as_list
-from etude.training.evaluate import Evaluation
+from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
-from etude.training.schedule import Schedule
+from etude.training.schedule import Schedule, whole_steps
 from etude.training.setup import Setup
-
-COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
 
 class Run:
@@ -108,7 +104,7 @@ class Run:
         self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
-        self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
+        self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._metrics = Metrics(self.setup.keep_info)
@@ -136,6 +132,7 @@ class Run:
         save_every: int | None = None,
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
+        evaluate_env: Any = None,
         **unknown: Any,
     ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
@@ -147,7 +144,9 @@ class Run:
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        given = (
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+        )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
         call = CallbackList([*as_list(callbacks), *as_list(report)], self)
         try:
@@ -158,9 +157,7 @@ class Run:
             for event in self._loop.save_if_new():
                 with contextlib.suppress(CallbackError):
                     call(event)
-            path = None if self.directory is None else str(self.directory.path)
-            again = "It can go on: run.train." if path is None else f"It is saved: etude.load({path!r}) continues it."
-            raise CallbackError(f"{error} The run stopped. {again}") from error.__cause__
+            raise build.stopped_by(error, self.directory) from error.__cause__
         assert isinstance(event, Finished)
         return event
 
@@ -174,6 +171,24 @@ class Run:
         """
         build.check_collects_steps(self.agent, f"metric {name!r}")
         self._metrics.set(name, function)
+
+    @property
+    def task(self) -> Any:
+        """The task that `set_task` set last; None: none."""
+        return self._lifecycle.task
+
+    def set_task(self, task: Any) -> None:
+        """Give `task` to every environment, each when its next episode begins: by `env.set_task(task)` before the
+        reset, where the environment or a wrapper has this method, else by `reset(options={"task": task})`.
+
+        task: numbers, texts, booleans, lists, and dicts by text; saved with the run and its open episodes. With
+            `overlap`, episodes that workers begin in what they have been asked to collect ahead keep the task before.
+        Raises ConfigError for other data, and where the environments take no tasks; see `docs/curricula.md`.
+        """
+        task = task_data(task)
+        if self.task is None:
+            build.check_takes_tasks(self._context, task)
+        self._lifecycle.set_task(task)
 
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
@@ -189,6 +204,7 @@ class Run:
         save_every: int | None = None,
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
+        evaluate_env: Any = None,
         **unknown: Any,
     ) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
@@ -196,20 +212,20 @@ class Run:
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        given = (
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+        )  # fmt: skip
         yield from self._steps(steps, Schedule.of(given, unknown))
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
-        if not isinstance(steps, Integral) or steps < 1:
-            whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
-            raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")
+        end = self.step + whole_steps(steps)
         self._refuse_without_replay("train on")
+        self._policy.check_evaluations(schedule)
         self._loop.forget_requests()
-        end = self.step + int(steps)
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
-            self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(schedule)})
+            self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         started = self._started_from
         yield Started(self.step, {**self.description(), "end": end})
         if started is not None and started.note and not self.step:
@@ -218,20 +234,34 @@ class Run:
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int = 20,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        *,
+        task: Any = None,
+        explore: bool = False,
+        env: Any = None,
+    ) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
-        seed: of the episodes; None takes one that belongs to the run, the same at every evaluation.
+        seed: of the episodes; None: the same of the run at every evaluation.
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
+        task: of these episodes; None takes that of `set_task`, on the run's own environment.
+        explore: act as in training, at the run's present step.
+        env: another environment of the same spaces, as `Run` takes it, in the same wrappers; None: the run's own.
         """
-        found = self._policy.evaluate(episodes, seed, max_steps)
-        assert found is not None  # nothing stops it
-        return found
+        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env))
 
-    def actor(self) -> Any:
+    def actor(self, explore: bool = False) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
-        `rollout.Actor` for recurrent agents."""
-        return self._policy.actor()
+        `rollout.Actor` for recurrent agents. explore: with the present noise in layers, where there is any."""
+        return self._policy.actor(explore)
+
+    def exploring(self, environments: int = 1, explore: bool = True) -> Explorer:
+        """What explores in so many environments as training does at the run's present step; or takes best actions."""
+        return self._policy.explorer(environments, explore)
 
     def act(
         self, observation: Any, info: dict[str, Any] | None = None, *, first: bool = False, explore: bool = False
@@ -258,7 +288,8 @@ class Run:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
         described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state()}
+        task = {} if self.task is None else {"task": self.task}
+        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state(), **task}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.
@@ -266,21 +297,11 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded")
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
-        described = held["description"].table()
-        algorithm = held["description"].fields(("algorithm",), described)["algorithm"].text()
-        if algorithm != self.algorithm:
-            raise CheckpointError(
-                f"This checkpoint is of {algorithm}, and the run is of {self.algorithm}. Load it with etude.load, or "
-                "make the run with the same algorithm."
-            )
-        self.learner.check_state(held)
-        layout = self.engine.layout
-        trained = {name: layout.initial[name] for name in layout.trainable}
-        self._lifecycle.check_state(held["rollout"], trained)
+        build.check_run_state(state, self.algorithm, self.learner, self._lifecycle)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
+        if "task" in state:
+            self._lifecycle.set_task(state["task"])
         self._acts_only = "replay" not in state
         self._policy.reload()
 
@@ -295,14 +316,7 @@ class Run:
         checkpoint.write(Path(path), self.state())
 
     def _save(self, kind: str) -> Iterator[Event]:
-        if self.directory is None:
-            return
-        yield Saving(self.step, kind)
-        save = self.directory.save if kind == "last" else self.directory.save_best
-        try:
-            yield Saved(self.step, str(save(self.step, self.state())), kind)
-        except CheckpointError as error:
-            yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
+        yield from build.save(self.directory, kind, self.step, self.state)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
@@ -379,26 +393,9 @@ def from_state(
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
     state = present_state(state)
-    described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
-    if "replay" not in state:
-        setup["replay_folder"] = None  # it belongs to the run that trains
-    own, made_with = build.environment_from(described, env, setup)
-    if not trust:
-        trust_.require(described, *build.taken_from(described, env, made_with, setup))
-    if agent is None and config is None:
-        config = build.config_from(described)
-    if "explorer" not in setup:
-        setup["explorer"] = exploration.explorer_from(described.get("explorer"))
-    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
+    rest_given = config is not None or agent is not None or bool(setup)
+    arguments = build.saved_arguments(state, env, config, agent, setup, trust)
     with build.built_as_described(env is not None, rest_given):
-        run = Run(
-            described["algorithm"] if agent is None else agent,
-            own,
-            config=config,
-            policies=build.policies_from(described),
-            data=CheckpointedData(described["data"]) if described.get("data") else None,
-            run_dir=run_dir,
-            **settings,
-        )
+        run = Run(run_dir=run_dir, **arguments)
     run.restore(state)
     return run

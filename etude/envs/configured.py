@@ -51,6 +51,13 @@ def configured(
     return ConfiguredEnvironment(env, dict(args or {}), given, frame_stack)
 
 
+def like(configured_env: Any, env: Any) -> Any:
+    """Another environment in the wrappers and stacked frames of a configured one; the arguments stay with the other."""
+    if isinstance(env, ConfiguredEnvironment) or not isinstance(configured_env, ConfiguredEnvironment):
+        return env
+    return configured(env, None, configured_env.wrappers, configured_env.frame_stack)
+
+
 def frame_stack_of(env: Any) -> int:
     """How many frames an observation stacks; 1 where it is a single one."""
     return env.frame_stack if isinstance(env, ConfiguredEnvironment) else 1

@@ -190,7 +190,9 @@ class WorkerSupervisor:
 
     def _job(self, worker: Worker) -> bytes:
         known, server = _registered_environments(), worker.make_server
-        job = Job(self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task)
+        job = Job(
+            self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task
+        )
         return cloudpickle.dumps(job)
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:

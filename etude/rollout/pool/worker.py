@@ -78,7 +78,8 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
         if job.generation:
             _skip_to(environments, memory.counter_array()[1:], job.run_seed)
         server = job.make_server(environments, memory, job.generation)
-        channel.notes, channel.set_task = environments.warnings, environments.set_task
+        channel.notes = environments.warnings
+        channel.set_task = lambda task: environments.set_task(task)
         shape, info_names = environments.reward_shape, environments.info_names
         channel.send(Ready(environments.spaces, environments.native, shape, info_names))
         while (request := channel.receive()) is not None:

@@ -145,11 +145,7 @@ class NoCollection:
         return None
 
     def set_task(self, task: Any) -> None:
-        """Raises ConfigError: there is no environment to give it to."""
-        raise ConfigError(
-            f"task = {task!r}: this run learns from recorded data and steps no environment. Give evaluations their "
-            "task: run.evaluate(task=...)."
-        )
+        """There is no environment to give it to."""
 
     def notes(self) -> list[str]:
         return []
