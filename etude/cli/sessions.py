@@ -33,7 +33,7 @@ def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "prog
             reporters.insert(0, stack.enter_context(closing(Progress())))
         elif display == "events":
             reporters.insert(0, EventLines())
-        finished = run.train(steps, reporters, **schedule.plain())
+        finished = run.train(steps, reporters, **vars(schedule))
     if display == "nothing":
         return INTERRUPTED if finished.reason == "interrupted" else 0
     return _conclude(finished, run, schedule, directory.path)
