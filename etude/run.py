@@ -181,9 +181,8 @@ class Run:
         """Give `task` to every environment, each when its next episode begins: by `env.set_task(task)` before the
         reset, where the environment or a wrapper has this method, else by `reset(options={"task": task})`.
 
-        task: numbers, texts, booleans, lists, and dicts by text; saved with the run and its open episodes. With
-            `overlap`, episodes that workers begin in what they have been asked to collect ahead keep the task before.
-        Raises ConfigError for other data, and where the environments take no tasks; see `docs/curricula.md`.
+        task: numbers, texts, booleans, lists, and dicts by text; saved with the run and its open episodes. ConfigError
+            for other data, and where environments take no tasks. With `overlap`, what is collected ahead keeps its task.
         """
         task = task_data(task)
         if self.task is None:
@@ -250,7 +249,7 @@ class Run:
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         task: of these episodes; None takes that of `set_task`, on the run's own environment.
         explore: act as in training, at the run's present step.
-        env: another environment of the same spaces, as `Run` takes it, in the same wrappers; None: the run's own.
+        env: another environment of the same spaces, in the same wrappers; None: the run's own.
         """
         return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env))
 

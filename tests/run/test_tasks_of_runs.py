@@ -206,9 +206,7 @@ def test_tasks_are_data_and_tuples_become_lists():
 
 def test_environments_that_take_no_tasks_are_refused_before_a_step():
     with tiny(Deaf) as run:
-        with pytest.raises(
-            ConfigError, match="Deaf takes no task: it has no method set_task.task., and the reset of D"
-        ):
+        with pytest.raises(ConfigError, match="Deaf takes no task: it has no method set_task"):
             run.set_task(1)
         run.train(24)
     with (
