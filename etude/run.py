@@ -182,7 +182,7 @@ class Run:
         reset, where the environment or a wrapper has this method, else by `reset(options={"task": task})`.
 
         task: numbers, texts, booleans, lists, and dicts by text; saved with the run and its open episodes. ConfigError
-            for other data, and where environments take no tasks. With `overlap`, what is collected ahead keeps its task.
+            for other data, and where environments take no tasks. With `overlap`, steps collected ahead keep theirs.
         """
         task = task_data(task)
         if self.task is None:

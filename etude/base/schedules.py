@@ -46,10 +46,9 @@ class Linear:
     @staticmethod
     def through(points: Sequence[Point]) -> Linear:
         """A piecewise linear schedule through points (step, value), the first at step 0; constant after the last."""
-        points = [tuple(point) for point in points]
         if len(points) < 2 or any(len(point) != 2 for point in points) or points[0][0] != 0:
             raise ConfigError(
-                f"Linear.through({points}): expected two or more points (step, value), the first at step 0, as in "
+                f"Linear.through({points!r}): expected two or more points (step, value), the first at step 0, as in "
                 "[(0, 1.0), (10_000, 0.1), (50_000, 0.02)]."
             )
         (_, start), (steps, end), *then = points

@@ -25,7 +25,7 @@ class FarGoal(gym.Env[np.ndarray, np.integer]):
         self.distance = distance
 
     def set_task(self, distance: int) -> None:
-        """The distance of the goal, in steps, from the next reset on; ValueError where it is no whole number above 0."""
+        """The distance of the goal, in steps, from the next reset on; ValueError for no such number."""
         if type(distance) is not int or distance < 1:
             raise ValueError(f"the task is {distance!r}; expected the distance of the goal, a whole number from 1")
         self.distance = distance

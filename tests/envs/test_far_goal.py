@@ -19,8 +19,8 @@ def test_the_goal_is_as_far_away_as_the_task_says_and_is_reached_in_as_many_step
     env.set_task(distance)
     for seed in range(20):
         env.reset(seed=seed)
-        rewards = []
-        while not rewards or not (terminated or truncated):
+        rewards, terminated, truncated = [], False, False
+        while not (terminated or truncated):
             east, north = env.offset
             _, reward, terminated, truncated, _ = env.step((0 if east > 0 else 1) if east else (2 if north > 0 else 3))
             rewards.append(reward)
