@@ -103,7 +103,7 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
     began = time.perf_counter()
     run = etude.Run(algorithm, environment, data=shown(algorithm, environment), seed=seed, engine=engine, device="cpu")
     curve = curves.Training(steps)
-    run.train(steps, report=[curve])
+    run.train(steps, callbacks=[curve])
     seconds = time.perf_counter() - began
     found = run.evaluate(episodes=EPISODES)
     run.close()

@@ -52,7 +52,7 @@ def trained(name: str, task: str, engine: str, seed: int, steps: int) -> dict:
     algorithm, config = ROWS[name]
     began, own, curve = time.perf_counter(), etude.Policies("each"), curves.Training(steps)
     with etude.Run(algorithm, task, config=config, policies=own, seed=seed, engine=engine, device="cpu") as run:
-        run.train(steps, report=[curve])
+        run.train(steps, callbacks=[curve])
         seconds = time.perf_counter() - began
         score = run.evaluate(episodes=JUDGED).mean
     if name in ALGORITHMS and steps == STEPS:

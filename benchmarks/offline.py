@@ -43,7 +43,7 @@ def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
     config, steps = settings(algorithm, environment, kind)
     data, curve, began = path_of(environment, kind), curves.Evaluations(), time.perf_counter()
     with etude.Run(algorithm, environment, config=config, data=data, seed=seed, engine="jax", device="cpu") as run:
-        run.train(steps, report=[curve], evaluate_every=steps // 10, evaluate_episodes=EPISODES)
+        run.train(steps, callbacks=[curve], evaluate_every=steps // 10, evaluate_episodes=EPISODES)
         seconds = time.perf_counter() - began
     rows = curve.rows()
     return {"return": rows[-1][1], "steps": steps, "seconds": round(seconds, 1), "curve": rows}

@@ -8,14 +8,11 @@ from etude.base import optimizers
 from etude.base.schedules import Linear
 from etude.config import (
     EpisodesConfig,
-    GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
-    OnPolicySequenceConfig,
-    SequenceConfig,
-    UnrollsConfig,
 )
+from etude.multi_agent.by_policy import Alternate, Frozen, League
 from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
 from etude.run import Run, load
@@ -34,9 +31,11 @@ __all__ = [
     "ByEmbedding",
     "Callback",
     "Auxiliary",
+    "Alternate",
     "Conv",
     "EpisodesConfig",
-    "GradientsConfig",
+    "Frozen",
+    "League",
     "Linear",
     "Loss",
     "Losses",
@@ -44,15 +43,12 @@ __all__ = [
     "OffPolicyConfig",
     "OfflineConfig",
     "OnPolicyConfig",
-    "OnPolicySequenceConfig",
     "Policies",
     "RL",
     "RL_pytorch",
     "Recurrent",
     "Run",
-    "SequenceConfig",
     "Setup",
-    "UnrollsConfig",
     "algorithms",
     "assemble",
     "config",

@@ -34,7 +34,7 @@ class DistributionSpec:
     choice given those before it. See `losses.distributions`.
     """
 
-    kind: Literal["default", "beta", "mixture", "conditional"] = "default"
+    kind: Literal["default", "beta", "mixture", "conditional"] = "default"  # default: Gaussian, or independent choices
     components: int = 3  # mixture: how many
     component: Literal["gaussian", "beta"] = "gaussian"  # mixture: distribution of each component
     hidden: tuple[int, ...] = (64,)  # conditional: hidden layers of the head, which sees the choices before

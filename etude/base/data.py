@@ -63,14 +63,31 @@ class Steps:
         """The number of environment steps, T * N."""
         return self.terminated.size
 
+    def next_observations(self) -> Tree:
+        """The true observation that followed each step, [T, N, ...]: the last one of the episode where it ended."""
+        at = tuple(self.final_index.T)
+
+        def following(own: np.ndarray, newest: np.ndarray, final: np.ndarray) -> np.ndarray:
+            found = np.concatenate([own[1:], newest[None]])
+            found[at] = final
+            return found
+
+        return trees.map(following, self.observation, self.next_observation, self.final_observation)
+
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
         return summary.table(self)
 
     def read_only(self) -> Steps:
         """The same steps in arrays that cannot be written to; nothing is copied."""
-        arrays = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "episodes"}
-        return replace(self, **trees.map(_read_only, arrays))
+        return replace(self, **trees.map(_read_only, self._arrays()))
+
+    def copied(self) -> Steps:
+        """The same steps in arrays of their own."""
+        return replace(self, **trees.map(np.copy, self._arrays()))
+
+    def _arrays(self) -> dict[str, Tree]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "episodes"}
 
 
 @dataclass(frozen=True, slots=True)

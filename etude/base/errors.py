@@ -51,7 +51,8 @@ class DataError(EtudeError, ValueError):
 
 
 class CallbackError(EtudeError, RuntimeError):
-    """A callback or a custom metric raised; the cause is what it raised. The run was saved in its directory."""
+    """A callback, a custom metric or a rewriter of steps raised, or returned what it must not; the cause is what it
+    raised. The run was saved in its directory."""
 
 
 class MissingExtra(EtudeError, ImportError):

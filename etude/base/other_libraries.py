@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterable
 
-_REPORT = "`report`, an argument of `train`: reporters that get every event, as in report=[etude.report.Progress()]"
 _CALLBACKS = "`callbacks`, an argument of `train`: objects derived from etude.Callback, or functions of an event"
+_REPORT = "`callbacks`, an argument of `train`, as in callbacks=[etude.report.Progress()]"
 _EVALUATE = "`evaluate_every`, an argument of `train`, in environment steps"
 _NETWORK = "`network` of the config, such as etude.Mlp((64, 64))"
 _ACTOR_CRITIC = "`network` of the config, as in network=etude.ActorCritic(actor=..., critic=...)"

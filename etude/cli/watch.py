@@ -63,7 +63,7 @@ def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
 
     actor, left = run.actor(), options.max_steps
     for number in range(options.episodes):
-        episode = SingleEpisode(environment, actor, best_for(environment.spaces), options.seed + number)
+        episode = SingleEpisode(environment, actor, best_for(run.agent, environment.spaces), options.seed + number)
         yield from episode.steps(left)
         left -= episode.length
         cut = "" if episode.ended else f", cut off after {options.max_steps - left:,} steps"

@@ -1,5 +1,6 @@
 """CartPole whose velocities are hidden: the smallest task that needs a memory and is otherwise well known. CartPole
-whose actions are shuffled: the smallest task whose actions the observation describes."""
+whose actions are shuffled: the smallest task whose actions the observation describes. And several CartPoles in one
+environment, one for each agent."""
 
 from __future__ import annotations
 
@@ -74,3 +75,55 @@ class WithShuffledActions(gym.Wrapper):
         actions, mask = np.zeros((self.slots, EMBEDDINGS.shape[1]), np.float32), np.zeros(self.slots, np.int8)
         actions[self._places], mask[self._places] = EMBEDDINGS, 1
         return {"observation": observation, "actions": actions, "action_mask": mask}
+
+
+class CartPoles:
+    """Gymnasium's CartPole-v1 for each of several agents, `pole_0` to `pole_N-1`, in one parallel environment:
+    observations, actions and rewards are those of CartPole-v1, and the best return of each agent is 500. An agent whose
+    pole has fallen waits for the others.
+
+    count: the number of agents. render_mode: of the first agent's CartPole.
+    """
+
+    metadata = {"name": "cart_poles", "render_modes": ["human", "rgb_array"]}
+
+    def __init__(self, count: int = 4, render_mode: str | None = None):
+        self.possible_agents = [f"pole_{i}" for i in range(count)]
+        self.agents: list[str] = []
+        self.render_mode = render_mode
+        modes = [render_mode, *[None] * (count - 1)]
+        self._poles = {
+            name: gym.make("CartPole-v1", render_mode=mode)
+            for name, mode in zip(self.possible_agents, modes, strict=True)
+        }
+
+    def observation_space(self, agent: str) -> gym.Space:
+        return self._poles[agent].observation_space
+
+    def action_space(self, agent: str) -> gym.Space:
+        return self._poles[agent].action_space
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+        """Observations and infos by agent. seed: each pole begins with a seed of its own, drawn from it."""
+        self.agents = list(self.possible_agents)
+        seeds = np.random.SeedSequence(seed).generate_state(len(self.agents)).tolist()
+        observations = {
+            name: self._poles[name].reset(seed=own)[0] for name, own in zip(self.agents, seeds, strict=True)
+        }
+        return observations, {name: {} for name in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+        """Observations, rewards, terminations, truncations and infos of the agents that act."""
+        steps = {name: self._poles[name].step(action) for name, action in actions.items()}
+        self.agents = [name for name, (_, _, terminated, truncated, _) in steps.items() if not terminated | truncated]
+        columns = ({name: step[i] for name, step in steps.items()} for i in range(5))
+        observations, rewards, terminations, truncations, infos = columns
+        return observations, rewards, terminations, truncations, infos
+
+    def render(self) -> Any:
+        """The picture of the first agent's CartPole."""
+        return self._poles[self.possible_agents[0]].render()
+
+    def close(self) -> None:
+        for pole in self._poles.values():
+            pole.close()

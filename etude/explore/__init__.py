@@ -5,6 +5,7 @@ Two families over the same arithmetic: frozen ones with schedules over the run, 
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
 from etude.explore.by_environment import ByEnvironment
+from etude.explore.by_policy import ByPolicy, Heuristic
 from etude.explore.combined import ByAgent, Each
 from etude.explore.correlated import CorrelatedSample
 from etude.explore.noise import GaussianNoise
@@ -26,8 +27,8 @@ from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "ByEnvironment", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy", "EpsilonZGreedy",
-    "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
-    "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
+    "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy",
+    "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
+    "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
     "PerActorGaussianNoise", "StateDependentSample",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ which whole ones are exact.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from itertools import accumulate
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
+from etude.base.data import Steps
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
 from etude.base.trees import Tree
@@ -82,6 +84,43 @@ def join_actions(actions: Sequence[np.ndarray], spaces: Sequence[Space]) -> np.n
 def width(action: Space) -> int:
     """How many places an agent's action takes."""
     return math.prod(action.shape or ())
+
+
+class AgentSubset:
+    """Some of several agents: their part of joined observations, actions and steps, laid out as that of all agents is.
+
+    spaces: of all agents. names: of these agents, in the order of all.
+    """
+
+    def __init__(self, spaces: Spaces, names: Sequence[str]):
+        assert spaces.agents is not None
+        order, where = list(spaces.agents), places(spaces.agents)
+        self.spaces = joined_spaces({name: spaces.agents[name] for name in names}, spaces.turns)
+        self.agents = self.spaces.agents or {}
+        self._index = np.array([order.index(name) for name in self.agents])
+        self._columns = np.concatenate([np.arange(where[name].start, where[name].stop) for name in self.agents])
+
+    def observation(self, observation: Tree) -> Tree:
+        """Their part of joined observations [..., agents]."""
+        seen = observation[AGENTS]
+        return {AGENTS: {name: seen[name] for name in self.agents}, STATUS: observation[STATUS][..., self._index]}
+
+    def put_action(self, joined: np.ndarray, action: np.ndarray) -> None:
+        """Write their actions [N, their places] into those of all agents [N, all places]."""
+        joined[:, self._columns] = action
+
+    def steps(self, steps: Steps, policy: str) -> Steps:
+        """Their part of collected steps. Of the extras, those of this policy: `policy.name`."""
+        start, kind = f"{policy}.", self.spaces.action.dtype
+        return dataclasses.replace(
+            steps,
+            observation=self.observation(steps.observation),
+            action=steps.action[..., self._columns].astype(kind, copy=False),
+            reward=steps.reward[..., self._index],
+            next_observation=self.observation(steps.next_observation),
+            final_observation=self.observation(steps.final_observation),
+            extras={name.removeprefix(start): x for name, x in steps.extras.items() if name.startswith(start)},
+        )
 
 
 def present(observation: Tree) -> Any:

@@ -65,6 +65,6 @@ class Video(Callback):
             environment.close()
 
     def _frames(self, run: Any, environment: AdaptedEnvironment) -> Iterator[Any]:
-        episode = SingleEpisode(environment, run.actor(), best_for(environment.spaces), self.seed)
+        episode = SingleEpisode(environment, run.actor(), best_for(run.agent, environment.spaces), self.seed)
         for _ in episode.steps(self.max_steps):
             yield environment.render()

@@ -14,7 +14,17 @@ from etude.report.json_lines import read_records
 from etude.report.records import Record
 
 # What a run's description says besides these does not change what is learned, or differs from seed to seed.
-_LEARNED_FROM = ("config", "explorer", "policies", "data", "environment_args", "wrappers", "frame_stack")
+_LEARNED_FROM = (
+    "config",
+    "explorer",
+    "policies",
+    "data",
+    "learners",
+    "train_only",
+    "environment_args",
+    "wrappers",
+    "frame_stack",
+)
 
 
 @dataclass(frozen=True)

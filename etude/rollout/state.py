@@ -40,6 +40,15 @@ def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[li
     return [columns[str(i)] for i in range(environments)], _ahead(state["ahead"], spaces)
 
 
+def with_ahead(state: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
+    """A saved state whose rollout returns `ahead` next. What the state held ahead followed these steps and is left out:
+    the environments go on from where they are, with rows that do not continue the last ones."""
+    columns = state["environments"]
+    if state["ahead"] is not None:
+        columns = {name: {**column, "restarted": True} for name, column in columns.items()}
+    return {**state, "environments": columns, "ahead": _plain_ahead(ahead)}
+
+
 def open_episodes(state: dict[str, Any]) -> np.ndarray:
     """The numbers of the open episodes in a saved state, [N]."""
     columns = state["environments"]

@@ -60,12 +60,13 @@ class EpisodeLearner:
         """Whole episodes, one of every environment."""
         return CollectRequest(None)
 
-    def take(self, steps: Any) -> None:
+    def take(self, *parts: Any) -> None:
         """Store collected steps and count them."""
-        self.progress.count(steps)
-        self.buffer.add(placed := self._placed(steps))
-        self._received[placed.columns] += placed.shape[0]
-        self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
+        for steps in parts:
+            self.progress.count(steps)
+            self.buffer.add(placed := self._placed(steps))
+            self._received[placed.columns] += placed.shape[0]
+            self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
 
     def _placed(self, steps: Steps) -> Steps:
         """A whole episode may go into any column of the ring: the one that got the fewest rows, or a random one, so

@@ -66,6 +66,12 @@ class Callback:
         """After the last step, its evaluation and its checkpoint."""
 
 
+def stopped_by(error: CallbackError, path: Any) -> CallbackError:
+    """The error that ends a run of this directory (None: without one), to be raised from the cause of `error`."""
+    again = "It can go on: run.train." if path is None else f"It is saved: etude.load({str(path)!r}) continues it."
+    return CallbackError(f"{error} The run stopped. {again}")
+
+
 def as_list(callbacks: Any) -> list[Any]:
     """One callback, or an iterable of them, as a list."""
     several = isinstance(callbacks, Iterable) and not isinstance(callbacks, str) and not callable(callbacks)

@@ -19,6 +19,7 @@ from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import RecordedTerms
+from etude.rewrite import Rewriters
 from etude.training.progress import RunProgress, check_progress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
@@ -43,12 +44,17 @@ class LearnerParts:
 
 
 class Learner:
-    """Replay, engine and normalisers of one agent, and its schedule of updates. seed: of the noise in layers."""
+    """Replay, engine and normalisers of one agent, and its schedule of updates.
 
-    def __init__(self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int):
+    seed: of the noise in layers. rewriters: what changes collected steps before they are stored.
+    """
+
+    def __init__(
+        self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int, rewriters: Rewriters | None = None
+    ):
         self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
         self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
-        self.terms, self.progress = parts.terms, RunProgress()
+        self.terms, self.progress, self.rewriters = parts.terms, RunProgress(), rewriters
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
@@ -69,10 +75,22 @@ class Learner:
             return CollectRequest(1, left)
         return CollectRequest(min(wanted, left // self.count))
 
-    def take(self, steps: CollectedSteps) -> None:
-        """Store collected steps and count them."""
-        self.progress.count(steps)
-        self.store(steps)
+    def take(self, *parts: CollectedSteps) -> None:
+        """Rewrite collected steps, store them and count them. Raises CallbackError where a rewriter fails, and has then
+        stored and counted nothing."""
+        if self.rewriters is not None:
+            own = [part for part in parts if isinstance(part, Steps)]  # runs of gradients from workers refuse rewriters
+            parts = self.rewriters(own, self.progress.step, self.progress.total)
+        for steps in parts:
+            self.progress.count(steps)
+            self.store(steps)
+
+    def skip(self, steps: CollectedSteps) -> None:
+        """Count steps that are not learned from; the next stored ones do not continue those before."""
+        self.progress.step += len(steps)
+        self.progress.episodes += len(steps.episodes)
+        self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
+        self.update_schedule.after_updates(self.replay)
 
     def store(self, steps: CollectedSteps) -> None:
         """Add steps to the replay."""
@@ -102,6 +120,8 @@ class Learner:
         losses, metrics = self._learn(due)
         if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
             self.engine.load(moved)
+        if self.rewriters is not None:
+            metrics |= self.rewriters.metrics()
         self.progress.gradient_steps += due.gradient_steps
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
 
@@ -164,6 +184,7 @@ class Learner:
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
             **({"recorded": self.terms.state()} if self.terms else {}),
+            **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
         }
 
     def check_state(self, held: dict[str, Stored]) -> None:
@@ -177,6 +198,8 @@ class Learner:
             layer_noise["noise"].like(self._layer_noise)
             check_generator(layer_noise["generator"])
         self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
+        if self.rewriters is not None:
+            self.rewriters.check_state(held.get("rewriters", Stored({}, "rewriters")))
         if self.moments is None:
             held["moments"].like(None)
         else:
@@ -191,6 +214,8 @@ class Learner:
             self.replay.restore(state["replay"])
         self.progress = RunProgress(**state["progress"])
         self.terms.restore(state.get("recorded", {}))
+        if self.rewriters is not None:
+            self.rewriters.restore(state.get("rewriters", {}))
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

@@ -32,8 +32,9 @@ class Learning(Protocol):
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next, at most `left` environment steps. after: time steps that are collected before."""
 
-    def take(self, steps: CollectedSteps) -> None:
-        """Store collected steps and count them."""
+    def take(self, *parts: CollectedSteps) -> None:
+        """Store collected steps and count them. Raises CallbackError where they cannot be rewritten, and has then
+        stored and counted nothing."""
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
@@ -48,6 +49,22 @@ class Learning(Protocol):
         """What losses train, by name."""
 
 
+class RunLearning(Learning, Protocol):
+    """The same, saved and resumed, such as `Learner`."""
+
+    def acting_weights(self) -> Weights:
+        """What acting needs; nothing where the engine itself acts."""
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data, by component, from which `restore` goes on."""
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed; without its replay, to act only."""
+
+
 class Collecting(Protocol):
     """The collecting half of a loop, such as `RolloutLifecycle`."""
 
@@ -56,6 +73,9 @@ class Collecting(Protocol):
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         """The requested steps, in parts that name their environments; none where nothing is collected."""
+
+    def put_back(self, parts: tuple[CollectedSteps, ...]) -> None:
+        """Return what was collected last from the next call of `collect` again, once the loop is opened again."""
 
     def load(self, weights: Weights, version: PolicyVersion) -> None:
         """Act with these weights, of this version, from the next collected step on."""
@@ -132,8 +152,8 @@ class Loop:
     def steps(self, end: int, plan: Schedule) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
-        Where the environment or a custom metric fails, a checkpoint is written before the error is raised; where
-        numbers are not finite, none is.
+        Where the environment, a custom metric or a rewriter fails, a checkpoint is written before the error is raised;
+        where numbers are not finite, none is.
         """
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
@@ -207,8 +227,13 @@ class Loop:
         request = learner.collect_request(end - self.step)
         parts = collection.collect(request, self.step, self._upcoming(request, end, plan))
         seconds, self._whole = time.perf_counter() - began, False
-        for steps in parts:
-            learner.take(steps)
+        try:
+            if parts:
+                learner.take(*parts)
+        except CallbackError:
+            collection.put_back(parts)
+            self._whole, self._saved = True, -1  # no checkpoint holds these steps
+            raise
         learned = learner.learn_if_due()
         moved = [learner.follow_moments(steps) for steps in parts]
         if any(moved) or learned is not None:

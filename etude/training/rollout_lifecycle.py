@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion
+from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, Rollout, Weights
-from etude.rollout.state import check_rollout, given_up, open_episodes
+from etude.rollout.state import check_rollout, given_up, open_episodes, with_ahead
 
 
 class RolloutLifecycle:
@@ -34,8 +34,8 @@ class RolloutLifecycle:
         self._explorer: Explorer | None = None
         self._left: dict | None = None  # the state that the next rollout is to continue from
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
-        self._step = 0
         self._task: Any = None
+        self._step, self._whole_episodes = 0, False  # of the last call of `collect`
         self._notes: list[str] = []
 
     def open(self, total: int, weights: Weights, version: PolicyVersion) -> None:
@@ -60,7 +60,7 @@ class RolloutLifecycle:
         step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
         """
         assert self._rollout is not None
-        self._step = step
+        self._step, self._whole_episodes = step, request.steps is None
         try:
             parts: tuple[CollectedSteps, ...]
             if request.steps is None:
@@ -74,6 +74,14 @@ class RolloutLifecycle:
             self._episodes[end.environment] = end.episode + 1
         self._notes += self._rollout.warnings()
         return parts
+
+    def put_back(self, parts: tuple[CollectedSteps, ...]) -> None:
+        """Return what `collect` returned last from its next call again. Ends the rollout: `open` goes on from there.
+        Steps that were collected ahead of the next call are lost."""
+        steps = tuple(part.copied() for part in parts if isinstance(part, Steps))  # workers may share their memory
+        self.close()
+        assert self._left is not None
+        self._left = with_ahead(self._left, steps if self._whole_episodes else steps[0])
 
     def load(self, weights: Weights, version: PolicyVersion) -> None:
         """Act with these weights, of this version, from the next collected step on."""

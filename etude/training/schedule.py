@@ -48,7 +48,7 @@ class Schedule:
     def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:
         """From the values of all fields, as `train` takes them by name; ConfigError for other names."""
         if unknown:
-            known = ["steps", "callbacks", "report", *(field.name for field in fields(cls))]
+            known = ["steps", "callbacks", *(field.name for field in fields(cls))]
             raise ConfigError(explain("train", unknown, known))
         return cls(*values)
 
@@ -72,13 +72,13 @@ class Schedule:
         return _crossed(before, now, self.save_every)
 
 
-def whole_steps(steps: Any) -> int:
-    """A number of steps to take; ConfigError for what is none."""
-    if not isinstance(steps, Integral) or steps < 1:
-        whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
-        raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")
-    return int(steps)
-
-
 def _crossed(before: int, now: int, every: int | None) -> bool:
     return every is not None and before // every != now // every
+
+
+def whole_number(steps: Any) -> int:
+    """How many steps to train for. ConfigError for what is no whole number of at least 1."""
+    if isinstance(steps, Integral) and int(steps) >= 1:
+        return int(steps)
+    whole = f" Write {int(steps):_}." if isinstance(steps, float) and steps.is_integer() and steps > 0 else ""
+    raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1.{whole}")

@@ -186,7 +186,6 @@ def test_an_algorithm_with_a_typing_error_is_answered_with_the_one_that_was_mean
         ("--net-arch", "use --set.network.widths."),
         ("--n-steps", "use --set.rollout-length."),
         ("--learning-rate", "--set.learning-rate"),
-        ("--verbose", "report"),
     ],
 )
 def test_an_option_of_another_library_is_answered_with_the_word_for_it(made, capsys, option, word):

@@ -54,8 +54,8 @@ def test_every_path_that_a_page_names_exists(page):
 
 
 def test_a_path_that_does_not_exist_is_noticed():
-    text = "as in `etude/no_such_file.py`, in etude/run.py, in `benchmarks/*.json` and ~/.local/etude/key"
-    assert existing_paths(text) == ({"etude/run.py", "benchmarks/*.json"}, {"etude/no_such_file.py"})
+    text = "as in `etude/no_such_file.py`, in etude/agent.py, in `benchmarks/*.json` and ~/.local/etude/key"
+    assert existing_paths(text) == ({"etude/agent.py", "benchmarks/*.json"}, {"etude/no_such_file.py"})
 
 
 def exists(name):

@@ -80,7 +80,7 @@ class Case:
 
     def explorers(self) -> tuple[Explorer, Explorer]:
         """What takes the best actions, and what explores."""
-        return best_for(self.spaces), explorer_for(self.agent(), self.spaces, None, 1, 1)
+        return best_for(self.agent(), self.spaces), explorer_for(self.agent(), self.spaces, None, 1, 1)
 
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""

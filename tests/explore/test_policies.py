@@ -10,7 +10,7 @@ from etude.explore import GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Bernoullis, Categorical, Deterministic, Gaussian, MultiCategorical, TanhGaussian
 
 N = 50_000
-NONE = np.empty((0, 0))  # the memory of explorers that have none
+NONE = np.empty((0, 0))  # the state of explorers that have none
 BOX = Box(-1.0, 1.0, (2,), np.float32)
 CASES = [
     (Categorical, (4,), Discrete(4)),

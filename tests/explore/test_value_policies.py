@@ -22,7 +22,7 @@ from etude.explore import (
 from etude.losses.masks import MaskedValues
 
 N, SINGLE = 100_000, 10_000
-NONE = np.empty((0, 0))  # the memory of explorers that have none
+NONE = np.empty((0, 0))  # the state of explorers that have none
 VALUES = np.array([1.0, 0.5, -0.5, 0.0])
 STEP = 16  # each of the four actions has had four of them
 

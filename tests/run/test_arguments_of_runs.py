@@ -17,8 +17,7 @@ from etude.algorithms import ALGORITHMS, DQN, PPO, DQNConfig
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
-from etude.run import AS_SAVED
-from etude.training.build.arguments import OF_ENVIRONMENT, OWN
+from etude.training.build.arguments import AS_SAVED, OF_ENVIRONMENT, OWN
 from etude.training.schedule import Schedule
 
 
@@ -92,7 +91,7 @@ def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedu
     [
         ("n_envs", "environments"),
         ("tensorboard_log", "TensorBoard"),
-        ("verbose", "report"),
+        ("verbose", "callbacks"),
         ("policy_kwargs", "network"),
         ("num_workers", "workers"),
         ("n_steps", "rollout"),
@@ -114,9 +113,9 @@ def test_an_argument_that_nobody_knows_is_answered_with_all_that_there_are():
 
 def test_an_argument_of_training_that_a_run_is_given_is_answered_with_where_it_belongs():
     with pytest.raises(
-        ConfigError, match=r"takes no evaluate_every, report.*run.train\(100_000, evaluate_every=\.\.\."
+        ConfigError, match=r"takes no callbacks, evaluate_every.*run.train\(100_000, callbacks=\.\.\., "
     ):
-        Run("ppo", "CartPole-v1", evaluate_every=1_000, report=[])
+        Run("ppo", "CartPole-v1", evaluate_every=1_000, callbacks=[])
 
 
 @pytest.mark.parametrize(("name", "word"), [("n_epochs", "epochs"), ("lr", "learning_rate"), ("gama", "gamma")])
@@ -131,7 +130,7 @@ def test_an_argument_that_training_does_not_take_is_answered_with_the_one_that_w
         for name, word in {"total_timesteps": "steps", "callback": "callbacks", "eval_freq": "evaluate_every"}.items():
             with pytest.raises(ConfigError, match=f"train takes no {name}. {name}: use `{word}`"):
                 run.train(**{name: 1})
-        with pytest.raises(ConfigError, match="It takes steps, callbacks, report, evaluate_every"):
+        with pytest.raises(ConfigError, match="It takes steps, callbacks, evaluate_every"):
             run.train(10, frame_skip=4)
 
 
@@ -165,7 +164,7 @@ def test_an_algorithm_is_a_name_or_an_agent():
 
 def test_what_the_table_names_is_there():
     known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Schedule)
-    known |= {*OWN, *OF_ENVIRONMENT, "steps", "callbacks", "report", "env", "episodes", *vars(Run)}
+    known |= {*OWN, *OF_ENVIRONMENT, "steps", "callbacks", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
     for name, text in INSTEAD.items():
         for word in re.findall(r"`(\w+)`", text):
@@ -214,8 +213,8 @@ def test_settings_of_a_wrong_kind_are_refused_by_name():
 def test_one_reporter_needs_no_list():
     told = []
     with tiny() as run:
-        run.train(40, report=told.append)
+        run.train(40, callbacks=told.append)
         assert told
         for wrong in (3, [told.append, "progress"]):
             with pytest.raises(ConfigError, match="expected a reporter, or a list of them"):
-                run.train(40, report=wrong)
+                run.train(40, callbacks=wrong)

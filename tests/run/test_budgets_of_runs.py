@@ -32,7 +32,7 @@ def test_a_run_takes_exactly_the_steps_that_it_was_asked_for(algorithm, steps):
 
 def test_the_count_of_steps_is_that_of_the_episodes_and_of_the_environments():
     with tiny(environments=8) as run:
-        run.train(4_001, report=[(events := []).append])
+        run.train(4_001, callbacks=[(events := []).append])
     ends = [end for event in kinds(events, Collected) for end in event.episodes]
     assert sum(end.length for end in ends) == 4_000  # every episode takes 10; one step is of an open one
     assert run.learner.progress.episodes == len(ends) == 400
@@ -138,12 +138,12 @@ def test_a_run_stops_at_its_target_and_says_so():
 
 def test_a_run_stops_after_the_step_at_hand_when_it_is_asked_to():
     with tiny() as run:
-        finished = run.train(1_000, report=[lambda event: run.stop() if event.step >= 200 else None])
+        finished = run.train(1_000, callbacks=[lambda event: run.stop() if event.step >= 200 else None])
         assert (finished.reason, finished.step) == ("interrupted", 200)
         assert run.train(48).reason == "steps"
         assert run.step == 248
         last = [lambda event: run.stop() if event.step == 300 else None]
-        assert run.train(52, report=last).reason == "steps", "it had taken all of them"
+        assert run.train(52, callbacks=last).reason == "steps", "it had taken all of them"
 
 
 def test_what_cannot_be_is_refused():

@@ -192,11 +192,11 @@ def test_what_is_no_callback_is_refused_before_the_run_begins():
         assert run.step == 0
 
 
-def test_reporters_and_callbacks_are_one_list():
+def test_callbacks_are_called_in_their_order():
     order = []
     with tiny() as run:
-        run.train(8, [lambda event: order.append("callback")], report=lambda event: order.append("reporter"))
-    assert order[:2] == ["callback", "reporter"]
+        run.train(8, [lambda event: order.append("first"), lambda event: order.append("second")])
+    assert order[:2] == ["first", "second"]
     assert len(order) % 2 == 0
 
 

@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_between_a_checkpoint_and_its_record_leaves_the_me
         return [record for record in records if any("/" in key for key in record)]
 
     with tiny(run_dir=tmp_path / "whole") as run:
-        run.train(80, report=JsonLines(tmp_path / "whole.jsonl"), save_every=40)
+        run.train(80, callbacks=JsonLines(tmp_path / "whole.jsonl"), save_every=40)
     report = JsonLines(tmp_path / "killed.jsonl")
     with tiny(run_dir=tmp_path / "killed") as run:
         for event in run.steps(80, save_every=40):
@@ -89,5 +89,5 @@ def test_a_run_that_was_killed_between_a_checkpoint_and_its_record_leaves_the_me
             report(event)
     with etude.load(tmp_path / "killed", Counted) as run:
         assert run.step == 40
-        run.train(40, report=JsonLines(tmp_path / "killed.jsonl"))
+        run.train(40, callbacks=JsonLines(tmp_path / "killed.jsonl"))
     assert measured(tmp_path / "killed.jsonl") == measured(tmp_path / "whole.jsonl")

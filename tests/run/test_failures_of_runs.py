@@ -68,7 +68,7 @@ def test_the_environments_own_error_is_shown_and_nothing_of_the_run_is_lost(sett
     env = partial(Failing, "raise", 30, tmp_path / "once")
     with tiny(env, **settings, run_dir=directory) as run:
         with pytest.raises(EnvironmentFault, match="the gripper fell off") as caught:
-            run.train(400, report=[(events := []).append], save_every=40)
+            run.train(400, callbacks=[(events := []).append], save_every=40)
         chain = "".join(str(error) for error in (caught.value, caught.value.__cause__))
         assert "ValueError" in chain or isinstance(caught.value.__cause__, ValueError)
         assert run.step == 112, "all that was collected before counts: 28 steps of 4 environments"
@@ -124,8 +124,8 @@ def test_episodes_after_a_failure_are_new_ones(tmp_path):
     with tiny(env) as run:
         events = []
         with pytest.raises(EnvironmentFault):
-            run.train(400, report=[events.append])
-        run.train(200, report=[events.append])
+            run.train(400, callbacks=[events.append])
+        run.train(200, callbacks=[events.append])
     ends = [(end.environment, end.episode) for e in events if isinstance(e, Collected) for end in e.episodes]
     assert len(set(ends)) == len(ends)
     assert (0, 3) not in ends, "the fourth episode was open"
@@ -135,7 +135,7 @@ def test_episodes_after_a_failure_are_new_ones(tmp_path):
 def test_a_checkpoint_of_the_same_step_is_not_replaced_by_one_without_the_open_episodes(directory, tmp_path):
     with tiny(partial(Failing, "raise", 31, tmp_path / "once"), run_dir=directory) as run:
         with pytest.raises(EnvironmentFault):
-            run.train(400, report=[(events := []).append], save_every=120)
+            run.train(400, callbacks=[(events := []).append], save_every=120)
         assert run.step == 120
     assert [event.step for event in events if isinstance(event, Saved)] == [120]
     with from_state(directory.load().state, run.environment) as again:
@@ -193,7 +193,7 @@ def test_a_reporter_that_cannot_write_is_warned_of_once_and_the_run_goes_on():
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with tiny() as run:
-        assert run.train(80, report=[to_disk, told.append]).step == 80
+        assert run.train(80, callbacks=[to_disk, told.append]).step == 80
     assert len(calls) == len(told) > 10
     assert [event.message for event in told if isinstance(event, Warned)] == [
         "to_disk cannot write: [Errno 28] No space left on device. The run goes on without its records."
@@ -207,7 +207,7 @@ def test_whatever_else_a_reporter_raises_is_raised_with_its_name_and_the_run_can
 
     with tiny() as run:
         with pytest.raises(CallbackError, match="Callback broken raised ZeroDivisionError.* at step 40") as caught:
-            run.train(80, report=[broken])
+            run.train(80, callbacks=[broken])
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert run.step == 40
         assert run.train(40).step == 80

@@ -45,7 +45,7 @@ def restored():
 @pytest.mark.parametrize("names", [["SIGHUP"], ["SIGHUP", "SIGHUP"], ["SIGTERM", "SIGHUP"]], ids="-".join)
 def test_a_closed_terminal_ends_a_run_with_a_checkpoint_however_often_it_says_so(names, directory, restored):
     with tiny(run_dir=directory) as run:
-        finished = run.train(400, report=[sending(40, *names)])
+        finished = run.train(400, callbacks=[sending(40, *names)])
     assert (finished.reason, finished.step) == ("interrupted", 40)
     assert list(directory.saved()) == [40]
 
@@ -54,7 +54,7 @@ def test_an_ignored_hang_up_stays_ignored(directory):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with tiny(run_dir=directory) as run:
-            assert run.train(80, report=[sending(40, "SIGHUP")]).reason == "steps"
+            assert run.train(80, callbacks=[sending(40, "SIGHUP")]).reason == "steps"
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -65,7 +65,7 @@ def test_a_handler_of_the_programs_own_stays(directory):
     before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
         with tiny(run_dir=directory) as run:
-            run.train(80, report=[sending(40, "SIGUSR1")])
+            run.train(80, callbacks=[sending(40, "SIGUSR1")])
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert seen == [signal.SIGUSR1]
@@ -75,14 +75,14 @@ def test_a_handler_of_the_programs_own_stays(directory):
 def test_sigusr1_saves_and_the_run_goes_on(directory, restored):
     with tiny(run_dir=directory) as run:
         events = []
-        finished = run.train(120, report=[events.append, sending(40, "SIGUSR1")])
+        finished = run.train(120, callbacks=[events.append, sending(40, "SIGUSR1")])
     assert finished.reason == "steps"
     assert [event.step for event in events if isinstance(event, Saved)] == [40, 120]
 
 
 def test_a_signal_while_the_run_begins_is_not_forgotten(directory, restored):
     with tiny(run_dir=directory) as run:
-        finished = run.train(400, report=[sending(0, "SIGTERM")])
+        finished = run.train(400, callbacks=[sending(0, "SIGTERM")])
     assert finished.reason == "interrupted"
     assert finished.step < 40
 
@@ -107,6 +107,6 @@ def test_a_signal_to_the_whole_group_ends_no_worker(directory, tmp_path):
     names = ["SIGINT", "SIGTERM", "SIGHUP", *["SIGUSR1"] * 100]  # more stacks than a pipe holds
     with tiny(functools.partial(Signalled, tmp_path / "once", names), workers=2, run_dir=directory) as run:
         told = []
-        assert run.train(400, report=[told.append]).reason == "steps"
+        assert run.train(400, callbacks=[told.append]).reason == "steps"
     assert (tmp_path / "once").exists()
     assert [event.message for event in told if hasattr(event, "message")] == []

@@ -5,22 +5,25 @@ from etude.training.build.acting import TrainedPolicy
 from etude.training.build.agents import agent_for, config_for, multi_agent_for
 from etude.training.build.arguments import environment_for, with_hyperparameters
 from etude.training.build.assemble import Assembled, assemble
+from etude.training.build.by_policy import agents_for
 from etude.training.build.described import (
     built_as_described,
+    check_algorithm,
     check_description,
     config_from,
     describe,
     environment_from,
+    members_from,
     plain_config,
     plain_environment,
     plain_policies,
     policies_from,
     taken_from,
+    train_only_from,
 )
 from etude.training.build.exploration import best_for
 from etude.training.build.parts import RunParts, data_for, engine_for, run_parts, with_environments
-from etude.training.build.saved_arguments import saved_arguments
-from etude.training.build.saving import check_run_state, save, stopped_by
+from etude.training.build.rewriting import as_rewriters, rewriters_from
 from etude.training.build.starting import start_from
 from etude.training.build.usable import (
     check_collects_steps,
@@ -32,11 +35,10 @@ from etude.training.build.usable import (
 )
 
 __all__ = [
-    "Assembled", "RunParts", "TrainedPolicy", "agent_for", "assemble", "best_for", "built_as_described",
-    "check_collects_steps", "check_description", "check_run_state", "check_spaces", "check_takes_tasks", "check_team",
-    "config_for", "config_from", "data_for", "describe",
-    "engine_for", "environment_for", "environment_from", "fitting", "multi_agent_for", "plain_config",
-    "plain_environment", "plain_policies", "policies_from", "run_parts", "save", "saved_arguments", "stopped_by",
-    "taken_from", "uses_data",
-    "start_from", "with_environments", "with_hyperparameters",
+    "Assembled", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble", "best_for",
+    "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
+    "check_takes_tasks", "check_team", "config_for", "config_from", "data_for", "describe", "engine_for", "environment_for",
+    "environment_from", "fitting", "members_from", "multi_agent_for", "plain_config", "plain_environment",
+    "plain_policies", "policies_from", "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from",
+    "uses_data", "with_environments", "with_hyperparameters",
 ]  # fmt: skip

@@ -10,7 +10,6 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated
 from etude.base.seeding import generator
-from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import examine, like, make_for_evaluation, name_of
 from etude.envs.tasks import task_data
@@ -20,9 +19,8 @@ from etude.rollout import SingleActor
 from etude.training.build.exploration import best_for, explorer_outside
 from etude.training.build.usable import check_same_spaces
 from etude.training.evaluate import Evaluation, EvaluationRequest, evaluate
-from etude.training.kinds import TrainingContext
-from etude.training.learner import Learner
-from etude.training.loop import Collecting
+from etude.training.kinds import TrainingContext, kind_of
+from etude.training.loop import Collecting, RunLearning
 from etude.training.schedule import Schedule
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
@@ -39,7 +37,7 @@ class TrainedPolicy:
     def __init__(
         self,
         context: TrainingContext,
-        learner: Learner,
+        learner: RunLearning,
         collecting: Collecting,
         translation: Any,
         explorer: Explorer | None,
@@ -56,14 +54,16 @@ class TrainedPolicy:
         noisy = explore and bool(engine.layout.noisy)
         if not (engine.exportable or noisy):
             return engine
-        actor: Any = NumpyEngine(self._context.agent, engine.spaces) if engine.exportable else Perturbed(engine)
+        actor: Any = (
+            kind_of(self._context.agent).policy_actor(self._context) if engine.exportable else Perturbed(engine)
+        )
         actor.load(self._learner.exploring_policy()[0] if noisy else self._learner.acting_weights())
         return actor
 
     def explorer(self, environments: int, explore: bool) -> Explorer:
         """See `Run.exploring`; the best actions unless `explore`."""
         if not explore:
-            return best_for(self._context.engine.spaces)
+            return best_for(self._context.agent, self._context.engine.spaces)
         context, progress = self._context, self._learner.progress
         spaces, total = context.engine.spaces, progress.total
         return AtStep(explorer_outside(context.agent, spaces, self._explorer, total, environments), progress.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude import presets
@@ -16,7 +16,16 @@ from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
-OWN = ("config", "policies", "data", "run_dir", "explorer", "start_from")  # arguments of `Run` by themselves
+OWN = (
+    "config",
+    "policies",
+    "train_only",
+    "data",
+    "run_dir",
+    "explorer",
+    "rewrite",
+    "start_from",
+)  # arguments of `Run` by themselves
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 
@@ -30,15 +39,22 @@ class AsSaved:
 AS_SAVED: Any = AsSaved()
 
 
-def with_hyperparameters(algorithm: str | Agent, env: Any, config: Any, changes: dict[str, Any]) -> Any:
+def with_hyperparameters(
+    algorithm: str | Agent | Mapping[str, Any], env: Any, config: Any, changes: dict[str, Any]
+) -> Any:
     """The config of a run: `config`, or the preset or the defaults with these fields changed. ConfigError for names
     that are no fields, and where there is a config already."""
     if not changes:
         return config
+    if isinstance(algorithm, Mapping):
+        raise ConfigError(
+            f"{', '.join(changes)}= is of one algorithm, or unknown; give each policy an agent with its own config: "
+            'Run({"left": PPO(config), ...}, env).'
+        )
     given = type(algorithm.config) if isinstance(algorithm, Agent) else find(algorithm)[1]
     of_config = [field.name for field in dataclasses.fields(given) if field.init]
     if unknown := changes.keys() - set(of_config):
-        of_train = {"callbacks", "report", *(field.name for field in dataclasses.fields(Schedule))}
+        of_train = {"callbacks", *(field.name for field in dataclasses.fields(Schedule))}
         if misplaced := sorted(unknown & of_train):
             raise ConfigError(
                 f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "

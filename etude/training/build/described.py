@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,16 +17,21 @@ from etude.base.spaces import Spaces
 from etude.base.spaces import describe as describe_space
 from etude.checkpoint.config_json import from_saved, to_json
 from etude.envs import ConfiguredEnvironment, name_of
+from etude.multi_agent.by_policy import FROZEN, LEAGUE, LEARNER, RULE, Alternate, FrozenAgent, League, PolicyAgents
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
 from etude.protocols import Explorer
 from etude.training.build.exploration import described as plain_explorer
+from etude.training.build.rewriting import described as plain_rewriters
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.setup import Setup
 
 
-def describe(context: TrainingContext, algorithm: str, given: Explorer | None, total: int) -> dict[str, Any]:
-    """What a run is, in plain data. given: the explorer that the user gave. total: the steps of its schedules."""
+def describe(
+    context: TrainingContext, algorithm: str, given: Explorer | None, rewrite: tuple[Any, ...], total: int
+) -> dict[str, Any]:
+    """What a run is, in plain data. given, rewrite: the explorer and the rewriters that the user gave. total: the steps
+    of its schedules."""
     engine, data = context.engine, context.data
     config, functions = plain_config(context.agent.config)
     environment = plain_environment(context.environment)
@@ -44,9 +49,63 @@ def describe(context: TrainingContext, algorithm: str, given: Explorer | None, t
         "observation_space": describe_space(engine.spaces.observation),
         "action_space": describe_space(engine.spaces.action),
         "total": total,
+        **plain_members(context.agent),
         "steps": "environment" if kind_of(context.agent).steps_environments else "gradient",
         "data": None if data is None else data.summary(),
+        **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
     }
+
+
+def plain_members(agent: Agent) -> dict[str, Any]:
+    """What each of several policies is, and which of them learn when, as plain data; nothing for one algorithm."""
+    if not isinstance(agent, PolicyAgents):
+        return {}
+    return {
+        "learners": {policy: _plain_member(agent, policy) for policy in agent.algorithms},
+        "train_only": to_json(agent.turns.given),
+    }
+
+
+def _plain_member(agent: PolicyAgents, policy: str) -> dict[str, Any]:
+    if policy in agent.rules:
+        return {"kind": RULE, "rule": _text(agent.rules[policy])}
+    if policy in agent.leagues:
+        return {"kind": LEAGUE, "league": to_json(agent.leagues[policy])}
+    config, functions = plain_config(agent.members[policy].config)
+    plain = {"algorithm": agent.algorithms[policy], "config": config, "functions": functions}
+    if policy not in agent.frozen:
+        return {"kind": LEARNER, **plain}
+    frozen = agent.frozen[policy]
+    return {"kind": FROZEN, **plain, "path": frozen.path, "identity": frozen.identity}
+
+
+def members_from(described: dict[str, Any], given: Any) -> dict[str, Any]:
+    """The policies in a run's description. given: by name, in the place of those; ConfigError where one is needed."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping) or not set(given) <= set(described["learners"]):
+        known = ", ".join(described["learners"])
+        raise ConfigError(f"agent = {given!r}; this run has the policies {known}: give a dict of those that differ.")
+    return {
+        policy: given[policy] if policy in given else _member_from(policy, plain)
+        for policy, plain in described["learners"].items()
+    }
+
+
+def _member_from(policy: str, plain: dict[str, Any]) -> Any:
+    if plain["kind"] == RULE:
+        raise ConfigError(
+            f"The policy {policy!r} of this run was the function {plain['rule']}: give it again, as "
+            f"agent={{{policy!r}: ...}}."
+        )
+    if plain["kind"] == LEAGUE:
+        return from_saved(League, Stored(plain["league"], f"description/learners/{policy}/league"))
+    agent = find(plain["algorithm"])[0](config_from(plain))
+    return FrozenAgent(agent, plain["identity"], plain["path"]) if plain["kind"] == FROZEN else agent
+
+
+def train_only_from(described: dict[str, Any]) -> Any:
+    """Which policies of a run learn when, from its description."""
+    return from_saved(Alternate | tuple[str, ...] | None, Stored(described.get("train_only"), "description/train_only"))
 
 
 def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -104,9 +163,22 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
         held["explorer"].table()
     if "policies" in held and held["policies"].value is not None:
         _check_policies(held["policies"])
+    if "learners" in held:
+        for member in held["learners"].table().values():
+            _check_member(member)
     if "data" in held and held["data"].value is not None:
         held["data"].fields(("transitions",), held["data"].table())["transitions"].whole(1)
     return whole["description"].value
+
+
+def check_algorithm(saved: Stored, algorithm: str) -> None:
+    """Raise CheckpointError where a description is that of a run of another algorithm."""
+    found = saved.fields(("algorithm",), saved.table())["algorithm"].text()
+    if found != algorithm:
+        raise CheckpointError(
+            f"This checkpoint is of {found}, and the run is of {algorithm}. Load it with etude.load, or make the run "
+            "with the same algorithm."
+        )
 
 
 @contextmanager
@@ -134,6 +206,25 @@ def _check_policies(saved: Stored) -> None:
     for policy in held["of"].table().values():
         policy.text()
     held["identity"].flag()
+
+
+def _check_member(saved: Stored) -> None:
+    kind = saved.fields(("kind",), saved.table())["kind"].text()
+    if kind == RULE:
+        saved.fields(("kind", "rule"))["rule"].text()
+        return
+    if kind == LEAGUE:
+        saved.fields(("kind", "league"))
+        return
+    if kind not in (LEARNER, FROZEN):
+        saved.refuse(f"{LEARNER}, {FROZEN}, {LEAGUE} or {RULE}", kind)
+    held = saved.fields(("kind", "algorithm", "config", "functions", *(("path", "identity") if kind == FROZEN else ())))
+    held["algorithm"].text()
+    for function in held["functions"].table().values():
+        function.text()
+    if kind == FROZEN:
+        held["path"].text()
+        held["identity"].flag()
 
 
 def plain_environment(env: Any) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from etude.checkpoint.config_json import from_saved, to_json
 from etude.explore import (
     Boltzmann,
     BoltzmannGumbel,
-    ByAgent,
     ByEnvironment,
     CorrelatedSample,
     Each,
@@ -29,7 +28,6 @@ from etude.explore import (
     Sample,
     StateDependentSample,
 )
-from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Explorer
 from etude.training.kinds import kind_of
 
@@ -46,12 +44,7 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
     """What explores in a run of `total` environment steps of `count` environments."""
     if given is not None:
         return stretched(given, total)
-    kind = kind_of(agent)
-    if isinstance(agent, MultiAgent) and spaces.agents is not None:
-        actions = [own.action for own in spaces.agents.values()]
-        each = [kind.explorer(agent, agent.acts_for(action), action, total, count) for action in actions]
-        return ByAgent(each, actions)
-    return kind.explorer(agent, agent.acts_by, spaces.action, total, count)
+    return kind_of(agent).run_explorer(agent, spaces, total, count)
 
 
 def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
@@ -62,9 +55,9 @@ def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total
     return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
 
 
-def best_for(spaces: Spaces) -> Explorer:
+def best_for(agent: Agent, spaces: Spaces) -> Explorer:
     """What takes the best actions."""
-    return Greedy() if spaces.agents is None else ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
+    return kind_of(agent).best_explorer(agent, spaces)
 
 
 def stretched(explorer: Any, total: int) -> Any:

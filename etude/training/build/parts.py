@@ -6,54 +6,52 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from etude import engines, presets
+from etude import presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
-from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.envs import action_space_of
 from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer
 from etude.training.build.exploration import explorer_for
+from etude.training.build.rewriting import rewriters_for
 from etude.training.build.usable import check_collects_steps, uses_data
 from etude.training.kinds import TrainingContext, kind_of
-from etude.training.learner import Learner
-from etude.training.loop import Collecting, Learning
+from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.setup import Setup
 
 
 class RunParts(NamedTuple):
-    """What trains one agent. learning, collecting: the two halves of the loop."""
+    """What trains an agent. learning, collecting: the two halves of the loop."""
 
-    learner: Learner
+    learner: RunLearning
     learning: Learning
     collecting: Collecting
 
 
-def run_parts(context: TrainingContext, explorer: Explorer | None) -> RunParts:
-    """The parts of a run. explorer: the one that the user gave."""
+def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tuple[Any, ...]) -> RunParts:
+    """The parts of a run. explorer: the one that the user gave. rewrite: rewriters, see `build.rewriting`."""
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     if agent.recorded:
         action = action_space_of(context.environment)
         terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
         context = dataclasses.replace(context, terms=terms)
-    learner = Learner(agent, engine, kind.learner_parts(context), context.setup.seed)
+    rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
+    learner = kind.make_learner(context, rewriters)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
     return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
 
 
+def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
+    """An engine of the run's framework for another agent."""
+    setup = dataclasses.replace(context.setup, seed=seed, engine=context.engine.name, compiled=False)
+    return kind_of(context.agent).make_engine(agent, context.engine.spaces, setup)
+
+
 def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
     """The engine that evaluates and trains an agent."""
-    return engines.create(
-        setup.engine,
-        agent,
-        spaces,
-        seed=setup.seed,
-        device=setup.device,
-        compiled=setup.compiled,
-        busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
-    )
+    return kind_of(agent).make_engine(agent, spaces, setup)
 
 
 def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> Setup:
@@ -63,7 +61,7 @@ def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: A
     if setup.keep_info:
         check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    count = kind_of(agent).environment_count(setup, None if preset is None else preset.environments)
+    count = kind_of(agent).environment_count(agent, setup, None if preset is None else preset.environments)
     return dataclasses.replace(setup, environments=count)
 
 

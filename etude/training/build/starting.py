@@ -17,9 +17,10 @@ from etude.checkpoint.run_directory import read_run
 from etude.engines.parameter_layout import ParameterLayout
 from etude.protocols import Weights
 from etude.training.learner import Learner
+from etude.training.loop import RunLearning
 
 SHOWN = 8  # names in a message
-SKIPPED = ("replay", "rollout", "recorded", "scale", "layer_noise")  # components of a checkpoint that hold no weights
+SKIPPED = ("replay", "rollout", "recorded", "rewriters", "scale", "layer_noise")  # hold no weights of the agent
 
 
 class SourceWeights(NamedTuple):
@@ -49,7 +50,7 @@ class StartedFrom(NamedTuple):
         return of + rest + (f" Not used of it: {_shown(self.unused)}." if self.unused else "")
 
 
-def start_from(given: Any, learner: Learner) -> StartedFrom:
+def start_from(given: Any, learner: RunLearning) -> StartedFrom:
     """Take over the weights that agree by name: a run directory, a checkpoint, a safetensors file, or a dict of arrays.
 
     A weight takes the one of its own name; or, within a dict of networks, the only one that agrees beyond the names of
@@ -57,6 +58,8 @@ def start_from(given: Any, learner: Learner) -> StartedFrom:
     observations is taken from runs alone, as it goes on to be averaged. Raises ConfigError where nothing agrees,
     NetworkError where a shape differs, and CheckpointError for a file that cannot be read; nothing is taken then.
     """
+    if not isinstance(learner, Learner):
+        raise ConfigError("start_from= is for runs of one algorithm; of a dict of policies, load each one's weights.")
     source, layout = _read(given), learner.engine.layout
     assert isinstance(layout, ParameterLayout)
     names = {name: found for name in layout.initial if (found := _matching(name, layout, source.weights))}

@@ -28,6 +28,12 @@ class EvolutionStrategiesLearning(EpisodeLearning):
     def episode_replay(self, context: TrainingContext) -> Replay:
         return Fitness(context.count)
 
+    def check_rewriting(self, context: TrainingContext) -> None:
+        raise ConfigError(
+            f"rewrite= changes the rewards of steps; {type(context.agent).__name__} learns from the returns of whole "
+            "episodes, which are the environment's. Wrap the environment."
+        )
+
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromReturns(context.engine, context.setup.seed, context.count)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from etude.base.errors import ConfigError
 from etude.protocols import Explorer
 from etude.replay import Advantages, Demonstrations, View
 from etude.training.kinds.context import TrainingContext
@@ -20,6 +21,12 @@ class ImitationLearning(OnPolicyLearning):
     name = "demonstrations"
     multi_agent = False
     uses_data = True
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        raise ConfigError(
+            f"rewrite= changes the environment's rewards; {type(context.agent).__name__} learns from rewards of its "
+            "own model. Leave it out."
+        )
 
     def view(self, context: TrainingContext) -> View:
         config, engine = context.agent.config, context.engine

@@ -10,23 +10,27 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from etude import engines
 from etude.agent import ActsBy, Agent
 from etude.base import trees
+from etude.base.cores import Busy
 from etude.base.errors import ConfigError
-from etude.base.spaces import Space, zeros
+from etude.base.spaces import Space, Spaces, zeros
 from etude.config import Config
 from etude.engines.gradients import FromLosses, GradientSource
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
-from etude.explore import EpsilonGreedy, GaussianNoise, Sample, StateDependentSample
-from etude.protocols import Environments, Explorer, Replay, Rollout
+from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
+from etude.multi_agent.policies import MultiAgent
+from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
+from etude.rewrite import Rewriters
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import terms_of
 from etude.training.learner import Learner, LearnerParts
-from etude.training.loop import Collecting, Learning
+from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.rollout_lifecycle import RolloutLifecycle
 from etude.training.setup import Setup
 from etude.training.update_schedule import UpdateSchedule
@@ -96,6 +100,22 @@ class LearningKind:
         transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
         return transition * context.agent.config.example_length
 
+    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
+        """What evaluates and trains the agent."""
+        return engines.create(
+            setup.engine,
+            agent,
+            spaces,
+            seed=setup.seed,
+            device=setup.device,
+            compiled=setup.compiled,
+            busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
+        )
+
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
+        return Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed, rewriters)
+
     def learner_parts(self, context: TrainingContext) -> LearnerParts:
         """What the learner of a run is given."""
         count = self.count(context)
@@ -115,9 +135,7 @@ class LearningKind:
             terms=terms_of(context),
         )
 
-    def loop_parts(
-        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
-    ) -> LoopParts:
+    def loop_parts(self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> LoopParts:
         """The halves of the training loop. make_explorer: from the environment steps that its schedules are stretched
         over."""
         make_rollout = functools.partial(self.rollout, context)
@@ -125,6 +143,20 @@ class LearningKind:
         return LoopParts(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
 
     # -- exploration ---------------------------------------------------------------------------------------------------
+
+    def run_explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
+        """The explorer of a run that the agent's config describes; see `explorer`."""
+        if isinstance(agent, MultiAgent) and spaces.agents is not None:
+            actions = [own.action for own in spaces.agents.values()]
+            each = [self.explorer(agent, agent.acts_for(action), action, total, count) for action in actions]
+            return ByAgent(each, actions)
+        return self.explorer(agent, agent.acts_by, spaces.action, total, count)
+
+    def best_explorer(self, agent: Agent, spaces: Spaces) -> Explorer:
+        """What takes the best actions."""
+        if spaces.agents is None:
+            return Greedy()
+        return ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
 
     def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
         """The explorer that the agent's config describes for one agent with these actions.
@@ -155,9 +187,25 @@ class LearningKind:
                 "explorer=."
             )
 
+    # -- rewriting -----------------------------------------------------------------------------------------------------
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        """Raise ConfigError where what is learned from is not what rewriters return."""
+        name = type(context.agent).__name__
+        if not self.collects_steps:
+            raise ConfigError(
+                f"rewrite= changes collected steps before they are learned from; {name} collects none: it learns from "
+                "recorded data, or from gradients that workers compute. Leave it out, or wrap the environment."
+            )
+        if self.actor_priorities(context):
+            raise ConfigError(
+                f"rewrite= changes rewards after actors have computed initial priorities of them, actor_priorities = "
+                f"True. Give {name} actor_priorities=False: new steps then get the largest priority so far."
+            )
+
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def environment_count(self, setup: Setup, preset: int | None) -> int:
+    def environment_count(self, agent: Agent, setup: Setup, preset: int | None) -> int:
         """How many environments are stepped in parallel. preset: as many as the preset says."""
         if setup.environments is not None:
             return setup.environments
@@ -180,6 +228,10 @@ class LearningKind:
     def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
         """Makes what acts in NumPy, in this process or in a worker; it is pickled."""
         return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
+
+    def policy_actor(self, context: TrainingContext) -> Any:
+        """What acts in NumPy outside of rollouts."""
+        return NumpyEngine(context.agent, context.engine.spaces)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         """Collects, in this process or in workers. Where NumPy cannot act, the engine does, in this process."""

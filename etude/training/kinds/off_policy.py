@@ -88,6 +88,14 @@ class OffPolicyLearning(LearningKind):
     def actor_priorities(self, context: TrainingContext) -> bool:
         return context.engine.exportable and context.agent.config.actor_priorities
 
+    def check_rewriting(self, context: TrainingContext) -> None:
+        super().check_rewriting(context)
+        if (hindsight := context.agent.config.hindsight) != "none":
+            raise ConfigError(
+                f"rewrite= changes rewards that hindsight = {hindsight!r} computes again for other goals. Leave one of "
+                "them off, or wrap compute_reward of the environment."
+            )
+
     def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
         if self.actor_priorities(context):
             return tuple(context.engine.layout.initial)

@@ -53,7 +53,7 @@ class OfflineLearning(LearningKind):
     def check_exploration(self, agent: Agent) -> None:
         """Nothing is explored."""
 
-    def environment_count(self, setup: Setup, preset: int | None) -> int:
+    def environment_count(self, agent: Agent, setup: Setup, preset: int | None) -> int:
         return 1
 
     def check_setup(self, agent: Agent, setup: Setup) -> None:
@@ -109,7 +109,7 @@ class OfflineLearner:
         self._requested = request.steps or 0
         return request
 
-    def take(self, steps: CollectedSteps) -> None:
+    def take(self, *parts: CollectedSteps) -> None:
         raise ConfigError("A run on recorded data takes no further steps.")
 
     def learn_if_due(self) -> Learned:
@@ -137,6 +137,8 @@ class NoCollection:
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         return ()
+
+    def put_back(self, parts: tuple[CollectedSteps, ...]) -> None: ...
 
     def load(self, weights: Weights, version: PolicyVersion) -> None: ...
 

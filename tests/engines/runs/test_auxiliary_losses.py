@@ -25,7 +25,7 @@ PPO_SMALL = dataclasses.replace(PPO_TINY, learning_rate=1e-2)
 class Balance:
     """An expert of CartPole: it pushes the cart to where the pole falls."""
 
-    memory = 0
+    state_size = 0
 
     def act(self, observation):
         push = (observation[:, 2] + 0.5 * observation[:, 3] > 0).astype(np.float32)

@@ -46,7 +46,9 @@ def test_every_metric_is_defined_and_no_other_is(algorithm, engine_name, tmp_pat
     path = tmp_path / "metrics.jsonl"
     training = etude.Run(algorithm, environment, config=config, engine=engine_name, environments=2)
     with training:
-        training.train(500, report=[etude.report.JsonLines(path, every=250)], evaluate_every=250, evaluate_episodes=1)
+        training.train(
+            500, callbacks=[etude.report.JsonLines(path, every=250)], evaluate_every=250, evaluate_episodes=1
+        )
     logged = {tag for record in etude.report.read_records(path) for tag in scalars(record)}
     rows = table(section(ROOT / "docs" / "algorithms" / f"{algorithm}.md", "Metrics"))
     defined = {name for row in rows for name in quoted(row[0])}

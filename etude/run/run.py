@@ -3,52 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from etude import checkpoint
 from etude.agent import Agent
+from etude.base.checks import Stored
 from etude.base.errors import CallbackError, CheckpointError
-from etude.base.events import Event, Finished, Started, Warned
+from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
-from etude.checkpoint.run_directory import RunDirectory, is_path, read_run
+from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs import examine
 from etude.envs.make import Vectorization
-from etude.envs.tasks import task_data
-from etude.protocols import Explorer, Reporter
+from etude.envs.tasks import check_stored_task, task_data
+from etude.protocols import Explorer
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.build.arguments import AS_SAVED
-from etude.training.build.saving import COMPONENTS
-from etude.training.callbacks import CallbackList, as_list
+from etude.training.callbacks import CallbackList, as_list, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
-from etude.training.schedule import Schedule, whole_steps
+from etude.training.schedule import Schedule, whole_number
 from etude.training.setup import Setup
+
+COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
 
 
 class Run:
     """Trains one agent on one environment.
 
-    algorithm: a name from `etude list`, or an `Agent`.
+    algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
+        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), `etude.League` (earlier copies of
+        another policy), or a function of (observation, rng) that returns an action and learns nothing.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
+    train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
     data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
         `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
         `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
+    rewrite: a rewriter of `etude.rewrite` or a function, or a list of them, called with the `Steps` that are collected;
+        returns those to learn from. Reported returns stay the environment's.
     start_from: weights to start from in the place of random ones, taken by the names that agree: a run directory, a
         checkpoint, a file of safetensors, or a dict of arrays. `Started` and a warning say what was taken.
     env_args: keyword arguments for what makes the environment, plain data.
@@ -63,14 +68,16 @@ class Run:
 
     def __init__(
         self,
-        algorithm: str | Agent,
+        algorithm: str | Agent | Mapping[str, Any],
         env: Any,
         *,
         config: Any = None,
         policies: Any = None,
+        train_only: Any = None,
         data: Any = None,
         run_dir: RunDirectory | str | PathLike[str] | None = None,
         explorer: Explorer | None = None,
+        rewrite: Any = None,
         start_from: Any = None,
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
@@ -96,13 +103,14 @@ class Run:
         self._owns_directory = is_path(run_dir)
         self._claims = trust_.claims(self.environment, replay_folder)
         spaces, translation = examine(self.environment)
-        self.algorithm, self.agent = build.agent_for(algorithm, env, config, spaces, policies)
+        self.algorithm, self.agent = build.agents_for(algorithm, env, config, spaces, policies, train_only)
         exploration.check(self.agent, explorer, spaces)
         data = build.data_for(data, self.agent, setup, self.environment, spaces)
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
         self.engine = build.engine_for(self.agent, spaces, self.setup)
         self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
-        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer)
+        self._rewrite = build.as_rewriters(rewrite)
+        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
@@ -124,7 +132,6 @@ class Run:
         self,
         steps: int | None = None,
         callbacks: Any = (),
-        report: Reporter | Iterable[Reporter] = (),
         *,
         evaluate_every: int | None = None,
         evaluate_episodes: int = 10,
@@ -140,7 +147,6 @@ class Run:
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
             `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
-        report: another name of `callbacks`; both are called.
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
@@ -148,7 +154,7 @@ class Run:
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
         )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
-        call = CallbackList([*as_list(callbacks), *as_list(report)], self)
+        call = CallbackList(as_list(callbacks), self)
         try:
             with obeying_signals(self.stop, self._loop.request_save):
                 for event in self._steps(steps, schedule):
@@ -157,7 +163,8 @@ class Run:
             for event in self._loop.save_if_new():
                 with contextlib.suppress(CallbackError):
                     call(event)
-            raise build.stopped_by(error, self.directory) from error.__cause__
+            path = None if self.directory is None else self.directory.path
+            raise stopped_by(error, path) from error.__cause__
         assert isinstance(event, Finished)
         return event
 
@@ -217,7 +224,7 @@ class Run:
         yield from self._steps(steps, Schedule.of(given, unknown))
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
-        end = self.step + whole_steps(steps)
+        end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
         self._policy.check_evaluations(schedule)
         self._loop.forget_requests()
@@ -280,7 +287,8 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        found = build.describe(self._context, self.algorithm, self.explorer, self.learner.progress.total)
+        total = self.learner.progress.total
+        found = build.describe(self._context, self.algorithm, self.explorer, self._rewrite, total)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
@@ -296,7 +304,15 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        build.check_run_state(state, self.algorithm, self.learner, self._lifecycle)
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "task")
+        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
+        build.check_algorithm(held["description"], self.algorithm)
+        self.learner.check_state(held)
+        layout = self.engine.layout
+        trained = {name: layout.initial[name] for name in layout.trainable}
+        self._lifecycle.check_state(held["rollout"], trained)
+        if "task" in held:
+            check_stored_task(held["task"])
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:
@@ -315,7 +331,14 @@ class Run:
         checkpoint.write(Path(path), self.state())
 
     def _save(self, kind: str) -> Iterator[Event]:
-        yield from build.save(self.directory, kind, self.step, self.state)
+        if self.directory is None:
+            return
+        yield Saving(self.step, kind)
+        save = self.directory.save if kind == "last" else self.directory.save_best
+        try:
+            yield Saved(self.step, str(save(self.step, self.state())), kind)
+        except CheckpointError as error:
+            yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
@@ -333,68 +356,3 @@ class Run:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def load(
-    path: str | Path,
-    env: Any = None,
-    config: Any = None,
-    agent: Agent | None = None,
-    *,
-    trust: bool = False,
-    explorer: Explorer | None = AS_SAVED,
-    env_args: dict[str, Any] | None = AS_SAVED,
-    wrappers: Iterable[Any] | None = AS_SAVED,
-    frame_stack: int | None = AS_SAVED,
-    seed: int = AS_SAVED,
-    engine: str = AS_SAVED,
-    device: str = AS_SAVED,
-    compiled: bool = AS_SAVED,
-    environments: int | None = AS_SAVED,
-    workers: int = AS_SAVED,
-    overlap: bool = AS_SAVED,
-    vectorization: Vectorization = AS_SAVED,
-    replay_folder: str | None = AS_SAVED,
-    keep_info: Iterable[str] = AS_SAVED,
-    **others: Any,
-) -> Run:
-    """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
-
-    env, config: needed again where they were not names and numbers (a callable, a network of your own).
-    agent: needed again where the run was given an agent of your own.
-    trust: import the environment that the file names, and write to the replay folder that it names, also where you did
-        not train the run on this machine; else UntrustedError says what that would be.
-    explorer, wrappers: needed again where they were your own.
-    Other arguments are those of `Run` that differ now, such as workers or device.
-    """
-    changed = {
-        "explorer": explorer, "env_args": env_args, "wrappers": wrappers, "frame_stack": frame_stack, "seed": seed,
-        "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
-        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, **others,
-    }  # fmt: skip
-    loaded = read_run(Path(path), COMPONENTS)
-    for note in loaded.notes:
-        warnings.warn(note, stacklevel=2)
-    given = {name: value for name, value in changed.items() if value is not AS_SAVED}
-    return from_state(loaded.state, env, config, agent, trust=trust, **given)
-
-
-def from_state(
-    state: dict[str, Any],
-    env: Any = None,
-    config: Any = None,
-    agent: Agent | None = None,
-    run_dir: RunDirectory | None = None,
-    *,
-    trust: bool = False,
-    **setup: Any,
-) -> Run:
-    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
-    state = present_state(state)
-    rest_given = config is not None or agent is not None or bool(setup)
-    arguments = build.saved_arguments(state, env, config, agent, setup, trust)
-    with build.built_as_described(env is not None, rest_given):
-        run = Run(run_dir=run_dir, **arguments)
-    run.restore(state)
-    return run

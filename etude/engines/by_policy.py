@@ -1,0 +1,107 @@
+"""The engines of several policies that act in one environment, as one that acts for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from etude.base.data import INITIAL_VERSION, PolicyVersion
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
+from etude.multi_agent.joint import AgentSubset
+from etude.protocols import Weights
+
+
+class PolicyLayouts:
+    """The weights of several policies by name: `policy.part.variable`. See `protocols.Layout`."""
+
+    hyper: tuple[str, ...] = ()
+    normaliser = None
+
+    def __init__(self, layouts: Mapping[str, Any]):
+        self.agent = {policy: layout.agent for policy, layout in layouts.items()}
+        self.initial = joined_names({policy: layout.initial for policy, layout in layouts.items()})
+        self.trainable = _names(layouts, "trainable")
+        self.noisy = _names(layouts, "noisy")
+        self.untrained = _names(layouts, "untrained")
+
+
+class PolicyEngines:
+    """An engine for each policy, in `of`; a policy without one returns what its agents observe.
+
+    `act` returns a dict of what each policy returns for its agents. subsets: the agents of each policy. spaces: of all.
+    """
+
+    state_size = 0
+
+    def __init__(self, engines: Mapping[str, Any], subsets: Mapping[str, AgentSubset], spaces: Spaces):
+        self.of, self._subsets, self.spaces = dict(engines), dict(subsets), spaces
+        self.layout = PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
+        self.exportable = all(engine.exportable for engine in self.of.values())
+        self._owner = {
+            full_name(policy, name): (policy, name) for policy in self.of for name in self.of[policy].layout.initial
+        }
+
+    @property
+    def name(self) -> str:
+        """The framework of the policies."""
+        return ", ".join(dict.fromkeys(engine.name for engine in self.of.values()))
+
+    @property
+    def device(self) -> str:
+        """The device of the policies."""
+        return ", ".join(dict.fromkeys(engine.device for engine in self.of.values()))
+
+    def act(self, observation: Tree, state: Any = None) -> dict[str, Any]:
+        """What each policy returns for the observations [N, ...] of its agents."""
+        found = {}
+        for policy, subset in self._subsets.items():
+            own = subset.observation(observation)
+            found[policy] = self.of[policy].act(own) if policy in self.of else own
+        return found
+
+    def value(self, observation: Tree, state: Any = None) -> dict[str, Any]:
+        """The values [N, its agents] of each policy that has a critic of states."""
+        return {name: engine.value(self._subsets[name].observation(observation)) for name, engine in self.of.items()}
+
+    def weights(self, names: Iterable[str] | None = None) -> Weights:
+        """These weights by name, or all of them."""
+        if names is None:
+            return joined_names({policy: engine.weights() for policy, engine in self.of.items()})
+        wanted: dict[str, list[str]] = {}
+        for name in names:
+            policy, own = self._owner[name]
+            wanted.setdefault(policy, []).append(own)
+        return joined_names({policy: self.of[policy].weights(own) for policy, own in wanted.items()})
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
+        parts: dict[str, Weights] = {}
+        for name, value in weights.items():
+            if name not in self._owner:
+                raise NetworkError(f"There is no weight named {name!r}; there are {', '.join(sorted(self._owner))}.")
+            policy, own = self._owner[name]
+            parts.setdefault(policy, {})[own] = value
+        for policy, part in parts.items():
+            self.of[policy].load(part, version)
+
+    def learn(self, *_: Any) -> NoReturn:
+        """Raises ConfigError: each policy learns from batches of its own."""
+        raise ConfigError("Each policy has an engine of its own, which takes its batches: run.engine.of[policy].")
+
+    gradients = apply = reward = learn
+
+
+def full_name(policy: str, name: str) -> str:
+    """The name of a policy's weight among those of all policies: it begins with the policy's name."""
+    return name if name.startswith(f"{policy}.") else f"{policy}.{name}"
+
+
+def joined_names(weights: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Weights by policy and name, as one dict by full names."""
+    return {full_name(policy, name): value for policy, own in weights.items() for name, value in own.items()}
+
+
+def _names(layouts: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    return tuple(full_name(policy, name) for policy, layout in layouts.items() for name in getattr(layout, field))

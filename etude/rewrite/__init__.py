@@ -1,0 +1,10 @@
+"""Rewriting of collected steps before they are stored: reward shaping, relabelling, intrinsic rewards."""
+
+from etude.rewrite.icm import ICM
+from etude.rewrite.rewriter import Rewriter, RewriterContext, Rewriters, RewriterSpec
+from etude.rewrite.rnd import RND
+
+SPECS: tuple[type[RewriterSpec], ...] = (ICM, RND)
+"""Rewriters that are data: a checkpoint holds them."""
+
+__all__ = ["ICM", "RND", "SPECS", "Rewriter", "RewriterContext", "RewriterSpec", "Rewriters"]

@@ -1,0 +1,227 @@
+"""Intrinsic rewards: an agent that does not act, trained on the collected steps, whose errors are added to rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from etude.agent import Agent
+from etude.base import checks, trees
+from etude.base.checks import Stored
+from etude.base.data import Batch, Steps
+from etude.base.errors import ConfigError
+from etude.base.optimizers import Adam, Optimizer, check_optimizer
+from etude.base.schedules import Linear, at
+from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.base.spaces import Space, Spaces, zeros
+from etude.base.trees import Tree
+from etude.config import Config
+from etude.networks import Conv, Mlp, Part, RunningMoments, RunningScale, Spec
+from etude.networks.encoding import Image, split
+from etude.networks.specs import filters_for
+from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
+
+ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from
+
+
+@dataclass(frozen=True)
+class Curiosity(RewriterSpec):
+    """Settings that intrinsic rewards have in common. Floats may be `Linear` schedules over environment steps."""
+
+    coefficient: float | Linear = 1.0  # of the normalised intrinsic reward that is added to the environment's
+    network: Spec | None = None  # None: Mlp((64, 64)), and a Conv for images
+    features: int = 64  # outputs of the networks of observations
+    learning_rate: float | Linear = 3e-4  # of these networks
+    batch_size: int = 256  # collected steps for each gradient step; each step is learned from once
+    gamma: float = 0.99  # discount of the intrinsic returns by whose deviation intrinsic rewards are divided
+    normalize_observation: bool = True  # standardise by running moments of the collected observations
+    optimizer: Optimizer = Adam()
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.not_negative(self, "coefficient", "learning_rate")
+        checks.counts(self, "features", "batch_size")
+        checks.fractions(self, "gamma")
+        check_optimizer(type(self).__name__, self.optimizer)
+
+    def agent(self, spaces: Spaces) -> Agent:
+        """What computes and learns the intrinsic reward."""
+        raise NotImplementedError
+
+    def build(self, context: RewriterContext) -> Rewriter:
+        if context.spaces.agents is not None:
+            raise ConfigError(
+                f"rewrite = {type(self).__name__}() adds one reward for each step; this environment has several "
+                "agents. Write a rewriter of your own, which adds one for each agent."
+            )
+        return IntrinsicReward(self, context)
+
+
+@dataclass(frozen=True)
+class CuriosityConfig(Config):
+    """What the engine of an intrinsic reward reads. settings: all of them."""
+
+    settings: Any = None
+
+
+def config_of(settings: Curiosity, network: Spec) -> CuriosityConfig:
+    """The config of the agent of an intrinsic reward."""
+    return CuriosityConfig(
+        network=network,
+        learning_rate=settings.learning_rate,
+        normalize_observation=settings.normalize_observation,
+        optimizer=settings.optimizer,
+        settings=settings,
+    )
+
+
+def network_for(spec: Spec | None, space: Space) -> Spec:
+    """The spec, or the default for observations of a space."""
+    if spec is not None:
+        return spec
+    parts: list[tuple[Any, Any]] = split(space)[1]
+    images = [Image.of(part) for _, part in parts]
+    return Conv(filters_for(min(min(image.height, image.width) for image in images))) if images else Mlp((64, 64))
+
+
+class IntrinsicReward(Rewriter):
+    """Adds `coefficient` times the intrinsic reward, divided by the running deviation of its discounted return, which
+    goes on beyond the ends of episodes (as in Burda et al. 2018, arXiv:1810.12894, section 2.4).
+
+    Rewards are computed before the steps are learned from. Nothing is added before `batch_size` steps were collected,
+    from which the deviation is estimated.
+    """
+
+    def __init__(self, settings: Curiosity, context: RewriterContext):
+        self._settings, self._name, self._spaces = settings, context.name, context.spaces
+        self._engine = context.make_engine(settings.agent(context.spaces))
+        self._scale = RunningScale(context.environments)
+        on = self._engine.layout.normaliser is not None
+        self._moments = RunningMoments(context.spaces.observation) if on else None
+        self._generator = generator(context.seed, "curiosity")
+        self._waiting: dict[str, Tree] = self._none()
+        self._metrics: dict[str, float] = {}
+        self._now = (0, 1)
+
+    def set_progress(self, step: int, total: int) -> None:
+        self._now = (step, total)
+
+    def __call__(self, steps: Steps) -> Steps:
+        times, n = steps.shape
+        rows = {"observation": steps.observation, "action": steps.action, "next_observation": steps.next_observations()}
+        self._follow(rows["next_observation"])
+        flat = {name: trees.map(_flat, tree) for name, tree in rows.items()}
+        reward = self._reward(flat, times * n).reshape(times, n)
+        self._scale.update(reward, np.zeros((times, n), bool), steps.columns, self._settings.gamma)
+        factor = at(self._settings.coefficient, *self._now) * self._scale.factor
+        if self._scale.moments.seen < self._settings.batch_size:
+            factor = 0.0
+        added = (factor * reward).astype(np.float32)
+        self._metrics[f"{self._name}_reward"] = float(added.mean())
+        self._learn(flat)
+        return replace(steps, reward=steps.reward + added)
+
+    def _follow(self, observation: Tree) -> None:
+        """Take observations [T, N, ...] into the normaliser."""
+        if self._moments is None:
+            return
+        self._moments.update(observation)
+        name = self._engine.layout.normaliser
+        self._engine.load({f"{name}.{key}": value for key, value in self._moments.values().items()})
+
+    def _reward(self, rows: dict[str, Tree], count: int) -> np.ndarray:
+        """The intrinsic rewards of rows, [M]. Their number is filled up to a power of two: few sizes are compiled."""
+        more = (1 << (count - 1).bit_length()) - count
+        filled = {name: trees.map(lambda leaf: np.concatenate([leaf, leaf[:1].repeat(more, 0)]), tree)
+                  for name, tree in rows.items()} if more else rows  # fmt: skip
+        discount = np.zeros(count + more, np.float32)
+        found = self._engine.reward(filled["observation"], filled["action"], filled["next_observation"], discount)
+        return np.asarray(found, np.float64)[:count]
+
+    def _learn(self, rows: dict[str, Tree]) -> None:
+        """A gradient step for each `batch_size` rows that wait, in random order; the rest wait for more."""
+        size = self._settings.batch_size
+        waiting = {name: trees.concatenate([self._waiting[name], rows[name]]) for name in ROWS}
+        steps = len(waiting["action"]) // size
+        for chosen in self._generator.permutation(steps * size).reshape(steps, size) if steps else ():
+            update = self._engine.learn(
+                _batch({name: trees.rows(waiting[name], chosen) for name in ROWS}), self._hyper()
+            )
+            found = {**update.losses, **update.metrics}
+            self._metrics |= {f"{self._name}_{name}": value for name, value in found.items()}
+        self._waiting = {name: trees.map(lambda leaf: leaf[steps * size :].copy(), waiting[name]) for name in ROWS}
+
+    def _hyper(self) -> dict[str, float]:
+        config = self._engine.layout.agent.config
+        return {name: at(getattr(config, name), *self._now) for name in self._engine.layout.hyper}
+
+    def _none(self, rows: int = 0) -> dict[str, Tree]:
+        observation = zeros(self._spaces.observation, rows)
+        return dict(zip(ROWS, (observation, zeros(self._spaces.action, rows), observation), strict=True))
+
+    def metrics(self) -> dict[str, float]:
+        """The mean of what was added to the rewards last, and what the losses reported last."""
+        return dict(self._metrics)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "engine": self._engine.state(),
+            "scale": self._scale.state(),
+            "moments": None if self._moments is None else self._moments.state(),
+            "generator": generator_state(self._generator),
+            "waiting": {name: dict(trees.items(tree)) for name, tree in self._waiting.items()},
+            "metrics": dict(self._metrics),
+        }
+
+    def check_state(self, saved: Stored) -> None:
+        held = saved.fields(("engine", "scale", "moments", "generator", "waiting", "metrics"))
+        self._engine.check_state(held["engine"])
+        self._scale.check_state(held["scale"])
+        if self._moments is None:
+            held["moments"].like(None)
+        else:
+            self._moments.check_state(held["moments"])
+        check_generator(held["generator"])
+        waiting, rows = held["waiting"].fields(ROWS), None
+        for name, tree in self._none().items():
+            own = dict(trees.items(tree))
+            for path, leaf in waiting[name].fields(own).items():
+                shape = (rows, *own[path].shape[1:])
+                rows = len(leaf.array(own[path].dtype, shape))
+        for number in held["metrics"].table().values():
+            number.number(-np.inf, np.inf, nan=True)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._engine.restore(state["engine"])
+        self._scale.restore(state["scale"])
+        if self._moments is not None:
+            self._moments.restore(state["moments"])
+        restore_generator(self._generator, state["generator"])
+        self._waiting = {name: _tree(tree, state["waiting"][name]) for name, tree in self._none().items()}
+        self._metrics = dict(state["metrics"])
+
+
+def _tree(structure: Tree, leaves: Mapping[str, np.ndarray]) -> Tree:
+    found = iter([np.array(leaves[path]) for path, _ in trees.items(structure)])
+    return trees.map(lambda _: next(found), structure)
+
+
+def _flat(leaf: np.ndarray) -> np.ndarray:
+    return leaf.reshape(-1, *leaf.shape[2:])
+
+
+def _batch(rows: dict[str, Tree]) -> Batch:
+    """One batch [1, B] of rows [B, ...]."""
+    count = len(rows["action"])
+    ones, nothing = np.ones((1, count), np.float32), np.zeros((1, count), np.float32)
+    stacked = {name: trees.map(lambda leaf: leaf[None], tree) for name, tree in rows.items()}
+    return Batch(reward=nothing, discount=nothing, weight=ones, index=np.zeros((1, count), np.int64), **stacked)
+
+
+def fixed(part: Part) -> Part:
+    """The part with variables that no loss trains."""
+    part.frozen = frozenset(part.variables)
+    return part

@@ -1,0 +1,110 @@
+"""Runs from what was saved of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from etude.agent import Agent
+from etude.checkpoint import trust as trust_
+from etude.checkpoint.old_names import present_state
+from etude.checkpoint.run_directory import RunDirectory, read_run
+from etude.envs.make import Vectorization
+from etude.offline.loading import CheckpointedData
+from etude.protocols import Explorer
+from etude.run.run import COMPONENTS, Run
+from etude.training import build
+from etude.training.build import exploration
+from etude.training.build.arguments import AS_SAVED
+
+
+def load(
+    path: str | Path,
+    env: Any = None,
+    config: Any = None,
+    agent: Agent | Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+    explorer: Explorer | None = AS_SAVED,
+    rewrite: Any = AS_SAVED,
+    env_args: dict[str, Any] | None = AS_SAVED,
+    wrappers: Iterable[Any] | None = AS_SAVED,
+    frame_stack: int | None = AS_SAVED,
+    seed: int = AS_SAVED,
+    engine: str = AS_SAVED,
+    device: str = AS_SAVED,
+    compiled: bool = AS_SAVED,
+    environments: int | None = AS_SAVED,
+    workers: int = AS_SAVED,
+    overlap: bool = AS_SAVED,
+    vectorization: Vectorization = AS_SAVED,
+    replay_folder: str | None = AS_SAVED,
+    keep_info: Iterable[str] = AS_SAVED,
+    **others: Any,
+) -> Run:
+    """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
+
+    env, config: needed again where they were not names and numbers (a callable, a network of your own).
+    agent: needed again where the run was given an agent of your own; of several policies, a dict of those that are
+        needed, such as functions.
+    trust: import the environment that the file names, and write to the replay folder that it names, also where you did
+        not train the run on this machine; else UntrustedError says what that would be.
+    explorer, wrappers, rewrite: needed again where they were your own.
+    Other arguments are those of `Run` that differ now, such as workers or device.
+    """
+    changed = {
+        "explorer": explorer, "rewrite": rewrite, "env_args": env_args, "wrappers": wrappers,
+        "frame_stack": frame_stack, "seed": seed,
+        "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
+        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
+        "keep_info": keep_info, **others,
+    }  # fmt: skip
+    loaded = read_run(Path(path), COMPONENTS)
+    for note in loaded.notes:
+        warnings.warn(note, stacklevel=2)
+    given = {name: value for name, value in changed.items() if value is not AS_SAVED}
+    return from_state(loaded.state, env, config, agent, trust=trust, **given)
+
+
+def from_state(
+    state: dict[str, Any],
+    env: Any = None,
+    config: Any = None,
+    agent: Agent | Mapping[str, Any] | None = None,
+    run_dir: RunDirectory | None = None,
+    *,
+    trust: bool = False,
+    **setup: Any,
+) -> Run:
+    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
+    state = present_state(state)
+    described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
+    if "replay" not in state:
+        setup["replay_folder"], setup["rewrite"] = None, None  # they belong to the run that trains
+    own, made_with = build.environment_from(described, env, setup)
+    if not trust:
+        trust_.require(described, *build.taken_from(described, env, made_with, setup))
+    if "learners" in described:
+        agent = build.members_from(described, agent)
+        setup.setdefault("train_only", build.train_only_from(described))
+    elif agent is None and config is None:
+        config = build.config_from(described)
+    if "explorer" not in setup:
+        setup["explorer"] = exploration.explorer_from(described.get("explorer"))
+    if "rewrite" not in setup:
+        setup["rewrite"] = build.rewriters_from(described)
+    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
+    with build.built_as_described(env is not None, rest_given):
+        run = Run(
+            described["algorithm"] if agent is None else agent,
+            own,
+            config=config,
+            policies=build.policies_from(described),
+            data=CheckpointedData(described["data"]) if described.get("data") else None,
+            run_dir=run_dir,
+            **settings,
+        )
+    run.restore(state)
+    return run

@@ -1,0 +1,137 @@
+"""A league: frozen copies of a policy that learns, as its opponents, with the results of its games against each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from etude.base.checks import Stored
+from etude.base.data import Steps
+from etude.engines.league import CHANCES, NUMBERS
+from etude.explore.league import COPY
+from etude.multi_agent.by_policy import League
+from etude.protocols import Weights
+
+FIRST, STEP_SIZE, SCALE = 1_000.0, 16.0, 400.0  # Elo: the first rating, K, and the difference of odds of 10 to 1
+
+
+@dataclass
+class LeagueCopy:
+    """A copy of the policy as it was at environment step `step`.
+
+    games: that the policy has played against it. score: of these, how many the policy won; a draw counts half.
+    """
+
+    step: int
+    weights: Weights
+    elo: float
+    games: int = 0
+    score: float = 0.0
+
+    @property
+    def win_rate(self) -> float:
+        """The policy's share of wins against it, as if a game more had been won and one more lost."""
+        return (self.score + 1.0) / (self.games + 2.0)
+
+
+class LeagueTable:
+    """The copies of one league, and Elo ratings. Elo 1978, The rating of chessplayers, past and present.
+
+    policy: its name among the policies. weights: reads the present ones of the policy that learns, as a copy has them.
+    players, opponents: the agents of both sides; the side with the higher sum of returns wins an episode.
+    """
+
+    def __init__(
+        self,
+        league: League,
+        policy: str,
+        weights: Callable[[], Weights],
+        players: Iterable[str],
+        opponents: Iterable[str],
+    ):
+        self.league, self._policy, self._weights = league, policy, weights
+        self._players, self._opponents = tuple(players), tuple(opponents)
+        self.elo = FIRST
+        self.copies: dict[int, LeagueCopy] = {}
+        self._loaded: Weights = {}
+        self.update(0)
+
+    def record(self, steps: Steps) -> None:
+        """Count the episodes that ended in these steps."""
+        numbers = steps.extras[f"{self._policy}.{COPY}"]
+        for (t, n), end in zip(steps.final_index.tolist(), steps.episodes, strict=True):
+            copy, totals = self.copies.get(int(numbers[t, n])), end.total_by_agent
+            if copy is None or totals is None:
+                continue
+            won = sum(totals[name] for name in self._players) - sum(totals[name] for name in self._opponents)
+            score = 0.5 + 0.5 * float(np.sign(won))
+            copy.games, copy.score = copy.games + 1, copy.score + score
+            moved = STEP_SIZE * (score - 1.0 / (1.0 + 10.0 ** ((copy.elo - self.elo) / SCALE)))
+            self.elo, copy.elo = self.elo + moved, copy.elo - moved
+
+    def update(self, step: int) -> None:
+        """After a learning phase: take a copy if one is due, and set how often each is to play."""
+        number = step // self.league.every
+        if number not in self.copies:
+            self.copies[number] = LeagueCopy(step, self._weights(), self.elo)
+            self.copies = dict(list(self.copies.items())[-self.league.size :])
+        self._loaded = self._to_load()
+
+    def weights(self) -> Weights:
+        """What a `LeagueEngine` acts with, as of the last update."""
+        return self._loaded
+
+    def metrics(self) -> dict[str, float]:
+        """The policy's rating, and its mean win rate against the copies."""
+        rates = [copy.win_rate for copy in self.copies.values()]
+        return {f"{self._policy}.elo": self.elo, f"{self._policy}.win_rate": float(np.mean(rates))}
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row for each copy, oldest first: its number, step, Elo rating, and the policy's games and win rate."""
+        return [
+            {"copy": number, "step": copy.step, "elo": copy.elo, "games": copy.games, "win_rate": copy.win_rate}
+            for number, copy in self.copies.items()
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """Plain data and arrays from which `restore` goes on."""
+        copies = {str(number): vars(copy).copy() for number, copy in self.copies.items()}
+        return {"elo": self.elo, "copies": copies, "chances": self._loaded[CHANCES]}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        held = saved.fields(("elo", "copies", "chances"))
+        held["elo"].number()
+        held["chances"].array(np.float32, (self.league.size,), 0)
+        copies = held["copies"].table()
+        if not 1 <= len(copies) <= self.league.size or not all(n.isascii() and n.isdigit() for n in copies):
+            held["copies"].refuse(f"1 to {self.league.size} copies by number")
+        like = next(iter(self.copies.values())).weights
+        for copy in copies.values():
+            own = copy.fields(("step", "weights", "elo", "games", "score"))
+            own["step"].whole()
+            own["weights"].like(like)
+            own["elo"].number()
+            own["score"].number(0, own["games"].whole())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        self.elo = float(state["elo"])
+        self.copies = {int(number): LeagueCopy(**copy) for number, copy in state["copies"].items()}
+        self._loaded = {**self._to_load(), CHANCES: np.array(state["chances"])}
+
+    def _to_load(self) -> Weights:
+        size = self.league.size
+        found = {NUMBERS: np.full(size, -1.0, np.float32), CHANCES: np.zeros(size, np.float32)}
+        for slot, (number, copy) in enumerate(self.copies.items()):
+            found[NUMBERS][slot], found[CHANCES][slot] = number, self._chance(copy)
+            found |= {f"{slot}.{name}": value for name, value in copy.weights.items()}
+        return found
+
+    def _chance(self, copy: LeagueCopy) -> float:
+        """Prioritised fictitious self-play prefers the copies that are hard to beat: (1 - win rate) squared. Vinyals et
+        al. 2019, doi:10.1038/s41586-019-1724-z."""
+        return 1.0 if self.league.choose == "uniform" else (1.0 - copy.win_rate) ** 2

@@ -1,0 +1,178 @@
+"""Intrinsic rewards of RND and ICM: trained beside the agent, in the checkpoints of a run."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from run_cases import DQN_TINY, PPO_TINY, SAC_TINY, differences
+
+import etude
+from etude import Linear, Mlp, Run
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.events import Collected, Learned
+from etude.rewrite import ICM, RND
+from etude.run import from_state
+
+SMALL = {"network": Mlp((8,)), "features": 4, "batch_size": 24, "learning_rate": 1e-2}
+MADE = {"rnd": RND(**SMALL, coefficient=Linear(1.0, 0.5)), "icm": ICM(**SMALL, model_network=Mlp((8,)))}
+CASES = {"ppo": ("CartPole-v1", PPO_TINY), "dqn": ("CartPole-v1", DQN_TINY), "sac": ("Pendulum-v1", SAC_TINY)}
+
+
+def made(engine_name, algorithm="ppo", rewrite="rnd", **more):
+    env, config = CASES[algorithm]
+    given = MADE[rewrite] if isinstance(rewrite, str) else rewrite
+    return Run(algorithm, env, config=config, environments=4, seed=3, engine=engine_name, rewrite=given, **more)
+
+
+def rewriter(run, name="rnd"):
+    return run.learner.rewriters._rewriters[name]
+
+
+def plain(state):
+    return {name: part for name, part in state.items() if name != "description"}
+
+
+@pytest.mark.parametrize(("algorithm", "rewrite"), [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm")])
+def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers_and_in_workers(
+    algorithm, rewrite, engine_name, tmp_path
+):
+    with made(engine_name, algorithm, rewrite) as run:
+        run.train(136)
+        run.save(tmp_path / "run.etude")
+        events = list(run.steps(120))
+        expected = plain(run.state())
+    learned = [event for event in events if isinstance(event, Learned)]
+    assert learned[-1].metrics[f"{rewrite}_reward"] > 0
+    with etude.load(tmp_path / "run.etude", workers=2) as again:
+        assert again.description()["rewrite"][0]["class"] == rewrite.upper()
+        again.train(120)
+        assert differences(expected, plain(again.state())) == []
+
+
+def test_rnd_rewards_are_the_errors_of_the_predictor_at_the_next_observation(engine_name):
+    with made(engine_name) as run:
+        run.train(64)
+        own = rewriter(run)
+        agent = own._engine.layout.bind(own._engine.weights())
+        seen = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+        following = seen[::-1].copy()
+        found = own._engine.reward(seen, np.zeros(5, np.int64), following, np.zeros(5, np.float32))
+        normalised = agent.normaliser(following)
+        expected = ((agent.predictor(normalised) - agent.target(normalised)) ** 2).mean(-1)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_what_is_seen_again_and_again_becomes_less_interesting_and_the_target_stays(engine_name):
+    with made(engine_name, rewrite=RND(**SMALL, normalize_observation=False)) as run:
+        own, seen, errors = rewriter(run), [], []
+        target = own._engine.weights([name for name in own._engine.layout.initial if name.startswith("target")])
+        for event in run.steps(64):
+            seen += [copy.deepcopy(part) for part in event.steps] if isinstance(event, Collected) else []
+        for _ in range(60):
+            rows = {"observation": seen[0].observation, "action": seen[0].action}
+            rows["next_observation"] = seen[0].next_observations()
+            flat = {name: tree.reshape(-1, *tree.shape[2:]) for name, tree in rows.items()}
+            errors.append(own._reward(flat, 64).mean())
+            own._learn(flat)
+        assert errors[-1] < 0.2 * errors[0]
+        for name, weight in own._engine.weights(list(target)).items():
+            np.testing.assert_array_equal(weight, target[name])
+
+
+def test_intrinsic_rewards_are_added_to_what_is_learned_from_and_not_to_what_is_reported(engine_name):
+    totals, lengths = [], []
+    with made(engine_name, "dqn") as run:
+        for event in run.steps(200):
+            for episode in event.episodes if isinstance(event, Collected) else ():
+                totals.append(episode.total)
+                lengths.append(episode.length)
+        ring = run.learner.replay.ring
+        reward = ring.reward[ring.locate(np.arange(len(ring)))].reshape(-1, 4)
+        assert totals == lengths
+        assert (reward[:4] == 1).all(), "nothing is added before batch_size steps"
+        assert (reward[6:] > 1).all()
+        assert differences(plain(run.state()), plain(made(engine_name, "dqn", None).state())) != []
+
+
+def test_a_coefficient_of_nothing_changes_no_number_of_the_agent(engine_name):
+    states = []
+    for given in (None, RND(**SMALL, coefficient=0.0)):
+        with made(engine_name, rewrite=given) as run:
+            run.train(128)
+            states.append(run.state())
+    assert differences(states[0]["engine"], states[1]["engine"]) == []
+
+
+class Looking(gym.Env):
+    """Small images, and several choices at a time."""
+
+    observation_space = gym.spaces.Dict(
+        {"picture": gym.spaces.Box(0, 255, (8, 8, 1), np.uint8), "place": gym.spaces.Discrete(3)}
+    )
+    action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.t += 1
+        return self.observe(), 0.0, False, self.t == 5, {}
+
+    def observe(self):
+        picture = self.np_random.integers(0, 255, (8, 8, 1), dtype=np.uint8)
+        return {"picture": picture, "place": self.t % 3}
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("kind", [RND, ICM])
+def test_images_choices_and_several_actions_are_seen(kind, engine_name):
+    config = dataclasses.replace(PPO_TINY, network=Mlp((8,)))
+    with Run("ppo", Looking, config=config, environments=2, engine=engine_name, rewrite=kind(batch_size=16)) as run:
+        event = [event for event in run.steps(64) if isinstance(event, Learned)][-1]
+    assert event.metrics[f"{kind.name}_reward"] > 0
+
+
+@pytest.mark.variant
+def test_two_of_a_kind_and_a_function_work_together(engine_name):
+    def zeroed(steps):
+        return dataclasses.replace(steps, reward=np.zeros_like(steps.reward))
+
+    with made(engine_name, rewrite=[zeroed, RND(**SMALL), RND(**SMALL)]) as run:
+        event = [event for event in run.steps(128) if isinstance(event, Learned)][-1]
+        one, other = rewriter(run), rewriter(run, "rnd_2")
+        assert differences(one._engine.weights(), other._engine.weights()) != []
+    assert {"rnd_reward", "rnd_2_reward"} <= event.metrics.keys()
+
+
+@pytest.mark.variant
+def test_a_state_that_does_not_fit_is_refused(engine_name):
+    with made(engine_name) as run:
+        run.train(72)
+        state = run.state()
+    for place, wrong in (("waiting", {}), ("scale", 3), ("engine", {}), ("metrics", {"a": "b"})):
+        changed = copy.deepcopy(state)
+        changed["rewriters"]["rnd"][place] = wrong
+        with pytest.raises(CheckpointError, match=f"rewriters/rnd/{place}"):
+            from_state(changed, "CartPole-v1")
+    changed = copy.deepcopy(state)
+    changed["description"]["rewrite"] = [{"class": "Linear", "start": 0.0, "end": 1.0}]
+    with pytest.raises(CheckpointError, match="expected a rewriter"):
+        from_state(changed, "CartPole-v1")
+
+
+@pytest.mark.variant
+def test_what_cannot_be_is_refused(engine_name):
+    for wrong in ({"coefficient": -1.0}, {"features": 0}, {"batch_size": 0}, {"gamma": 2.0}, {"optimizer": "adam"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            RND(**wrong)
+    with pytest.raises(ConfigError, match="forward_share"):
+        ICM(forward_share=2.0)
+    pytest.importorskip("mpe2")
+    with pytest.raises(ConfigError, match=r"RND\(\) adds one reward for each step; this environment has several"):
+        Run("ppo", "mpe2:simple_spread_v3", engine=engine_name, rewrite=RND())
