@@ -130,6 +130,10 @@ class Environments(Protocol):
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
 
+    def set_task(self, task: Any) -> None:
+        """Give this task, plain data, to every environment whose episode begins from now on: by `env.set_task(task)`
+        before the reset, or by `reset(options={"task": task})`. ConfigError where they take none."""
+
     def step(
         self, action: np.ndarray, at: Sequence[int] | None = None
     ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:
@@ -142,7 +146,8 @@ class Environments(Protocol):
         """
 
     def state(self) -> list[dict]:
-        """For each environment, plain data from which `restore` replays the open episode: episode, seed, actions."""
+        """For each environment, plain data from which `restore` replays the open episode: episode, seed, actions, and
+        its task where there is one."""
 
     def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
         """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that
@@ -181,6 +186,10 @@ class Rollout(Protocol):
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these weights, of this version, from the next collected step on."""
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from the next request on; see `Environments`. What a rollout that
+        overlaps has already been asked for keeps the task before."""
 
     def warnings(self) -> list[str]:
         """What happened since the last call that a user should know: workers replaced, episodes dropped."""

@@ -16,7 +16,7 @@ from etude.base.schedules import Linear
 
 
 def _ends(value: Any) -> tuple:
-    return (value.start, value.end) if isinstance(value, Linear) else (value,)
+    return value.values if isinstance(value, Linear) else (value,)
 
 
 def _refuse(config: Any, field: str, expected: str) -> None:

@@ -3,21 +3,102 @@ step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from etude.base.errors import ConfigError
+
+Point = tuple[int, float]  # (environment step, value)
 
 
 @dataclass(frozen=True)
 class Linear:
-    """From `start` to `end` in a straight line over the first `fraction` of the run, then constant at `end`."""
+    """From `start` to `end` in a straight line over the first `fraction` of the run, or over its first `steps`, then
+    constant at `end`; with further points, from each to the next. Raises ConfigError for `fraction` and `steps`
+    together, and for points that are not in order.
+
+    steps: environment steps (gradient steps, on recorded data). then: further points (step, value), each after the one
+        before; see `through`.
+    """
 
     start: float
     end: float
     fraction: float = 1.0
+    steps: int | None = field(default=None, kw_only=True)
+    then: tuple[Point, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.steps is None:
+            if self.then:
+                raise ConfigError(f"{self}: `then` holds points after `steps`; give steps, or Linear.through(points).")
+            return
+        if self.fraction != 1.0:
+            raise ConfigError(f"{self}: a schedule lasts a fraction of the run or a number of steps; give one of them.")
+        object.__setattr__(self, "then", tuple((step, value) for step, value in self.then))
+        at = [0, self.steps, *(step for step, _ in self.then)]
+        if any(type(step) is not int for step in at) or any(one >= two for one, two in pairwise(at)):
+            raise ConfigError(f"{self}: steps {at[1:]}; expected whole numbers above 0, each above the one before.")
+        if not all(isinstance(value, int | float) and math.isfinite(value) for _, value in self.then):
+            raise ConfigError(f"{self}: `then` = {self.then}; expected finite numbers at its points.")
+
+    @staticmethod
+    def through(points: Sequence[Point]) -> Linear:
+        """A piecewise linear schedule through points (step, value), the first at step 0; constant after the last."""
+        if len(points) < 2 or any(len(point) != 2 for point in points) or points[0][0] != 0:
+            raise ConfigError(
+                f"Linear.through({points!r}): expected two or more points (step, value), the first at step 0, as in "
+                "[(0, 1.0), (10_000, 0.1), (50_000, 0.02)]."
+            )
+        (_, start), (steps, end), *then = points
+        return Linear(start, end, steps=steps, then=tuple(then))
+
+    def at(self, step: int, total: int) -> float:
+        """The value at a step of a run of `total` steps."""
+        if self.steps is None:
+            progress = min(1.0, step / max(1.0, self.fraction * total))
+            return self.start + (self.end - self.start) * progress
+        before, value = 0, self.start
+        for after, following in ((self.steps, self.end), *self.then):
+            if step < after:
+                return value + (following - value) * (step - before) / (after - before)
+            before, value = after, following
+        return float(value)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The values at its points, between which all others lie."""
+        return (self.start, self.end, *(value for _, value in self.then))
 
 
 def at(value: float | Linear, step: int, total: int) -> float:
     """The value of a number or a schedule at environment step `step` of a run of `total` steps."""
+    return value.at(step, total) if isinstance(value, Linear) else float(value)
+
+
+def schedule(text: str) -> float | Linear:
+    """The number or schedule that a text stands for: `0.001`, `1:0.05` over the whole run, `1:0.05:0.1` over its first
+    tenth, `1:0.05@10000` over 10,000 steps, or `0:1,10000:0.1,50000:0.02` through points. Raises ValueError."""
+    if "," in text:
+        points = [point.split(":") for point in text.split(",")]
+        return Linear.through([(int(step), float(value)) for step, value in points])
+    line, given, steps = text.partition("@")
+    numbers = [float(part) for part in line.split(":")]
+    if given:
+        start, end = numbers
+        return Linear(start, end, steps=int(steps))
+    return numbers[0] if len(numbers) == 1 else Linear(*numbers)
+
+
+def schedule_text(value: float | Linear) -> str:
+    """What `schedule` reads as `value`."""
     if not isinstance(value, Linear):
-        return float(value)
-    progress = min(1.0, step / max(1.0, value.fraction * total))
-    return value.start + (value.end - value.start) * progress
+        return f"{value:g}"
+    if value.then:
+        points = [(0, value.start), (value.steps, value.end), *value.then]
+        return ",".join(f"{step}:{number:g}" for step, number in points)
+    line = f"{value.start:g}:{value.end:g}"
+    if value.steps is not None:
+        return f"{line}@{value.steps}"
+    return line if value.fraction == 1 else f"{line}:{value.fraction:g}"

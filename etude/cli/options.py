@@ -9,21 +9,22 @@ from typing import Annotated, Any, Literal, get_args
 
 from tyro.conf import arg
 
+from etude.base import schedules
 from etude.base.errors import ConfigError
-from etude.base.schedules import Linear
+from etude.base.schedules import Linear, schedule_text
 from etude.cli.field_help import description, struct_rule
 
 Verbose = Annotated[bool, arg(aliases=("-v",))]
 Quiet = Annotated[bool, arg(aliases=("-q",))]
 Display = Literal["progress", "events", "nothing"]  # what a command prints while it trains
-SCHEDULE = "FLOAT[:END[:FRACTION]]"
+SCHEDULE = "FLOAT[:END[:FRACTION|@STEPS]]"
 
 
 def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
     """An instance of the dataclass `options`. Prints help, or what is wrong with the arguments, and exits (0 or 2).
 
     Unions of dataclasses (network specs) take the kind of their default; a number that may be a schedule is written
-    `0.001`, or `0.001:0` for a line to 0 over the whole run, or `1:0.05:0.1` for one over its first tenth.
+    as `base.schedules.schedule` reads it.
     """
     import tyro
 
@@ -56,21 +57,15 @@ def _schedule_rule(info: Any) -> Any:
 
 
 def schedule(text: str) -> float | Linear:
-    """The number or schedule that a text stands for; raises ValueError."""
+    """The number or schedule that a text stands for; raises ValueError with the reason."""
     try:
-        numbers = [float(part) for part in text.split(":")]
-        return numbers[0] if len(numbers) == 1 else Linear(*numbers)
-    except (ValueError, TypeError):
+        return schedules.schedule(text)
+    except (ValueError, TypeError, ConfigError) as error:
+        reason = f": {error}" if isinstance(error, ConfigError) else ""
         raise ValueError(
-            f"{text!r} is no schedule; expected {SCHEDULE}, as in 0.001 or 0.001:0 or 1:0.05:0.1"
+            f"{text!r} is no schedule{reason}; expected {SCHEDULE}, as in 0.001 or 0.001:0 or 1:0.05:0.1, over steps "
+            "as in 1:0.05@10000, or through points STEP:VALUE as in 0:1,10000:0.1,50000:0.02"
         ) from None
-
-
-def schedule_text(value: float | Linear) -> str:
-    """What `schedule` reads as `value`."""
-    if isinstance(value, Linear):
-        return f"{value.start:g}:{value.end:g}" + ("" if value.fraction == 1 else f":{value.fraction:g}")
-    return f"{value:g}"
 
 
 def explorer(text: str) -> Any:

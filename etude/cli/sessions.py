@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "prog
     directory = run.directory
     total = run.step + steps
     about = run.description()
-    about |= {"total": total, "schedule": dataclasses.asdict(schedule), "versions": used_by(about)}
+    about |= {"total": total, "schedule": schedule.plain(), "versions": used_by(about)}
     directory.write_config(about)
     with ExitStack() as stack:
         reporters: list[Reporter] = [
@@ -34,7 +33,7 @@ def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "prog
             reporters.insert(0, stack.enter_context(closing(Progress())))
         elif display == "events":
             reporters.insert(0, EventLines())
-        finished = run.train(steps, reporters, **dataclasses.asdict(schedule))
+        finished = run.train(steps, reporters, **vars(schedule))
     if display == "nothing":
         return INTERRUPTED if finished.reason == "interrupted" else 0
     return _conclude(finished, run, schedule, directory.path)

@@ -3,7 +3,7 @@
 from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
-from etude.envs.configured import ConfiguredEnvironment, configured, frame_stack_of
+from etude.envs.configured import ConfiguredEnvironment, configured, frame_stack_of, like
 from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
     action_space_of,
@@ -37,6 +37,7 @@ __all__ = [
     "configured",
     "examine",
     "frame_stack_of",
+    "like",
     "make_environment",
     "make_environments",
     "make_for_evaluation",

@@ -35,7 +35,7 @@ def configured(
     if args is not None and not (isinstance(args, Mapping) and all(isinstance(name, str) for name in args)):
         raise ConfigError(f"env_args = {args!r}; expected a dict by name, such as {{'is_slippery': False}}.")
     for name, value in (args or {}).items():
-        if not _is_plain(value):
+        if not is_plain(value):
             raise ConfigError(
                 f"env_args: {name} = {value!r} is no plain data, which is saved with the run; expected numbers, texts, "
                 "booleans, None, and lists and dicts of these. For others give a callable that makes the environment."
@@ -51,14 +51,23 @@ def configured(
     return ConfiguredEnvironment(env, dict(args or {}), given, frame_stack)
 
 
+def like(configured_env: Any, env: Any) -> Any:
+    """Another environment in the wrappers and stacked frames of a configured one; the arguments stay with the other."""
+    if isinstance(env, ConfiguredEnvironment) or not isinstance(configured_env, ConfiguredEnvironment):
+        return env
+    return configured(env, None, configured_env.wrappers, configured_env.frame_stack)
+
+
 def frame_stack_of(env: Any) -> int:
     """How many frames an observation stacks; 1 where it is a single one."""
     return env.frame_stack if isinstance(env, ConfiguredEnvironment) else 1
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Whether this is plain data, which a checkpoint can hold: finite numbers, texts, booleans, None, and lists, tuples
+    and dicts by text of these."""
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     if isinstance(value, dict):
-        return all(type(key) is str and _is_plain(item) for key, item in value.items())
+        return all(type(key) is str and is_plain(item) for key, item in value.items())
     return value is None or type(value) in (bool, int, str) or type(value) is float and math.isfinite(value)

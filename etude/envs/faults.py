@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import gymnasium
 
@@ -34,7 +35,7 @@ class TracebackText(Exception):
 class FaultLocation:
     """The place of a fault. Step 0 is the reset; episodes count from 0, and -1 is what comes before the first.
 
-    seed: that the episode began with; None where it had none.
+    seed: that the episode began with; None where it had none. task: that the episode was given; None for none.
     """
 
     name: str
@@ -42,12 +43,14 @@ class FaultLocation:
     episode: int
     step: int
     seed: int | None = None
+    task: Any = None
 
     def fault(self, what: str) -> EnvironmentFault:
         """An error that says what is wrong here."""
         at = f"step {self.step}" if self.step else "reset"
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
         begun = "" if self.seed is None else f" The episode began with reset(seed={self.seed})."
+        begun += "" if self.task is None else f" Its task: {bounded(repr(self.task))}."
         return EnvironmentFault(f"{self.name}, environment {self.environment}{episode}, {at}: {what}.{begun}")
 
     def mismatch(self, problem: Mismatch) -> EnvironmentFault:

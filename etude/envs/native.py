@@ -89,6 +89,13 @@ class NativeEnvironments:
         self._length[:] = 0
         return self._observe(*self._raw_reset(seed))
 
+    def set_task(self, task: Any) -> None:
+        """Raises ConfigError: its episodes begin within its own step."""
+        raise ConfigError(
+            f"task = {task!r}: {self.name} is stepped as one vectorised simulator, which begins the episodes of its "
+            "environments by itself and takes no tasks. Use vectorization='loop'."
+        )
+
     def step(
         self, action: np.ndarray, at: Sequence[int] | None = None
     ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Tree]]:

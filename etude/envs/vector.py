@@ -25,6 +25,7 @@ from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.kept_info import KeptInfo, WrongInfo
 from etude.envs.observations import Mismatch
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
+from etude.envs.tasks import GiveTask, task_giver
 from etude.envs.translation import Translation, translation_of
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
@@ -75,6 +76,9 @@ class LoopEnvironments:
         for text in statistics_in(self._envs[0]):
             self._note(text)
         self._episode = [-1] * count
+        self._task: Any = None  # of the episodes that begin from now on; None: none was set
+        self._tasks: list[Any] = [None] * count  # of the open episodes
+        self._givers: list[GiveTask] = []  # made with the first task
         # The actions of every step, and the positions they were for; those of ended episodes are trimmed now and then.
         self._replayable = replayable
         self._log: list[tuple[np.ndarray, Sequence[int]]] = []
@@ -106,6 +110,11 @@ class LoopEnvironments:
         begun = [self._begin(i) for i in range(len(self._envs))]
         self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
         return self._observation
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from now on. ConfigError where an environment takes none."""
+        self._giver(0)
+        self._task = task
 
     def step(
         self, action: np.ndarray, at: Sequence[int] | None = None
@@ -147,7 +156,8 @@ class LoopEnvironments:
         return observation, numbers, np.array(terminated, bool), np.array(truncated, bool), final
 
     def state(self) -> list[dict]:
-        """For each environment its episode, seed and actions so far, and the leaves of the observation to compare."""
+        """For each environment its episode, seed and actions so far, and the leaves of the observation to compare; its
+        task, where it was given one."""
         assert self._replayable, "nothing was kept to replay"
         leaves = [] if self._observation is None else trees.leaves(self._observation)
         return [
@@ -156,6 +166,7 @@ class LoopEnvironments:
                 "seed": episode_seed(self._run_seed, self._numbers_in_run[i], max(0, self._episode[i])),
                 "actions": self._actions_of(i),
                 "observation": [np.array(leaf[i]) for leaf in leaves],
+                **({} if self._tasks[i] is None else {"task": self._tasks[i]}),
             }
             for i in range(len(self._envs))
         ]
@@ -190,19 +201,27 @@ class LoopEnvironments:
 
     def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
         self._episode[i] += 1
+        self._tasks[i] = self._task
         self._replayed[i] = self._none
         self._start[i], self._skipped[i] = self._taken, 0
         return self._raw_reset(i, episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i]))
 
     def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
-            result = self._reset_functions[i](seed=seed)
+            options = {} if self._tasks[i] is None else self._giver(i)(self._tasks[i])
+            result = self._reset_functions[i](seed=seed, **options)
         except RAISED as problem:
             raise self._where(i).raised(problem) from cause_of(problem)
         wrong = explain_reset(result)
         if wrong is not None:
             raise self._where(i).fault(wrong)
         return result
+
+    def _giver(self, i: int) -> GiveTask:
+        """What gives an environment its task."""
+        if not self._givers:
+            self._givers = [task_giver(env, self.name) for env in self._envs]
+        return self._givers[i]
 
     def _ended(self, i: int, result: tuple) -> bool:
         """Whether the episode ended with this step; EnvironmentFault where its flags do not say."""
@@ -257,7 +276,7 @@ class LoopEnvironments:
     def _where(self, i: int) -> FaultLocation:
         number, episode = self._numbers_in_run[i], self._episode[i]
         seed = None if episode < 0 else episode_seed(self._run_seed, number, episode)
-        return FaultLocation(self.name, number, episode, self._length(i), seed)
+        return FaultLocation(self.name, number, episode, self._length(i), seed, self._tasks[i])
 
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
@@ -289,6 +308,7 @@ class LoopEnvironments:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
         self._start[i], self._skipped[i] = self._taken, 0
         self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
+        self._tasks[i] = saved.get("task")
         raw, info = self._raw_reset(i, int(saved["seed"]))
         try:
             for action in self._layout.actions.convert(self._replayed[i]) if len(self._replayed[i]) else ():

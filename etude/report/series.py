@@ -157,7 +157,11 @@ def configuration(description: Mapping[str, Any]) -> dict[str, str]:
 
 def _flat(value: Any, place: str) -> dict[str, str]:
     if isinstance(value, Mapping) and value.get("class") == "Linear":  # one hyperparameter, as the command line has it
-        return {place: ":".join(f"{value[part]:g}" for part in ("start", "end", "fraction") if part in value)}
+        line = ":".join(f"{value[part]:g}" for part in ("start", "end", "fraction") if part in value)
+        if value.get("steps") is None:
+            return {place: line}
+        points = ((0, value["start"]), (value["steps"], value["end"]), *value.get("then", ()))
+        return {place: ",".join(f"{step:g}:{number:g}" for step, number in points)}
     if isinstance(value, Mapping):
         prefix = f"{place}." if place else ""
         return {name: text for key, part in value.items() for name, text in _flat(part, f"{prefix}{key}").items()}

@@ -65,6 +65,9 @@ class ActorLearners(Protocol):
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and notes of the environments."""
 
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin in rollouts from the next `begin` on."""
+
     def state(self) -> list[dict[str, Any]]:
         """The state of every environment; only while none collects."""
 
@@ -113,6 +116,10 @@ class AsyncGradients:
         """Let rollouts start with these weights, of this version, from now on."""
         self._weights, self._version = {**self._weights, **weights}, version
 
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes of rollouts that start from now on."""
+        self._actor_learners.set_task(task)
+
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
         return self._actor_learners.warnings()
@@ -159,6 +166,10 @@ class LocalActorLearners:
     def finish(self, environment: int) -> WorkerGradients:
         """The gradients of its rollout."""
         return self._gradients.pop(environment)
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from now on."""
+        self._collector.environments.set_task(task)
 
     def warnings(self) -> list[str]:
         """Warnings of the environments since the last call."""
@@ -232,6 +243,10 @@ class RemoteActorLearners:
             worker.failures = 0
             self._take(*answer)
         return self._gradients.pop(environment)
+
+    def set_task(self, task: Any) -> None:
+        """Send this task with the next rollout that each worker is asked for."""
+        self._supervisor.set_task(task)
 
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""

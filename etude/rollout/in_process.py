@@ -56,6 +56,10 @@ class InProcess:
         """Act with these from the next step on."""
         self._collector.actor.load(weights, version)
 
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from now on."""
+        self._stepped.set_task(task)
+
     def warnings(self) -> list[str]:
         """Warnings of the environments since the last call."""
         return self._stepped.warnings()

@@ -15,6 +15,7 @@ from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
 from etude.base.spaces import Spaces, limits, zeros
 from etude.base.trees import Tree
+from etude.envs.tasks import check_stored_task
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
 
@@ -111,12 +112,14 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
 
 
 def _check_open(saved: Stored, spaces: Spaces) -> None:
-    """An open episode; its number alone if it cannot be replayed."""
-    held = saved.fields(("episode",), ("seed", "actions", "observation"))
+    """An open episode, with its task if it was given one; its number alone if it cannot be replayed."""
+    held = saved.fields(("episode",), ("seed", "actions", "observation", "task"))
     begun = held["episode"].whole(-1) >= 0
     if len(held) == 1:
         return
-    held = saved.fields(("episode", "seed", "actions", "observation"))
+    held = saved.fields(("episode", "seed", "actions", "observation"), ("task",))
+    if "task" in held:
+        check_stored_task(held["task"])
     held["seed"].whole(0, 2**31 - 1)
     action, leaves = zeros(spaces.action), trees.leaves(zeros(spaces.observation))
     held["actions"].array(action.dtype, (None, *action.shape), *limits(spaces.action)[0], any_width=True)

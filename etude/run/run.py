@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -21,11 +20,12 @@ from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs import examine
 from etude.envs.make import Vectorization
+from etude.envs.tasks import check_stored_task, task_data
 from etude.protocols import Explorer
 from etude.training import build
 from etude.training.build import exploration
 from etude.training.callbacks import CallbackList, as_list, stopped_by
-from etude.training.evaluate import Evaluation
+from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
@@ -112,7 +112,7 @@ class Run:
         self._rewrite = build.as_rewriters(rewrite)
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
-        self._policy = build.TrainedPolicy(self._context, self.learner, translation, explorer)
+        self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._metrics = Metrics(self.setup.keep_info)
@@ -139,6 +139,7 @@ class Run:
         save_every: int | None = None,
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
+        evaluate_env: Any = None,
         **unknown: Any,
     ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
@@ -149,7 +150,9 @@ class Run:
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        given = (
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+        )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
         call = CallbackList(as_list(callbacks), self)
         try:
@@ -176,6 +179,23 @@ class Run:
         build.check_collects_steps(self.agent, f"metric {name!r}")
         self._metrics.set(name, function)
 
+    @property
+    def task(self) -> Any:
+        """The task that `set_task` set last; None: none."""
+        return self._lifecycle.task
+
+    def set_task(self, task: Any) -> None:
+        """Give `task` to every environment, each when its next episode begins: by `env.set_task(task)` before the
+        reset, where the environment or a wrapper has this method, else by `reset(options={"task": task})`.
+
+        task: numbers, texts, booleans, lists, and dicts by text; saved with the run and its open episodes. ConfigError
+            for other data, and where environments take no tasks. With `overlap`, steps collected ahead keep theirs.
+        """
+        task = task_data(task)
+        if self.task is None:
+            build.check_takes_tasks(self._context, task)
+        self._lifecycle.set_task(task)
+
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
@@ -190,6 +210,7 @@ class Run:
         save_every: int | None = None,
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
+        evaluate_env: Any = None,
         **unknown: Any,
     ) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
@@ -197,17 +218,20 @@ class Run:
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        given = (evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share)
+        given = (
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+        )  # fmt: skip
         yield from self._steps(steps, Schedule.of(given, unknown))
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
+        self._policy.check_evaluations(schedule)
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
-            self.directory.write_config({**self.description(), "total": end, "schedule": dataclasses.asdict(schedule)})
+            self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         started = self._started_from
         yield Started(self.step, {**self.description(), "end": end})
         if started is not None and started.note and not self.step:
@@ -216,20 +240,34 @@ class Run:
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        episodes: int = 20,
+        seed: int | None = None,
+        max_steps: int | None = None,
+        *,
+        task: Any = None,
+        explore: bool = False,
+        env: Any = None,
+    ) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
-        seed: of the episodes; None takes one that belongs to the run, the same at every evaluation.
+        seed: of the episodes; None: the same of the run at every evaluation.
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
+        task: of these episodes; None takes that of `set_task`, on the run's own environment.
+        explore: act as in training, at the run's present step.
+        env: another environment of the same spaces, in the same wrappers; None: the run's own.
         """
-        found = self._policy.evaluate(episodes, seed, max_steps)
-        assert found is not None  # nothing stops it
-        return found
+        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env))
 
-    def actor(self) -> Any:
+    def actor(self, explore: bool = False) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
-        `rollout.Actor` for recurrent agents."""
-        return self._policy.actor()
+        `rollout.Actor` for recurrent agents. explore: with the present noise in layers, where there is any."""
+        return self._policy.actor(explore)
+
+    def exploring(self, environments: int = 1, explore: bool = True) -> Explorer:
+        """What explores in so many environments as training does at the run's present step; or takes best actions."""
+        return self._policy.explorer(environments, explore)
 
     def act(
         self, observation: Any, info: dict[str, Any] | None = None, *, first: bool = False, explore: bool = False
@@ -257,7 +295,8 @@ class Run:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
         described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state()}
+        task = {} if self.task is None else {"task": self.task}
+        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state(), **task}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.
@@ -265,15 +304,19 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters")
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "task")
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         layout = self.engine.layout
         trained = {name: layout.initial[name] for name in layout.trainable}
         self._lifecycle.check_state(held["rollout"], trained)
+        if "task" in held:
+            check_stored_task(held["task"])
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
+        if "task" in state:
+            self._lifecycle.set_task(state["task"])
         self._acts_only = "replay" not in state
         self._policy.reload()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,6 +58,17 @@ class Evaluation:
         spread = {agent: np.std(returns) for agent, returns in self.returns_by_agent.items()}
         each = [f"{agent} {mean:.1f} ± {spread[agent]:.1f}" for agent, mean in self.mean_by_agent.items()]
         return f"; by agent: {', '.join(each)}" if each else ""
+
+
+class EvaluationRequest(NamedTuple):
+    """What to play: see `Run.evaluate`."""
+
+    episodes: int
+    seed: int | None = None
+    max_steps: int | None = None
+    task: Any = None
+    explore: bool = False
+    env: Any = None
 
 
 def evaluate(

@@ -80,6 +80,13 @@ class Collecting(Protocol):
     def load(self, weights: Weights, version: PolicyVersion) -> None:
         """Act with these weights, of this version, from the next collected step on."""
 
+    @property
+    def task(self) -> Any:
+        """What environments are given when an episode begins; None: nothing was set."""
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin in what is collected from now on; see `Rollout`."""
+
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
 

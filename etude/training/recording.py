@@ -15,6 +15,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
 from etude.base.trees import Tree
 from etude.envs import action_space_of, make_environments
+from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
@@ -35,6 +36,10 @@ def record(
     explorer: Explorer | None = None,
     seed: int = 0,
     keep_info: Sequence[str] = (),
+    *,
+    run: Any = None,
+    explore: bool = False,
+    task: Any = None,
 ) -> Dataset:
     """Play exactly `episodes` whole episodes; `offline.write` puts them in a file.
 
@@ -43,16 +48,27 @@ def record(
     explorer: what turns the actor's output into actions; None takes the best ones, and what it adds (the `log_prob` of
     `Sample`) is recorded.
     keep_info: names of numbers of `info` that are recorded with the steps, as `info.<name>`.
+    run: a `Run` that acts with its present weights, in the place of an actor. explore: as it does in training, at its
+        present step; else with the best actions.
+    task: given to the environments when episodes begin; see `Run.set_task`. None gives none, whatever the run's is.
     """
     if episodes < 1:
         raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
+    if run is not None and (actor is not None or explorer is not None):
+        raise ConfigError("record: a run acts by itself; leave out actor and explorer.")
+    if explore and run is None:
+        raise ConfigError("record: explore=True takes the explorer of a run; give run=, or an actor and an explorer.")
     if actor is None and explorer is not None:
         raise ConfigError("record: an explorer needs the output of an actor; give one, such as run.actor().")
     count = min(episodes, TOGETHER)
+    if run is not None:
+        actor, explorer = run.actor(explore), run.exploring(count, explore)
     environments = make_environments(env, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor = RandomActor(environments.spaces)
         explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
+    if task is not None:
+        environments.set_task(task_data(task))
     rollout = InProcess(environments, actor, explorer or Greedy(), seed)
     recorder = EpisodeRecorder()
     try:

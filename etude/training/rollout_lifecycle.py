@@ -34,6 +34,7 @@ class RolloutLifecycle:
         self._explorer: Explorer | None = None
         self._left: dict | None = None  # the state that the next rollout is to continue from
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
+        self._task: Any = None
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`
         self._notes: list[str] = []
 
@@ -46,6 +47,8 @@ class RolloutLifecycle:
             self._explorer = explorer
             self._rollout = self._make_rollout(explorer)
             self._rollout.load(weights, version)
+            if self._task is not None:
+                self._rollout.set_task(self._task)
             if self._left is not None:
                 self._notes += self._rollout.restore(self._left)
                 self._left = None
@@ -84,6 +87,18 @@ class RolloutLifecycle:
         """Act with these weights, of this version, from the next collected step on."""
         assert self._rollout is not None
         self._rollout.load(weights, version)
+
+    @property
+    def task(self) -> Any:
+        """What environments are given when an episode begins; None: nothing was set."""
+        return self._task
+
+    def set_task(self, task: Any) -> None:
+        """Give this task, from `task_data`, to the episodes that begin in what is collected from now on. If workers
+        collect ahead, after what they have been asked for."""
+        self._task = task
+        if self._rollout is not None:
+            self._rollout.set_task(task)
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""

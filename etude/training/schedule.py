@@ -23,6 +23,7 @@ class Schedule:
     save_every: int | None = None  # None: only at the end
     evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
     evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
+    evaluate_env: Any = None  # another environment of the same spaces to evaluate on, not saved; None: the run's own
 
     def __post_init__(self) -> None:
         checks.declared(self)
@@ -35,6 +36,13 @@ class Schedule:
             raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
         if self.target is not None and self.evaluate_every is None:
             raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
+
+        if self.evaluate_env is not None and self.evaluate_every is None:
+            raise ConfigError("evaluate_env is played by evaluations: give evaluate_every, too.")
+
+    def plain(self) -> dict[str, Any]:
+        """All but the environment, as plain data: an environment that a file names is not imported."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evaluate_env"}
 
     @classmethod
     def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:

@@ -20,7 +20,14 @@ class Example:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0.001", 0.001), ("1e-3:0", Linear(1e-3, 0.0)), ("1:0.05:0.1", Linear(1.0, 0.05, 0.1))],
+    [
+        ("0.001", 0.001),
+        ("1e-3:0", Linear(1e-3, 0.0)),
+        ("1:0.05:0.1", Linear(1.0, 0.05, 0.1)),
+        ("1:0.02@10000", Linear(1.0, 0.02, steps=10_000)),
+        ("0:1,100:0.1", Linear(1.0, 0.1, steps=100)),
+        ("0:1,10000:0.1,50000:0.02", Linear.through([(0, 1.0), (10_000, 0.1), (50_000, 0.02)])),
+    ],
 )
 def test_a_schedule_is_written_start_end_fraction(text, value):
     assert schedule(text) == value
@@ -29,7 +36,7 @@ def test_a_schedule_is_written_start_end_fraction(text, value):
 
 
 def test_what_is_no_schedule_is_refused_with_an_example(capsys):
-    for text in ("fast", "1:2:3:4", ""):
+    for text in ("fast", "1:2:3:4", "", "1:0.5:0.1@100", "1@10", "1:0@1.5", "5:1,10:0", "0:1,0:2", "0:1,x:2"):
         with pytest.raises(SystemExit) as exit:
             parse(Example, ["--rate", text], "try")
         assert exit.value.code == 2

@@ -128,6 +128,10 @@ def test_a_schedule_is_one_difference(tmp_path):
     configs = [{"learning_rate": rate} for rate in (falling, 0.5)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
     assert list(lines(*runs)[0]) == ["dqn learning_rate=0.001:0:1", "dqn learning_rate=0.5"]
+    for i, more in enumerate(({"steps": None, "then": []}, {"steps": 100, "then": [[200, 0.5]]})):  # since it has them
+        runs.append(read_run(written(tmp_path / f"since {i}", config={"learning_rate": falling | more})))
+    expected = ["dqn learning_rate=0.001:0:1", "dqn learning_rate=0.5", "dqn learning_rate=0:0.001,100:0,200:0.5"]
+    assert list(lines(*runs)[0]) == expected
 
 
 def test_a_long_label_leaves_room_for_the_curves(tmp_path, monkeypatch):

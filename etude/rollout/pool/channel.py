@@ -33,6 +33,7 @@ class Job(NamedTuple):
     generation: int  # 0 for new environments; otherwise the shared counters hold the numbers of their next episodes
     registered: dict[str, Any]  # environments that the program registered with Gymnasium
     make_server: MakeServer
+    task: Any = None  # of the first episodes; None: none was set
 
 
 class Server(Protocol):
@@ -49,6 +50,13 @@ class Ready(NamedTuple):
     native: bool
     reward_shape: tuple[int, ...]
     info_names: tuple[str, ...]
+
+
+class WithTask(NamedTuple):
+    """A request, and the task of the episodes that begin from now on."""
+
+    task: Any
+    request: Any
 
 
 class SaveState(NamedTuple):
@@ -185,6 +193,7 @@ class WorkerChannel:
         self._connection, self._stamp = connection, stamp
         self._notifications = NotificationPipe(connection, *notifications)
         self.notes: Callable[[], list[str]] = list  # warnings to send before an answer
+        self.set_task: Callable[[Any], None]  # called with a task before the request that it came with
 
     def send(self, message: Any) -> None:
         """Send an answer."""
@@ -197,13 +206,17 @@ class WorkerChannel:
         self._notifications.notify()
 
     def receive(self) -> Any:
-        """The next request, or STEP."""
+        """The next request, or STEP. A task that comes with it is set."""
         if self._notifications.wait(None):
             return STEP
         try:
-            return self._connection.recv()
+            request = self._connection.recv()
         except (EOFError, OSError):
             raise ParentGone from None
+        if isinstance(request, WithTask):
+            self.set_task(request.task)
+            request = request.request
+        return request
 
     def _send_notes(self) -> None:
         for text in self.notes():

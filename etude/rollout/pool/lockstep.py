@@ -129,6 +129,10 @@ class LockstepPool:
         """Act with these from the next step on."""
         self._actor.load(weights, version)
 
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from the next step on."""
+        self._supervisor.set_task(task)
+
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
         return self._supervisor.take_warnings()

@@ -62,6 +62,7 @@ class Pool:
         self._loaded: set[str] = set()
         self._loads = 0
         self._version = INITIAL_VERSION
+        self._task: Any = None  # for the next request
         self._templates: dict[int, Template] = {}
         self._pending: Pending | None = None  # what workers collect ahead
         self._ahead: Ahead | None = None  # what they have collected ahead
@@ -115,6 +116,10 @@ class Pool:
         self._staged |= {name: np.array(value) for name, value in weights.items()}
         self._version = version
 
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from the next request on: after what is collected ahead."""
+        self._task = task
+
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
         return self._supervisor.take_warnings()
@@ -122,6 +127,7 @@ class Pool:
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment index, and what was collected ahead."""
         self._collected_ahead()
+        self._supervisor.set_task(self._task)
         parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
         for number in self._cut:
             parts[number] = [column | {"restarted": True} for column in parts[number]]
@@ -132,6 +138,7 @@ class Pool:
         self._collected_ahead()
         columns, self._ahead = unpack(state, self.environments, self.spaces)
         self._cut.clear()
+        self._supervisor.set_task(self._task)
         workers = self._supervisor.workers
         requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
         return notes([number for part in self._supervisor.ask_all(requests) for number in part])
@@ -162,13 +169,15 @@ class Pool:
         return self._send(PendingEpisodes(request, self._supervisor.workers, native))
 
     def _request(self, step: int, stride: int) -> FragmentRequest:
-        """What all workers are asked. They must be at rest, because it writes the weights that they read."""
+        """What all workers are asked. They must be at rest, because it writes the weights that they read, and
+        sends the task."""
         if self._staged:
             for name, value in self._staged.items():
                 self._shared[name][...] = value
             self._loads += 1
             self._loaded.update(self._staged)
             self._staged = {}
+        self._supervisor.set_task(self._task)
         return FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
 
     def _send(self, pending: Pending) -> Pending:

@@ -26,6 +26,7 @@ from etude.rollout.pool.channel import (
     MakeServer,
     NotificationPipe,
     SharedMemory,
+    WithTask,
 )
 
 _SAFE = "PYTHONSAFEPATH"
@@ -68,6 +69,8 @@ class Worker:
         self.failures = 0  # in a row
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
+        self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
+        self._sent_task: Any = None  # the last one that the process was sent
         self.process: Any = None
 
     def __str__(self) -> str:
@@ -76,7 +79,8 @@ class Worker:
         return f"Worker {self.number} ({numbers})"
 
     def launch(self, job: bytes) -> None:
-        """Start the process."""
+        """Start the process. job: with the present task."""
+        self._sent_task = self.task
         self.connection, theirs = CONTEXT.Pipe()
         self._stamp = secrets.token_bytes(16)  # what is read without it is no message of ours
         _limit_reading(self.connection)
@@ -90,13 +94,19 @@ class Worker:
             end.close()
 
     def ask(self, request: Any) -> None:
-        """Send a request. If nobody is there to read it, waiting for the answer shows that."""
+        """Send a request, and the task if it is new. If nobody is there to read it, waiting for the answer shows
+        that."""
         self.allow(0.0)
+        if self.task is not self._sent_task:
+            request, self._sent_task = WithTask(self.task, request), self.task
         with contextlib.suppress(OSError):
             self.connection.send(request)
 
     def ask_step(self) -> None:
         """Notify the worker that it is its turn to step."""
+        if self.task is not self._sent_task:
+            self.ask(STEP)
+            return
         self.silent = 0.0
         self._notifications.notify()
 

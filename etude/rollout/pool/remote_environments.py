@@ -109,7 +109,7 @@ class SteppingServer:
         environments = self._environments
         if isinstance(request, StepPositions):
             self._follow(request)
-        if request is STEP or isinstance(request, StepPositions):
+        if request == STEP or isinstance(request, StepPositions):
             self._step()
             channel.send_step()
             return
@@ -167,6 +167,11 @@ class RemoteEnvironments:
         self._positions: tuple[int, ...] = ()  # that the workers were last asked to step
         self._busy: list[Worker] = []
         self._lost: list[tuple[int, Tree, int]] = []
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from the next step on."""
+        for worker in self._workers:
+            worker.task = task
 
     def begin(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
         """Let the workers step the first len(action) environments, or those at these positions."""

@@ -122,6 +122,12 @@ class WorkerSupervisor:
                 answers[worker.number] = answer
         return [answers[number] for number in requests]
 
+    def set_task(self, task: Any) -> None:
+        """Send this task to every worker with its next request, and with the job of one that is replaced; None: no
+        task. Workers must be at rest, or be asked later for what the task is meant for."""
+        for worker in self.workers:
+            worker.task = task
+
     def take_warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why; notes of their environments."""
         warnings, self.warnings = self.warnings, []
@@ -184,7 +190,9 @@ class WorkerSupervisor:
 
     def _job(self, worker: Worker) -> bytes:
         known, server = _registered_environments(), worker.make_server
-        job = Job(self._make_environments, worker.columns, self._run_seed, worker.generation, known, server)
+        job = Job(
+            self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task
+        )
         return cloudpickle.dumps(job)
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:

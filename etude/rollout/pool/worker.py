@@ -73,10 +73,13 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
         gymnasium.registry.setdefault(name, spec)
     environments = job.make_environments(job.columns)
     try:
+        if job.task is not None:
+            environments.set_task(job.task)
         if job.generation:
             _skip_to(environments, memory.counter_array()[1:], job.run_seed)
         server = job.make_server(environments, memory, job.generation)
         channel.notes = environments.warnings
+        channel.set_task = lambda task: environments.set_task(task)
         shape, info_names = environments.reward_shape, environments.info_names
         channel.send(Ready(environments.spaces, environments.native, shape, info_names))
         while (request := channel.receive()) is not None:

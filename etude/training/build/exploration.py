@@ -47,11 +47,11 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
     return kind_of(agent).run_explorer(agent, spaces, total, count)
 
 
-def explorer_for_one(agent: Agent, spaces: Spaces, given: Explorer | None, total: int) -> Explorer:
-    """What explores in one environment outside of a run of `total` steps. ConfigError where nothing is explored."""
+def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
+    """What explores in `count` environments outside of a run of `total` steps; ConfigError if nothing does."""
     if given is None and not kind_of(agent).steps_environments:
         raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
-    explorer = explorer_for(agent, spaces, given, total, 1).of(np.arange(1))
+    explorer = explorer_for(agent, spaces, given, total, count).of(np.arange(count))
     return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, for_several
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
+from etude.envs import make_environments
 from etude.multi_agent.policies import MultiAgent
-from etude.training.kinds import kind_for, kind_of
+from etude.training.kinds import TrainingContext, kind_for, kind_of
 
 
 def uses_data(algorithm: str) -> bool:
@@ -53,6 +58,31 @@ def check_collects_steps(agent: Agent, what: str) -> None:
             f"{what} is read from collected steps; {type(agent).__name__} collects none: it learns from recorded data, "
             "or from gradients that workers compute. Leave it out."
         )
+
+
+def check_same_spaces(spaces: Spaces, own: Spaces, name: str) -> None:
+    """Raise SpaceError where an environment, which an agent is to be evaluated on, has other spaces than its own."""
+    if spaces != own:
+        found, expected = (f"{describe(each.observation)} and {describe(each.action)}" for each in (spaces, own))
+        raise SpaceError(
+            f"{name} observes and takes {found}; this run's agent, {expected}. Evaluate it on an environment of the "
+            "same spaces."
+        )
+
+
+def check_takes_tasks(context: TrainingContext, task: Any) -> None:
+    """Raise ConfigError where a run's environments take no tasks; makes one of them."""
+    kind = kind_of(context.agent)
+    if not kind.steps_environments:
+        raise ConfigError(
+            f"task = {task!r}: {type(context.agent).__name__} learns from recorded data and steps no environment. Give "
+            "evaluations their task: run.evaluate(task=...)."
+        )
+    environments = make_environments(context.environment, np.arange(1), 0, kind.vectorization(context))
+    try:
+        environments.set_task(task)
+    finally:
+        environments.close()
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:

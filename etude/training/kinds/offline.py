@@ -142,6 +142,13 @@ class NoCollection:
 
     def load(self, weights: Weights, version: PolicyVersion) -> None: ...
 
+    @property
+    def task(self) -> Any:
+        return None
+
+    def set_task(self, task: Any) -> None:
+        """There is no environment to give it to."""
+
     def notes(self) -> list[str]:
         return []
 
