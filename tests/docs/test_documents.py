@@ -187,7 +187,10 @@ def test_every_config_field_is_told_with_its_default(algorithm):
 
 def _value(cell):
     text = cell.strip("`")
-    return eval(text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text, {**vars(etude.algorithms), **vars(etude.optimizers), **vars(etude)})
+    return eval(
+        text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text,
+        {**vars(etude.algorithms), **vars(etude.optimizers), **vars(etude)},
+    )
 
 
 def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
