@@ -76,7 +76,7 @@ def draw(cells: dict[str, dict]) -> None:
             label = "PPO" if name == "none" else f"PPO with {name.upper()}"
             axes.plot(steps, [statistics.mean(at) for at in zip(*curves, strict=True)], color=colour, label=label)
     axes.set(xlabel="environment steps", ylabel="share of episodes with the reward", ylim=(-0.03, 1.03))
-    axes.legend(frameon=False, loc="center left")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.95))
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(FIGURE, metadata={"Date": None})
 
