@@ -1,9 +1,9 @@
 """Do intrinsic rewards find a reward that undirected exploration does not? PPO on the deep sea of 10 x 10 cells, with
 RND, with ICM, and with neither, five seeds, all with their defaults.
 
-`python benchmarks/sparse_rewards.py --jobs 2` writes sparse_rewards.json, cell by cell, and draws sparse_rewards.svg; a
-cell that is there is not run again. `--only rnd/` takes what holds the text. A cell is the share of the last 200
-training episodes that reached the reward, after every 2,048 environment steps.
+`python benchmarks/sparse_rewards.py --jobs 2` writes sparse_rewards.json, cell by cell, and draws
+docs/figures/sparse_rewards.svg; a cell that is there is not run again. `--only rnd/` takes what holds the text. A cell
+is the share of the last 200 training episodes that reached the reward, after every 2,048 environment steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from etude.examples.deep_sea import DeepSea
 from etude.rewrite import ICM, RND
 
 STEPS, EVERY, WINDOW, SIZE = 40_960, 2_048, 200, 10
+FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "sparse_rewards.svg"
 REWRITE = {"none": None, "icm": ICM(), "rnd": RND()}
 
 
@@ -75,9 +76,9 @@ def draw(cells: dict[str, dict]) -> None:
             label = "PPO" if name == "none" else f"PPO with {name.upper()}"
             axes.plot(steps, [statistics.mean(at) for at in zip(*curves, strict=True)], color=colour, label=label)
     axes.set(xlabel="environment steps", ylabel="share of episodes with the reward", ylim=(-0.03, 1.03))
-    axes.legend(frameon=False, loc="center left")
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.95))
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(FIGURE, metadata={"Date": None})
 
 
 def main() -> None:
