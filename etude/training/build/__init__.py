@@ -37,7 +37,8 @@ from etude.training.build.usable import (
 __all__ = [
     "Assembled", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble", "best_for",
     "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
-    "check_takes_tasks", "check_team", "config_for", "config_from", "data_for", "describe", "engine_for", "environment_for",
+    "check_takes_tasks", "check_team", "config_for", "config_from", "data_for", "describe", "engine_for",
+    "environment_for",
     "environment_from", "fitting", "members_from", "multi_agent_for", "plain_config", "plain_environment",
     "plain_policies", "policies_from", "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from",
     "uses_data", "with_environments", "with_hyperparameters",
