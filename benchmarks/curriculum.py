@@ -72,7 +72,7 @@ def cost(turns: int, chunk: int) -> dict[str, Any]:
             if turn:  # the first one warms up
                 seconds[name].append(time.process_time() - began)
     return {
-        "tasks": turns,
+        "turns": turns,
         "steps per task": chunk,
         "steps per CPU second": round(chunk / statistics.median(seconds["without"])),
         **{name: ratio(seconds[name], seconds["without"]) for name in ("again", "tasks")},

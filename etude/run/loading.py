@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.agent import Agent
+from etude.base.errors import ConfigError
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, read_run
@@ -79,6 +80,11 @@ def from_state(
     **setup: Any,
 ) -> Run:
     """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
+    if setup.get("start_from") is not None:
+        raise ConfigError(
+            "start_from= is for new runs: a loaded run goes on with its own weights. Make a Run, or load weights into "
+            "this one: run.engine.load(weights)."
+        )
     state = present_state(state)
     described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:

@@ -132,3 +132,10 @@ def test_names_that_agree_with_several_weights_are_not_taken():
         run("ppo", PPO_TINY, start_from=arrays)
     with run("ppo", PPO_TINY, start_from={"policy.dense0.bias": np.full(4, 7, np.float32)}) as begun:
         assert begun.engine.weights()["model.policy.dense0.bias"].tolist() == [7] * 4
+
+
+def test_a_loaded_run_starts_from_nothing_else(tmp_path):
+    with run() as saved:
+        saved.save(tmp_path / "run.etude")
+    with pytest.raises(ConfigError, match="a loaded run goes on with its own weights"):
+        etude.load(tmp_path / "run.etude", start_from={"q.dense0.bias": np.zeros(4, np.float32)})
