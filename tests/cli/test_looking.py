@@ -9,6 +9,7 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import cli
+from etude.algorithms import DQN, DQNConfig
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli import doctor
@@ -133,7 +134,7 @@ class Countdown(gym.Env):
 def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
     env = Countdown()
     actor = SimpleNamespace(state_size=0, act=lambda observation: np.tile([0.0, 1.0], (len(observation), 1)))
-    run = SimpleNamespace(actor=lambda: actor)
+    run = SimpleNamespace(actor=lambda: actor, agent=DQN(DQNConfig()))
     pictures = list(play(run, env, Watch(episodes=2, seed=7)))
     assert len(pictures) == 2 * (1 + 3)
     assert env.seeds == [7, 8]
@@ -143,6 +144,7 @@ def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
 
 def test_watching_ends_with_an_episode_that_does_not(capsys):
     env = Countdown()
-    run = SimpleNamespace(actor=lambda: SimpleNamespace(state_size=0, act=lambda observation: np.zeros((1, 2))))
+    actor = SimpleNamespace(state_size=0, act=lambda observation: np.zeros((1, 2)))
+    run = SimpleNamespace(actor=lambda: actor, agent=DQN(DQNConfig()))
     assert len(list(play(run, env, Watch(max_steps=2)))) == 3
     assert "cut off after 2 steps" in capsys.readouterr().out
