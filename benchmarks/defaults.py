@@ -160,10 +160,12 @@ def draw(summary: dict[str, dict], path: Path) -> None:
     """Means and intervals of both sides, one panel for each algorithm and environment."""
     from matplotlib.figure import Figure  # without pyplot: no display
 
-    columns = max(len(names) for names, _, _ in TASKS.values())
-    figure = Figure(figsize=(1.9 * columns, 1.9 * len(TASKS)), layout="constrained")
-    panels = figure.subplots(len(TASKS), columns, squeeze=False)
-    for row, (algorithm, (names, _, _)) in enumerate(TASKS.items()):
+    measured = {task.split("/")[0] for task in summary}
+    rows = [(algorithm, names) for algorithm, (names, _, _) in TASKS.items() if algorithm in measured]
+    columns = max(len(names) for _, names in rows)
+    figure = Figure(figsize=(1.9 * columns, 1.9 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), columns, squeeze=False)
+    for row, (algorithm, names) in enumerate(rows):
         for column, panel in enumerate(panels[row]):
             found = summary.get(f"{algorithm}/{names[column]}") if column < len(names) else None
             if found is None:
