@@ -4,9 +4,10 @@ step."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from etude.base.errors import ConfigError
 
@@ -75,6 +76,11 @@ class Linear:
 def at(value: float | Linear, step: int, total: int) -> float:
     """The value of a number or a schedule at environment step `step` of a run of `total` steps."""
     return value.at(step, total) if isinstance(value, Linear) else float(value)
+
+
+def all_at(config: Any, names: Iterable[str], step: int, total: int) -> dict[str, float]:
+    """The values of these fields of a config at environment step `step` of a run of `total` steps, by name."""
+    return {name: at(getattr(config, name), step, total) for name in names}
 
 
 def schedule(text: str) -> float | Linear:

@@ -10,7 +10,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.base import trees
 from etude.base.data import INITIAL_VERSION, PolicyVersion
-from etude.base.spaces import Spaces, zeros
+from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Weights
@@ -53,7 +53,7 @@ class LeagueEngine:
     def __init__(self, agent: Agent, spaces: Spaces, size: int, name: str = "", device: str = ""):
         self.name, self.device, self.spaces = name, device, spaces
         self.slots = [NumpyEngine(agent, spaces) for _ in range(size)]
-        self.acting = self.slots[0].read_by_acting(zeros(spaces.observation, 1))  # the weights of one copy
+        self.acting = self.slots[0].read_by_acting()  # the weights of one copy
         self.numbers, self.chances = np.full(size, -1.0, np.float32), np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
         self.layout = LeagueLayout(self.slots[0].layout.agent, self.weights())

@@ -12,7 +12,7 @@ from etude.agent import Agent
 from etude.base import trees
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion
 from etude.base.errors import ConfigError, NetworkError
-from etude.base.spaces import Space, Spaces
+from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.summary import read_losses
@@ -74,8 +74,9 @@ class NumpyEngine:
         """The weights by name."""
         return dict(self._values)
 
-    def read_by_acting(self, observation: Tree) -> tuple[str, ...]:
-        """The names of the weights that `act` reads, found by acting once on observations [N, ...]."""
+    def read_by_acting(self) -> tuple[str, ...]:
+        """The names of the weights that `act` reads, found by acting once."""
+        observation = zeros(self.spaces.observation, 1)
         read: set[str] = set()
         agent = self.layout.bind(self._values)
         for name, part in parts_of(agent).items():

@@ -15,6 +15,7 @@ import numpy as np
 from etude import ops
 from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, is_image, parts
 from etude.base.trees import Tree
+from etude.networks.specs import Filters, filters_for
 
 Path = tuple[Any, ...]
 
@@ -114,6 +115,13 @@ def to_vector(space: Space) -> Callable[[Any], Any]:
     if isinstance(space, Box) and space.dtype in (np.float32, np.float64) and space.shape == (size,):
         return lambda x: x
     return lambda x: ops.reshape(ops.cast(x, "float32"), (-1, size))
+
+
+def fitting_filters(space: Space) -> Filters | None:
+    """Convolutions that fit every image of an observation space; None where there are no images."""
+    parts: list[tuple[Any, Any]] = split(space)[1]
+    images = [Image.of(part) for _, part in parts]
+    return filters_for(min(min(image.height, image.width) for image in images)) if images else None
 
 
 def split(space: Space) -> tuple[list[tuple[Path, Space]], list[tuple[Path, Space]]]:

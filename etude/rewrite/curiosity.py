@@ -14,14 +14,13 @@ from etude.base.checks import Stored
 from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam, Optimizer, check_optimizer
-from etude.base.schedules import Linear, at
+from etude.base.schedules import Linear, all_at, at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.networks import Conv, Mlp, Part, RunningMoments, RunningScale, Spec
-from etude.networks.encoding import Image, split
-from etude.networks.specs import filters_for
+from etude.networks.encoding import fitting_filters
 from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
 
 ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from
@@ -82,9 +81,8 @@ def network_for(spec: Spec | None, space: Space) -> Spec:
     """The spec, or the default for observations of a space."""
     if spec is not None:
         return spec
-    parts: list[tuple[Any, Any]] = split(space)[1]
-    images = [Image.of(part) for _, part in parts]
-    return Conv(filters_for(min(min(image.height, image.width) for image in images))) if images else Mlp((64, 64))
+    filters = fitting_filters(space)
+    return Mlp((64, 64)) if filters is None else Conv(filters)
 
 
 class IntrinsicReward(Rewriter):
@@ -97,7 +95,7 @@ class IntrinsicReward(Rewriter):
 
     def __init__(self, settings: Curiosity, context: RewriterContext):
         self._settings, self._name, self._spaces = settings, context.name, context.spaces
-        self._engine = context.make_engine(settings.agent(context.spaces))
+        self._engine = context.make_engine(settings.agent(context.spaces), context.seed)
         self._scale = RunningScale(context.environments)
         on = self._engine.layout.normaliser is not None
         self._moments = RunningMoments(context.spaces.observation) if on else None
@@ -155,8 +153,8 @@ class IntrinsicReward(Rewriter):
         self._waiting = {name: trees.map(lambda leaf: leaf[steps * size :].copy(), waiting[name]) for name in ROWS}
 
     def _hyper(self) -> dict[str, float]:
-        config = self._engine.layout.agent.config
-        return {name: at(getattr(config, name), *self._now) for name in self._engine.layout.hyper}
+        layout = self._engine.layout
+        return all_at(layout.agent.config, layout.hyper, *self._now)
 
     def _none(self, rows: int = 0) -> dict[str, Tree]:
         observation = zeros(self._spaces.observation, rows)

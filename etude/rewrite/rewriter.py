@@ -53,14 +53,14 @@ class RewriterContext:
     """What a rewriter is built from.
 
     name: of the rewriter in the run, unique there. environments: N, from which the run collects. seed: for its
-    generators. make_engine: an engine of the run's framework for an agent.
+    generators. make_engine: an engine of the run's framework for an agent and a seed.
     """
 
     name: str
     spaces: Spaces
     environments: int
     seed: int
-    make_engine: Callable[[Agent], Engine]
+    make_engine: Callable[[Agent, int], Engine]
 
 
 class RewriterSpec:

@@ -26,7 +26,6 @@ from etude.training import build
 from etude.training.build import exploration
 from etude.training.callbacks import CallbackList, as_list, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
-from etude.training.kinds import TrainingContext
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
@@ -108,7 +107,7 @@ class Run:
         data = build.data_for(data, self.agent, setup, self.environment, spaces)
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
         self.engine = build.engine_for(self.agent, spaces, self.setup)
-        self._context = TrainingContext(self.agent, self.engine, self.environment, self.setup, data)
+        self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, data)
         self._rewrite = build.as_rewriters(rewrite)
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)

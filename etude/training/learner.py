@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
 from etude.base.events import Learned
-from etude.base.schedules import at
+from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.engines.gradients import GradientSource
 from etude.networks import RunningMoments, RunningScale
@@ -87,8 +87,7 @@ class Learner:
 
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
-        self.progress.step += len(steps)
-        self.progress.episodes += len(steps.episodes)
+        self.progress.count(steps)
         self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
         self.update_schedule.after_updates(self.replay)
 
@@ -146,7 +145,7 @@ class Learner:
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
         config, progress = self.agent.config, self.progress
-        return {name: at(getattr(config, name), progress.step, progress.total) for name in self.engine.layout.hyper}
+        return all_at(config, self.engine.layout.hyper, progress.step, progress.total)
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser; whether there is one.

@@ -64,8 +64,7 @@ class PolicyLearners:
         """Store each policy's part of collected steps, where it learns, and count them."""
         assert isinstance(steps, Steps)
         self._learning = self._agent.turns.at(self.progress.step)
-        self.progress.step += len(steps)
-        self.progress.episodes += len(steps.episodes)
+        self.progress.count(steps)
         for league in self.leagues.values():
             league.record(steps)
         for policy, learner in self.of.items():

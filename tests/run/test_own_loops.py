@@ -50,3 +50,17 @@ def test_parts_are_made_with_workers_hyperparameters_and_an_explorer():
 def test_algorithms_without_a_rollout_are_refused():
     with pytest.raises(ConfigError, match="BC learns from recorded data alone: there is no rollout. Use a Run."):
         etude.assemble("bc", "CartPole-v1", total=100)
+
+
+def test_terms_of_a_loss_that_read_recorded_data_have_it_in_a_loop_of_ones_own():
+    def cloning(agent, batch, noise):
+        return -etude.ops.mean(agent.act(batch.observation).log_prob(batch.action))
+
+    config = etude.algorithms.PPOConfig(network=etude.Mlp((4,)), rollout_length=16, minibatch_size=16, epochs=1)
+    agent = etude.Auxiliary(etude.algorithms.PPO(config), cloning, etude.record("CartPole-v1", 2), name="cloning")
+    parts = etude.assemble(agent, "CartPole-v1", total=16, setup=etude.Setup(environments=1))
+    try:
+        parts.learner.take(parts.rollout.collect(16, 0))
+        assert "cloning" in parts.learner.learn_if_due().metrics
+    finally:
+        parts.rollout.close()

@@ -14,8 +14,7 @@ from etude.base.spaces import Spaces
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
 from etude.networks import Conv, layers_of, with_layers
-from etude.networks.encoding import Image, split
-from etude.networks.specs import filters_for
+from etude.networks.encoding import fitting_filters
 from etude.training.build.usable import check_spaces, check_team
 from etude.training.kinds import kind_of
 
@@ -43,13 +42,11 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
 
     One that a user gave is another object, also where it is equal: it stays.
     """
-    parts: list[tuple[Any, Any]] = split(spaces.observation)[1]
-    images = [Image.of(part) for _, part in parts]
+    filters = fitting_filters(spaces.observation)
     default: Any = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
-    if not images or default is None or agent.config.network is not default:
+    if filters is None or default is None or agent.config.network is not default:
         return agent
     network = agent.config.network
-    filters = filters_for(min(min(image.height, image.width) for image in images))
     layers: Any = layers_of(network)
     agent = copy.copy(agent)
     conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)

@@ -16,16 +16,8 @@ from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
-OWN = (
-    "config",
-    "policies",
-    "train_only",
-    "data",
-    "run_dir",
-    "explorer",
-    "rewrite",
-    "start_from",
-)  # arguments of `Run` by themselves
+# Arguments of `Run` by themselves.
+OWN = ("config", "policies", "train_only", "data", "run_dir", "explorer", "rewrite", "start_from")
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
 
 

@@ -11,8 +11,8 @@ from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.training.build import exploration
 from etude.training.build.agents import agent_for
 from etude.training.build.arguments import environment_for, with_hyperparameters
-from etude.training.build.parts import data_for, engine_for, with_environments
-from etude.training.kinds import TrainingContext, kind_of
+from etude.training.build.parts import context_for, data_for, engine_for, with_environments
+from etude.training.kinds import kind_of
 from etude.training.learner import Learner
 from etude.training.setup import Setup
 
@@ -58,8 +58,8 @@ def assemble(
         raise ConfigError(f"{type(agent).__name__} learns from recorded data alone: there is no rollout. Use a Run.")
     recorded = data_for(data, agent, setup, environment, spaces)
     engine = engine_for(agent, spaces, setup)
-    context = TrainingContext(agent, engine, environment, setup, recorded)
-    learner = Learner(agent, engine, kind.learner_parts(context), setup.seed)
+    context = context_for(agent, engine, environment, setup, recorded)
+    learner: Any = kind.make_learner(context)
     learner.progress.total = total
     explorer = exploration.explorer_for(agent, spaces, explorer, total, context.count)
     rollout = kind.rollout(context, explorer)

@@ -30,13 +30,20 @@ class RunParts(NamedTuple):
     collecting: Collecting
 
 
+def context_for(
+    agent: Agent, engine: Engine, environment: Any, setup: Setup, data: RecordedData | None
+) -> TrainingContext:
+    """What the parts of a run are made from, with the recorded data that terms of the agent's losses read."""
+    terms: dict[str, RecordedData] = {}
+    if agent.recorded:
+        action = action_space_of(environment)
+        terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
+    return TrainingContext(agent, engine, environment, setup, data, terms)
+
+
 def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tuple[Any, ...]) -> RunParts:
     """The parts of a run. explorer: the one that the user gave. rewrite: rewriters, see `build.rewriting`."""
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
-    if agent.recorded:
-        action = action_space_of(context.environment)
-        terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
-        context = dataclasses.replace(context, terms=terms)
     rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
     learner = kind.make_learner(context, rewriters)
     make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -48,14 +47,9 @@ def rewriters_for(
     for number, (name, each) in enumerate(zip(names, given, strict=True)):
         if isinstance(each, RewriterSpec):
             seed = int(generator(context.setup.seed, "rewriter", number).integers(2**31))
-            make = functools.partial(_with_seed, make_engine, seed)
-            each = each.build(RewriterContext(name, spaces, context.count, seed, make))
+            each = each.build(RewriterContext(name, spaces, context.count, seed, make_engine))
         found[name] = each
     return Rewriters(found, spaces)
-
-
-def _with_seed(make_engine: Callable[[Agent, int], Engine], seed: int, agent: Agent) -> Engine:
-    return make_engine(agent, seed)
 
 
 def described(given: tuple[Any, ...]) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
-from etude.base.schedules import at
+from etude.base.schedules import all_at
 from etude.base.spaces import Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Weights
@@ -25,7 +25,7 @@ class PrioritisingActor:
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config
-        self._hyper = {name: at(getattr(agent.config, name), 0, 1) for name in self._engine.layout.hyper}
+        self._hyper = all_at(agent.config, self._engine.layout.hyper, 0, 1)
         self._view = transitions(agent.config)
         self.weights, self.act = self._engine.weights, self._engine.act
 

@@ -30,8 +30,7 @@ class AsyncGradientLearning(LearningKind):
     config = GradientsConfig
     log_prob = True
     one_by_one = True
-    collects_steps = False
-    local_losses = False
+    returns_gradients = True
 
     def replay(self, context: TrainingContext) -> Replay:
         return GradientQueue()

@@ -14,7 +14,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.seeding import generator
-from etude.base.spaces import Spaces, zeros
+from etude.base.spaces import Spaces
 from etude.engines.by_policy import PolicyEngines, full_name
 from etude.engines.league import LeagueEngine
 from etude.engines.numpy import NumpyEngine
@@ -133,7 +133,7 @@ class PolicyLearning(LearningKind):
         read = {
             policy: tuple(own.layout.initial)
             if policy in agent.leagues
-            else _read_by_acting(agent.members[policy], own.spaces)
+            else NumpyEngine(agent.members[policy], own.spaces).read_by_acting()
             for policy, own in engines.items()
         }
         return tuple(full_name(policy, name) for policy, names in read.items() for name in names)
@@ -158,15 +158,10 @@ def _acting_in_numpy(
     return PolicyEngines(engines, subsets, spaces)
 
 
-def _read_by_acting(member: Agent, spaces: Spaces) -> tuple[str, ...]:
-    """The names of the weights that a policy's actions depend on."""
-    return NumpyEngine(member, spaces).read_by_acting(zeros(spaces.observation, 1))
-
-
 def _load(policy: str, engine: Any, member: Agent, frozen: FrozenAgent) -> None:
     """Load what a frozen policy acts with. ConfigError where its checkpoint was trained on other spaces."""
     weights = frozen.weights or {}
-    needed = _read_by_acting(member, engine.spaces) if engine.exportable else tuple(engine.layout.initial)
+    needed = NumpyEngine(member, engine.spaces).read_by_acting() if engine.exportable else engine.layout.initial
     try:
         if missing := [name for name in needed if name not in weights]:
             raise NetworkError(f"There is no weight for {missing[0]!r}.")

@@ -59,8 +59,7 @@ class LearningKind:
     log_prob: whether the replay needs the log probabilities of sampled actions, as the extra `log_prob`.
     uses_data: whether recorded data is needed.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
-    collects_steps: False where rollouts return gradients, or nothing, in the place of steps.
-    local_losses: whether this process computes the losses of batches that it samples.
+    returns_gradients: whether rollouts return gradients of losses, in the place of steps.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
@@ -71,9 +70,13 @@ class LearningKind:
     log_prob: ClassVar[bool] = False
     uses_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
-    collects_steps: ClassVar[bool] = True
-    local_losses: ClassVar[bool] = True
+    returns_gradients: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
+
+    @property
+    def collects_steps(self) -> bool:
+        """Whether rollouts return steps, and not gradients or nothing."""
+        return self.steps_environments and not self.returns_gradients
 
     # -- what learning is made of --------------------------------------------------------------------------------------
 
@@ -119,7 +122,7 @@ class LearningKind:
     def learner_parts(self, context: TrainingContext) -> LearnerParts:
         """What the learner of a run is given."""
         count = self.count(context)
-        if context.terms and (not self.local_losses or self.actor_priorities(context)):
+        if context.terms and (self.returns_gradients or self.actor_priorities(context)):
             raise ConfigError(
                 f"{type(context.agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and "
                 "its workers compute losses, without this data. Use an algorithm whose losses the learner alone "
@@ -219,7 +222,7 @@ class LearningKind:
         engine = context.engine
         if not engine.exportable:
             return ()
-        return NumpyEngine(context.agent, engine.spaces).read_by_acting(zeros(engine.spaces.observation, 1))
+        return NumpyEngine(context.agent, engine.spaces).read_by_acting()
 
     def actor_priorities(self, context: TrainingContext) -> bool:
         """Whether actors send errors of what they collected, as the extra `priority`."""

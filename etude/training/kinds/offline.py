@@ -29,7 +29,6 @@ class OfflineLearning(LearningKind):
     config = OfflineConfig
     uses_data = True
     steps_environments = False
-    collects_steps = False
 
     def replay(self, context: TrainingContext) -> Replay:
         folder, view = context.setup.replay_folder, self.view(context.agent.config)
