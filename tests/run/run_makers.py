@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from run_worlds import Counted
 
 from etude import Mlp, Run
@@ -25,3 +26,21 @@ def tiny(env: Any = Counted, algorithm: str = "dqn", **more: Any) -> Run:
 def using(run: Run) -> Any:
     """The explorer of a run's rollout."""
     return run._lifecycle._explorer
+
+
+def pair(algorithm: Any, env: Any, **more: Any) -> Run:
+    """A run of two environments of several agents."""
+    return Run(algorithm, env, **{"engine": "torch", "environments": 2, "seed": 1, **more})
+
+
+def at_random(observation: Any, rng: np.random.Generator) -> int:
+    """A rule: one of two actions."""
+    return int(rng.integers(2))
+
+
+def moved(run: Run, steps: int) -> set[str]:
+    """The policies whose weights changed in so many steps."""
+    before = run.engine.weights()
+    run.train(steps)
+    after = run.engine.weights()
+    return {name.split(".")[0] for name in before if not np.array_equal(before[name], after[name])}

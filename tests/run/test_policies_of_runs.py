@@ -1,19 +1,19 @@
-"""Policies of different algorithms in one environment: what each learns from, who learns when, opponents from
-checkpoints and functions, saved and resumed, and what is refused."""
+"""Policies of different algorithms in one environment: what each learns from, who learns when, rules, and how they
+are saved and resumed."""
 
 import copy
 from functools import partial
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, PPO_TINY
+from run_makers import DQN_TINY, PPO_TINY, at_random, moved, pair
 from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
-from etude import Alternate, Frozen, Mlp, Run
-from etude.algorithms import DQN, MAPPO, PPO, SAC, DQNConfig, MAPPOConfig, PPOConfig, SACConfig
+from etude import Alternate, Mlp
+from etude.algorithms import DQN, MAPPO, PPO, SAC, MAPPOConfig, PPOConfig, SACConfig
 from etude.base import trees
-from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault
+from etude.base.errors import EnvironmentFault
 from etude.base.events import Collected, Evaluated, Learned
 from etude.envs import make_environments
 from etude.multi_agent.joint import AgentSubset
@@ -23,17 +23,9 @@ SAC_TINY = SACConfig(network=Mlp((4,)), batch_size=8, learning_starts=16, train_
 MAPPO_TINY = MAPPOConfig(network=Mlp((4,)), rollout_length=16, minibatch_size=32, epochs=1)
 
 
-def at_random(observation, rng):
-    return int(rng.integers(2))
-
-
 def obeying(observation, rng):
     """The one action of `Mixed` that the mask allows."""
     return int(observation["action_mask"].argmax())
-
-
-def made(algorithm, env, **more):
-    return Run(algorithm, env, **{"engine": "torch", "environments": 2, "seed": 1, **more})
 
 
 MEMBERS = {
@@ -53,7 +45,7 @@ def same(found, expected):
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_run_of_several_policies_goes_on_bit_for_bit_where_it_was_saved(name, tmp_path):
     members, env = MEMBERS[name]
-    with made(members, partial(env)) as run:
+    with pair(members, partial(env)) as run:
         run.train(40)
         run.save(tmp_path / "run.etude")
         run.train(40)
@@ -71,7 +63,7 @@ def test_workers_collect_the_same_for_all_policies_as_one_process(name):
     members, env = MEMBERS[name]
     found = []
     for workers in (0, 2):
-        with made(members, partial(env), workers=workers) as run:
+        with pair(members, partial(env), workers=workers) as run:
             run.train(80)
             found.append(run.engine.weights())
     same(found[1], found[0])
@@ -79,7 +71,7 @@ def test_workers_collect_the_same_for_all_policies_as_one_process(name):
 
 def test_workers_that_collect_ahead_for_several_policies_are_saved_with_what_they_collected():
     members, env = MEMBERS["a parallel world"]
-    with made(members, partial(env), workers=2, overlap=True) as run:
+    with pair(members, partial(env), workers=2, overlap=True) as run:
         run.train(40)
         state = copy.deepcopy(run.state())
         run.train(40)
@@ -132,7 +124,7 @@ def test_a_policy_gets_the_part_of_its_agents_of_observations_actions_and_reward
 
 
 def test_choices_beside_numbers_are_whole_numbers_again_for_their_own_policy():
-    with made({"arm": SAC(SAC_TINY), "switch": DQN(DQN_TINY)}, Mixed) as run:
+    with pair({"arm": SAC(SAC_TINY), "switch": DQN(DQN_TINY)}, Mixed) as run:
         run.train(20)
         assert run.engine.spaces.action.dtype == np.float32
         ring = run.learner.of["switch"].replay.ring
@@ -140,7 +132,7 @@ def test_choices_beside_numbers_are_whole_numbers_again_for_their_own_policy():
 
 
 def test_learners_of_one_run_begin_with_weights_and_replays_of_their_own():
-    with made({"ann": PPO(PPO_TINY), "bob": PPO(PPO_TINY)}, Meeting) as run:
+    with pair({"ann": PPO(PPO_TINY), "bob": PPO(PPO_TINY)}, Meeting) as run:
         weights = run.engine.weights()
         assert not np.array_equal(weights["ann.model.policy.dense0.weight"], weights["bob.model.policy.dense0.weight"])
         ann, bob = run.learner.of["ann"], run.learner.of["bob"]
@@ -150,7 +142,7 @@ def test_learners_of_one_run_begin_with_weights_and_replays_of_their_own():
 
 
 def test_losses_are_reported_by_policy_and_each_learns_when_it_is_due():
-    with made({"ann": PPO(PPO_TINY), "bob": DQN(DQN_TINY)}, Meeting) as run:
+    with pair({"ann": PPO(PPO_TINY), "bob": DQN(DQN_TINY)}, Meeting) as run:
         found = [event for event in run.steps(64) if isinstance(event, Learned)]
         steps = {policy: learner.progress.gradient_steps for policy, learner in run.learner.of.items()}
     assert {name.split(".")[0] for event in found for name in (*event.losses, *event.metrics)} == {"ann", "bob"}
@@ -164,7 +156,7 @@ def test_losses_are_reported_by_policy_and_each_learns_when_it_is_due():
 def test_a_team_with_a_centralised_critic_of_its_own_plays_against_another_policy():
     policies = {"pole_0": "team", "pole_1": "team", "pole_2": "other"}
     world = {"env_args": {"count": 3}, "policies": policies}
-    with made({"team": MAPPO(MAPPO_TINY), "other": at_random}, "etude.examples.cart_pole:CartPoles", **world) as run:
+    with pair({"team": MAPPO(MAPPO_TINY), "other": at_random}, "etude.examples.cart_pole:CartPoles", **world) as run:
         run.train(64)
         assert run.learner.progress.gradient_steps == 2
         critic = run.engine.weights()["team.model.critic.dense0.weight"]
@@ -174,16 +166,8 @@ def test_a_team_with_a_centralised_critic_of_its_own_plays_against_another_polic
 # -- who learns when ---------------------------------------------------------------------------------------------------
 
 
-def moved(run, steps):
-    """The policies whose weights changed in so many steps."""
-    before = run.engine.weights()
-    run.train(steps)
-    after = run.engine.weights()
-    return {name.split(".")[0] for name in before if not np.array_equal(before[name], after[name])}
-
-
 def test_only_the_policies_that_are_named_learn_and_the_others_store_nothing():
-    with made({"ann": DQN(DQN_TINY), "bob": PPO(PPO_TINY)}, Meeting, train_only=("ann",)) as run:
+    with pair({"ann": DQN(DQN_TINY), "bob": PPO(PPO_TINY)}, Meeting, train_only=("ann",)) as run:
         assert moved(run, 64) == {"ann"}
         assert len(run.learner.of["bob"].replay) == 0
         assert run.description()["train_only"] == ["ann"]
@@ -197,7 +181,7 @@ def test_only_the_policies_that_are_named_learn_and_the_others_store_nothing():
 def test_policies_learn_in_turns_and_a_run_is_resumed_in_the_middle_of_one():
     config = PPOConfig(network=Mlp((4,)), rollout_length=10, minibatch_size=None, epochs=1, normalize_observation=False)
     members = {"ann": PPO(config), "bob": DQN(DQN_TINY)}
-    with made(members, Meeting, train_only=Alternate(every=40)) as run:
+    with pair(members, Meeting, train_only=Alternate(every=40)) as run:
         assert moved(run, 40) == {"ann"}
         assert moved(run, 25) == {"bob"}
         state = copy.deepcopy(run.state())
@@ -211,7 +195,7 @@ def test_policies_learn_in_turns_and_a_run_is_resumed_in_the_middle_of_one():
 
 
 def test_what_is_stored_after_a_pause_does_not_continue_what_was_stored_before():
-    with made({"first": DQN(DQN_TINY), "second": DQN(DQN_TINY)}, Counting, train_only=Alternate(20)) as run:
+    with pair({"first": DQN(DQN_TINY), "second": DQN(DQN_TINY)}, Counting, train_only=Alternate(20)) as run:
         run.train(20)
         ring = run.learner.of["first"].replay.ring
         assert ring.filled.tolist() == [10, 10]
@@ -233,7 +217,7 @@ def test_a_rule_gets_what_one_agent_observes_and_a_generator_of_its_own():
         seen.append((observation["observation"].shape, observation["action_mask"].tolist(), rng.random()))
         return int(observation["action_mask"].argmax())
 
-    with made({"arm": PPO(PPO_TINY), "switch": rule}, Mixed) as run:
+    with pair({"arm": PPO(PPO_TINY), "switch": rule}, Mixed) as run:
         run.train(20)
         found = run.evaluate(episodes=2)
     assert found.mean_by_agent["switch"] == 1.0
@@ -261,7 +245,7 @@ def test_a_rule_that_fails_ends_the_run_with_its_name_and_the_run_is_saved(rule,
         calls.append(0)
         return rule(observation, rng) if len(calls) > 40 else obeying(observation, rng)
 
-    with made({"arm": SAC(SAC_TINY), "switch": late}, partial(Mixed), workers=workers, run_dir=tmp_path / "run") as run:
+    with pair({"arm": SAC(SAC_TINY), "switch": late}, partial(Mixed), workers=workers, run_dir=tmp_path / "run") as run:
         with pytest.raises(EnvironmentFault, match=message):
             run.train(200)
         step = run.step
@@ -271,161 +255,8 @@ def test_a_rule_that_fails_ends_the_run_with_its_name_and_the_run_is_saved(rule,
         again.train(20)
 
 
-# -- opponents from checkpoints ----------------------------------------------------------------------------------------
-
-
-def acts(run, observation):
-    return run.actor().act(observation)
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_a_policy_from_a_run_of_one_agent_acts_as_it_did(normalize, tmp_path):
-    config = PPOConfig(
-        network=Mlp((4,)), rollout_length=16, minibatch_size=32, epochs=1, normalize_observation=normalize
-    )
-    with made("ppo", "CartPole-v1", config=config, run_dir=tmp_path / "run") as run:
-        run.train(64)
-        seen = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-        expected = acts(run, seen)
-    world = "etude.examples.cart_pole:CartPoles"
-    opponents = {"pole_0": DQN(DQN_TINY), "frozen": Frozen(tmp_path / "run")}
-    with made(opponents, world, env_args={"count": 2}, policies={"pole_0": "pole_0", "pole_1": "frozen"}) as run:
-        assert moved(run, 40) == {"pole_0"}
-        both = {"agents": {"pole_0": seen, "pole_1": seen}, "status": np.ones((3, 2), np.int8)}
-        (found,) = acts(run, both)["frozen"]
-        np.testing.assert_array_equal(found.logits, expected.logits)
-        state = copy.deepcopy(run.state())
-    for path in sorted((tmp_path / "run").rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    with from_state(state) as again:  # the run holds what it needs of the frozen policy
-        (found,) = acts(again, both)["frozen"]
-        np.testing.assert_array_equal(found.logits, expected.logits)
-        again.train(20)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_policy_from_a_run_of_several_agents_acts_as_it_did(shared, tmp_path):
-    config = DQNConfig(**{**vars(DQN_TINY), "normalize_observation": True})
-    policies = {"ann": "left", "bob": "left" if shared else "right"}
-    with made("dqn", Meeting, config=config, policies=policies) as run:
-        run.train(40)
-        run.save(tmp_path / "run.etude")
-        seen = {"agents": {"ann": np.ones((2, 1), np.float32), "bob": -np.ones((2, 1), np.float32)}}
-        seen["status"] = np.ones((2, 2), np.int8)
-        _, expected = acts(run, seen)
-    frozen = Frozen(tmp_path / "run.etude", policy="left" if shared else "right")
-    with made({"ann": PPO(PPO_TINY), "bob": frozen}, Meeting) as run:
-        (found,) = acts(run, seen)["bob"]
-        np.testing.assert_array_equal(found, expected)
-        assert moved(run, 40) == {"ann"}
-
-
-def test_a_policy_from_a_run_of_several_algorithms_acts_as_it_did(tmp_path):
-    with made({"ann": DQN(DQN_TINY), "bob": at_random}, Meeting) as run:
-        run.train(40)
-        run.save(tmp_path / "run.etude")
-        expected = {name: value for name, value in run.engine.weights().items() if ".q." in name}
-    with made({"ann": PPO(PPO_TINY), "bob": Frozen(tmp_path / "run.etude", "ann")}, Meeting) as run:
-        weights = run.engine.weights()
-        for name, value in expected.items():
-            np.testing.assert_array_equal(weights[name.replace("ann", "bob", 1)], value)
-
-
-@pytest.fixture
-def saved(tmp_path):
-    with made("dqn", Meeting, config=DQN_TINY) as run:
-        run.train(4)
-        run.save(tmp_path / "run.etude")
-    return tmp_path / "run.etude"
-
-
-def test_a_frozen_policy_that_does_not_fit_is_refused(saved):
-    with pytest.raises(ConfigError, match="expected one of the checkpoint's policies, 'ann', 'bob'"):
-        made({"ann": "ppo", "bob": Frozen(saved)}, Meeting)
-    with pytest.raises(ConfigError, match="'switch' cannot act for switch: .* trained on other observations or"):
-        made({"arm": "ppo", "switch": Frozen(saved, "ann")}, Mixed)
-    with pytest.raises(CheckpointError, match="There is no run at"):
-        made({"ann": "ppo", "bob": Frozen(saved.parent / "gone")}, Meeting)
-    with pytest.raises(ConfigError, match="No policy learns"):
-        made({"ann": Frozen(saved, "ann"), "bob": at_random}, Meeting)
-
-
-# -- bad input ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("policies", "more", "message"),
-    [
-        ({"ann": "ppo"}, {}, "There is no policy 'bob', which is to drive bob; there are ann"),
-        ({"ann": "ppo", "bob": "dqn", "eve": "dqn"}, {}, "The policy 'eve' drives no agent"),
-        ({"ann": "ppo", "bob": PPO}, {}, "The policy 'bob' is <class .*; expected the name of an algorithm"),
-        ({"ann": "ppo", "bob": 3}, {}, "The policy 'bob' is 3"),
-        ({"ann": "ppo", "bob": "dqm"}, {}, "There is no algorithm named 'dqm'"),
-        ({"ann": "ppo", "bob": "reinforce"}, {}, "learns from episodes of one agent"),
-        ({"ann": "ppo", "bob": "bc"}, {}, "learns from transitions of one agent"),
-        ({"ann": "ppo", "bob": "dqn"}, {"config": DQN_TINY}, "config= is of one algorithm"),
-        ({"ann": "ppo", "bob": "dqn"}, {"learning_rate": 0.1}, "learning_rate= is of one algorithm"),
-        ({"ann": "ppo", "bob": "dqn"}, {"train_only": ("eve",)}, "train_only names eve; .* can learn are ann, bob"),
-        ({"ann": "ppo", "bob": at_random}, {"train_only": "bob"}, "train_only names bob; .* can learn are ann"),
-        ({"ann": "ppo", "bob": "dqn"}, {"train_only": ()}, r"train_only = \(\); expected the names"),
-        ({"ann": "ppo", "bob": "dqn"}, {"train_only": Alternate(9, ("ann", "eve"))}, "train_only names eve"),
-        ({"ann": at_random, "bob": at_random}, {}, "No policy learns"),
-        ("ppo", {"train_only": ("ann",)}, "train_only = .'ann',. names policies that learn; give them first"),
-    ],
-)
-def test_policies_that_cannot_be_are_refused_with_what_to_do(policies, more, message):
-    with pytest.raises(ConfigError, match=message):
-        made(policies, Meeting, **more)
-
-
-def test_several_policies_need_several_agents():
-    with pytest.raises(ConfigError, match="The policies ann, bob are for several agents"):
-        made({"ann": "ppo", "bob": "dqn"}, "CartPole-v1")
-
-
-@pytest.mark.parametrize("every", [0, 1.5, True])
-def test_turns_of_no_length_are_refused(every):
-    with pytest.raises(ConfigError, match="expected a whole number of at least 1"):
-        Alternate(every)
-
-
-def test_a_function_is_given_again_where_a_run_goes_on(tmp_path):
-    with made({"ann": DQN(DQN_TINY), "bob": at_random}, Meeting) as run:
-        run.train(4)
-        state = copy.deepcopy(run.state())
-    with pytest.raises(ConfigError, match="The policy 'bob' of this run was the function .*: give it again"):
-        from_state(state, Meeting)
-    with pytest.raises(ConfigError, match="this run has the policies ann, bob"):
-        from_state(state, Meeting, agent={"eve": at_random})
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda state: state.pop("learners"), "progress of each policy"),
-        (lambda state: state["learners"].pop("bob"), "'bob' in it"),
-        (lambda state: state["learners"]["bob"].update(paused=3), "true or false"),
-        (lambda state: state["engine"].pop("ann"), "'ann' in it"),
-        (lambda state: state["replay"].pop("ann"), "'ann' in it"),
-        (
-            lambda state: state["description"]["learners"]["ann"].update(kind="spy"),
-            "learner, frozen, league or heuristic",
-        ),
-        (lambda state: state["description"]["learners"]["ann"].update(config={"class": "Popen"}), "config"),
-        (lambda state: state["description"].update(train_only={"class": "Path", "every": 3}), "train_only"),
-    ],
-)
-def test_a_checkpoint_of_several_policies_that_was_changed_is_refused(spoil, message):
-    with made({"ann": DQN(DQN_TINY), "bob": PPO(PPO_TINY)}, Meeting) as run:
-        run.train(20)
-        state = copy.deepcopy(run.state())
-    spoil(state)
-    with pytest.raises((CheckpointError, ConfigError), match=message), from_state(state, Meeting):
-        pass
-
-
 def test_evaluations_and_single_actions_use_all_policies():
-    with made({"even": DQN(DQN_TINY), "odd": at_random}, Duel) as run:
+    with pair({"even": DQN(DQN_TINY), "odd": at_random}, Duel) as run:
         (event,) = (e for e in run.steps(20, evaluate_every=20, evaluate_episodes=4) if isinstance(e, Evaluated))
         action = run.act({"even": np.zeros(1, np.float32), "odd": np.zeros(1, np.float32)}, first=True)
         explored = run.act({"even": np.zeros(1, np.float32)}, explore=True)
@@ -438,6 +269,6 @@ def test_evaluations_and_single_actions_use_all_policies():
 
 def test_replays_of_policies_are_in_folders_of_their_own(tmp_path):
     folder = str(tmp_path / "replay")
-    with made({"ann": DQN(DQN_TINY), "bob": DQN(DQN_TINY)}, Meeting, replay_folder=folder) as run:
+    with pair({"ann": DQN(DQN_TINY), "bob": DQN(DQN_TINY)}, Meeting, replay_folder=folder) as run:
         run.train(30)
         assert sorted(path.name for path in (tmp_path / "replay").iterdir()) == ["ann", "bob"]

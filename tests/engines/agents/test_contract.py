@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, acted, every_case, made, random_batches, random_values, valued
+from batches import acted, random_batches, random_values, valued
+from cases import BOX2, CASES, VECTOR, every_case, made
 
 from etude import Conv, Linear, Mlp, engines
 from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig

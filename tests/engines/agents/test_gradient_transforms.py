@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import BOX2, CASES, VECTOR, Case, made, random_batches
+from batches import random_batches
+from cases import BOX2, CASES, VECTOR, Case, made
 
 import etude
 from etude import Mlp, engines, ops

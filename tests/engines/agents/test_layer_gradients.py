@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import CASES, random_batches
+from batches import random_batches
+from cases import CASES
 
 from etude import engines
 

@@ -5,7 +5,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import VECTOR, Case, random_batches
+from batches import random_batches
+from cases import VECTOR, Case
 from run_cases import DQN_TINY, differences
 
 import etude

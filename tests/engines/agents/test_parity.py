@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CASES, every_case, made, pick, random_batches
+from batches import pick, random_batches
+from cases import CASES, every_case, made
 
 from etude import engines
 from etude.engines.numpy import NumpyEngine

@@ -7,7 +7,8 @@ import dataclasses
 import cloudpickle
 import numpy as np
 import pytest
-from cases import CASES, random_batches
+from batches import random_batches
+from cases import CASES
 from run_cases import A3C_TINY, DQN_TINY, PPO_TINY, RAINBOW_TINY, SAC_TINY, differences
 
 import etude

@@ -4,7 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases import CASES, LENGTH, pick, random_batches
+from batches import LENGTH, pick, random_batches
+from cases import CASES
 from probes import Cue, returns_for_both_cues
 
 from etude import Linear, Mlp, Recurrent, Run
