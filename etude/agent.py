@@ -26,6 +26,7 @@ LearnsFrom = str | Any
 """What a batch holds: an object of a class derived from `training.kinds.LearningKind`, or the name of one of etude's.
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
+transitions_and_returns: recorded ones, with the extra `return`, of the rest of the episode.
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of

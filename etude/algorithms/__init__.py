@@ -11,8 +11,10 @@ from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.apex_ddpg import ApexDDPGConfig
 from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
+from etude.algorithms.awac import AWAC, AWACConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config
+from etude.algorithms.cal_ql import CalQL, CalQLConfig
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
@@ -44,8 +46,10 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "apex_ddpg": (DDPG, ApexDDPGConfig),
     "apex_dqn": (DQN, ApexDQNConfig),
     "appo": (APPO, APPOConfig),
+    "awac": (AWAC, AWACConfig),
     "bc": (BC, BCConfig),
     "c51": (C51, C51Config),
+    "cal_ql": (CalQL, CalQLConfig),
     "cql": (CQL, CQLConfig),
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
@@ -100,6 +104,8 @@ __all__ = [
     "ALGORITHMS",
     "APPO",
     "APPOConfig",
+    "AWAC",
+    "AWACConfig",
     "ApexDDPGConfig",
     "ApexDQNConfig",
     "BC",
@@ -108,6 +114,8 @@ __all__ = [
     "C51Config",
     "CQL",
     "CQLConfig",
+    "CalQL",
+    "CalQLConfig",
     "DDPG",
     "DDPGConfig",
     "DQN",

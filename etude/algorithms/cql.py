@@ -61,9 +61,13 @@ class CQL(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked = spaces.masked
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.base = DoubleDQNBase() if isinstance(spaces.action, Discrete) else SACBase()
+        self.base = self.base_for(spaces)
         self.base.build(self, make, spaces)
         self.weight = FixedWeight() if self.config.target_gap is None else LagrangeWeight(self.config.cql_alpha)
+
+    def base_for(self, spaces: Spaces) -> DoubleDQNBase | SACBase:
+        """What is made conservative."""
+        return DoubleDQNBase() if isinstance(spaces.action, Discrete) else SACBase()
 
     def act(self, observation: Tree) -> Any:
         return self.base.act(self, observation)
@@ -186,14 +190,25 @@ class SACBase:
         return Loss(ops.mean(batch.weight * loss), policy_entropy=-ops.mean(log_prob))
 
     def gap(self, agent: CQL, batch: Batch, q: Any, sampled: tuple[Any, Any]) -> Any:
-        """The mean gap over both critics, with the values q [2, B] of the recorded actions; appendix F."""
+        """The mean gap over both critics, with the values q [2, B] of the recorded actions; appendix F.
+
+        sampled: actions [B, M, A] and their log densities [B, M].
+        """
         actions, density = sampled
-        sampled_q = self._values_of_many(agent.critic, agent.normaliser(batch.observation), actions)
+        sampled_q = self.sampled_values(agent, batch, actions)
         return ops.mean(batch.weight * ops.mean(cql_sampled_gap(sampled_q, density, q), 0))
+
+    def sampled_values(self, agent: CQL, batch: Batch, actions: Any) -> Any:
+        """The values of M actions [B, M, A] for each observation: [2, B, M]."""
+        many = actions.shape[1]
+        observation = agent.normaliser(batch.observation)
+        repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
+        q = agent.critic(repeated, ops.reshape(ops.swapaxes(actions, 0, 1), (-1, self.size)))
+        return ops.swapaxes(ops.reshape(q, (2, many, -1)), 1, 2)
 
     def _sampled(self, policy: TanhGaussian, next_policy: TanhGaussian, noise: dict[str, Any]) -> tuple[Any, Any]:
         """Actions [B, M, A] for an integral over all of them, and the log densities [B, M] that they were drawn with:
-        uniform ones, and those of the policy at this and at the next observation."""
+        those of the policy at this and at the next observation, then uniform ones; a third of each."""
         drawn = [_many(policy).sample_with_log_prob(noise["here"])]
         drawn.append(_many(next_policy).sample_with_log_prob(noise["after"]))
         # Half the sum of two squared normal numbers is exponential, and exp(-x) of that uniform.
@@ -201,13 +216,6 @@ class SACBase:
         drawn.append((uniform, drawn[0][1] * 0.0 - self.size * math.log(2.0)))
         actions, densities = zip(*drawn, strict=True)
         return ops.stop_gradient(ops.concatenate(actions, 1)), ops.concatenate(densities, 1)
-
-    def _values_of_many(self, critic: TwinCritic, observation: Tree, actions: Any) -> Any:
-        """The values of M actions [B, M, A] for each observation: [2, B, M]."""
-        many = actions.shape[1]
-        repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
-        q = critic(repeated, ops.reshape(ops.swapaxes(actions, 0, 1), (-1, self.size)))
-        return ops.swapaxes(ops.reshape(q, (2, many, -1)), 1, 2)
 
 
 def _many(policy: TanhGaussian) -> TanhGaussian:

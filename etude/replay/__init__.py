@@ -17,11 +17,11 @@ from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep
-from etude.replay.whole_returns import WholeReturns
+from etude.replay.whole_returns import OneStepAndReturns, WholeReturns
 
 __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
     "Epochs", "Fitness", "GradientQueue", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
-    "OneStep", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets",
-    "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
+    "OneStep", "OneStepAndReturns", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences",
+    "Triplets", "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

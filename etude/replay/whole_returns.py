@@ -10,7 +10,7 @@ from etude.base.data import Batch
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, Ring
 from etude.replay.ring_view import RingView, Stateless
-from etude.replay.views import scaled
+from etude.replay.views import OneStep, scaled
 
 
 class WholeReturns(Stateless):
@@ -35,22 +35,27 @@ class WholeReturns(Stateless):
         return rows
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        basis = (ring, ring.version, self.gamma)
-        if basis != self._basis:
-            self._sums, self._basis = self._sum(ring), basis
+        sums = self.sums(ring)
         after = ring.episodes.after(rows)
         last = ring.ahead(rows, after)
         terminated = (ring.kind.take(last) & TERMINATED) != 0
         return Batch(
             observation=ring.observation(rows),
             action=ring.actions(rows),
-            reward=scaled(self._sums.take(rows), self.reward_scale),
+            reward=scaled(sums.take(rows), self.reward_scale),
             discount=np.where(terminated, 0.0, np.power(self.gamma, after + 1.0)).astype(np.float32),
             next_observation=ring.following(last),
             weight=weight,
             index=rows,
             extras=ring.stored(rows),
         )
+
+    def sums(self, ring: Ring) -> np.ndarray:
+        """[rows] the discounted sum of the rewards from each row of the ring to the end of its episode, unscaled."""
+        basis = (ring, ring.version, self.gamma)
+        if basis != self._basis:
+            self._sums, self._basis = self._sum(ring), basis
+        return self._sums
 
     def _sum(self, ring: Ring) -> np.ndarray:
         sums = np.zeros(ring.rows, np.float32)
@@ -61,3 +66,22 @@ class WholeReturns(Stateless):
             reward, discount = ring.reward.take(rows).astype(np.float64), self.gamma * (ring.kind.take(rows) == 0)
             sums[rows] = returns.discounted_returns(reward, discount, np.float64(0.0))
         return sums
+
+
+class OneStepAndReturns(OneStep):
+    """Transitions with the extra `return`: the discounted sum of the rewards to the end of the episode, with no value
+    of what would have followed a truncation."""
+
+    def __init__(self, gamma: float, reward_scale: float = 1.0):
+        super().__init__(gamma, reward_scale)
+        self._whole = WholeReturns(gamma, reward_scale)
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma."""
+        super().adjust(hyper)
+        self._whole.adjust(hyper)
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch = super().__call__(ring, rows, weight)
+        batch.extras["return"] = scaled(self._whole.sums(ring).take(rows), self.reward_scale)
+        return batch

@@ -52,7 +52,8 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     ends = 1.0 if agent.learns_from == "returns" else 0.2  # whole returns need little bootstrapping
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
     on_policy = dict.fromkeys(("advantages", "advantage_sequences", "demonstrations", "gradients"), tuple(extras))
-    wanted = (on_policy | {"episodes": ("return",), "unrolls": ("log_prob",)}).get(agent.learns_from, ())
+    returns = dict.fromkeys(("episodes", "transitions_and_returns"), ("return",))
+    wanted = (on_policy | returns | {"unrolls": ("log_prob",)}).get(agent.learns_from, ())
     bootstraps = agent.learns_from not in ("advantages", "advantage_sequences", "episodes", "gradients")
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)

@@ -12,7 +12,7 @@ from etude.base import trees
 from etude.base.data import Episode, Steps
 from etude.base.errors import DataError
 from etude.offline import Dataset, EpisodeRecorder, to_steps
-from etude.replay import Advantages, NStep, OneStep, Ring, Sequences, WholeReturns
+from etude.replay import Advantages, NStep, OneStep, OneStepAndReturns, Ring, Sequences, WholeReturns
 from etude.replay.times import between
 
 EXTRAS = {"log_prob": ((), np.dtype(np.float32)), "place": ((2,), np.dtype(np.float32))}
@@ -67,6 +67,20 @@ def test_whole_returns_are_n_step_returns_without_a_limit(capacity):
             np.testing.assert_allclose(mine.discount, theirs.discount, rtol=1e-6)
             np.testing.assert_array_equal(mine.next_observation, theirs.next_observation)
             np.testing.assert_array_equal(mine.action, theirs.action)
+
+
+def test_transitions_come_with_the_return_that_was_recorded_from_each_on():
+    ring = filled(dataset("box"))
+    rows = ring.locate(np.arange(len(ring)))[None]
+    view, weight = OneStepAndReturns(0.5, reward_scale=2.0), np.ones(rows.shape)
+    for gamma in (0.5, 0.9):
+        view.adjust({"gamma": gamma})
+        found = view(ring, rows, weight)
+        np.testing.assert_allclose(found.extras["return"], WholeReturns(gamma, 2.0)(ring, rows, weight).reward)
+        expected = OneStep(gamma, 2.0)(ring, rows, weight)
+        np.testing.assert_array_equal(found.reward, expected.reward)
+        np.testing.assert_array_equal(found.discount, expected.discount)
+        np.testing.assert_array_equal(found.next_observation, expected.next_observation)
 
 
 def test_sequences_stop_where_an_episode_does():

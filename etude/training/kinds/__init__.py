@@ -17,7 +17,7 @@ from etude.training.kinds.evolution_strategies import EvolutionStrategiesLearnin
 from etude.training.kinds.imitation import ImitationLearning
 from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.off_policy import OffPolicyLearning
-from etude.training.kinds.offline import OfflineLearning, OfflineReturnLearning
+from etude.training.kinds.offline import OfflineLearning, OfflineReferenceLearning, OfflineReturnLearning
 from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
 from etude.training.kinds.sequences import OffPolicySequenceLearning
 from etude.training.kinds.unrolls import UnrollLearning
@@ -27,6 +27,7 @@ KINDS: tuple[LearningKind, ...] = (
     OffPolicySequenceLearning(),
     OfflineLearning(),
     OfflineReturnLearning(),
+    OfflineReferenceLearning(),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
     UnrollLearning(),
@@ -64,6 +65,7 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
 
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
-    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineReturnLearning",
+    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineReferenceLearning",
+    "OfflineReturnLearning",
     "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning", "kind_for", "kind_of",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.config import OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import OneStep, View, WholeReturns
+from etude.replay import OneStep, OneStepAndReturns, View, WholeReturns
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
 from etude.training.kinds.recorded import recorded_buffer
@@ -70,6 +70,15 @@ class OfflineReturnLearning(OfflineLearning):
 
     def view(self, config: Any) -> View:
         return WholeReturns(config.gamma)
+
+
+class OfflineReferenceLearning(OfflineLearning):
+    """Recorded transitions, with the return that was recorded from each on."""
+
+    name = "transitions_and_returns"
+
+    def view(self, config: Any) -> View:
+        return OneStepAndReturns(config.gamma)
 
 
 class OfflineSchedule:

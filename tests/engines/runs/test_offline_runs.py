@@ -7,12 +7,13 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
-from cases import variants_but
+from batches import random_batches
+from cases import BOX2, VECTOR, Case, variants_but
 from run_cases import differences, measured
 
 import etude
-from etude import Mlp, offline
-from etude.algorithms import BCConfig, CQLConfig, IQLConfig, MARWILConfig, TD3BCConfig
+from etude import Mlp, engines, offline
+from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, MARWILConfig, TD3BCConfig
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Learned
@@ -166,6 +167,34 @@ def test_implicit_q_learning_moves_box_actions_to_the_better_ones(engine_name):
     config = IQLConfig(**SMALL, expectile=0.8, beta=5.0, tau=0.1)
     run, _ = trained("iql", config, near(0.0, 0.3), engine_name, 800, continuous=True)
     assert run.engine.act(HERE).mode()[0, 0] == pytest.approx(0.25, abs=0.12)
+
+
+@pytest.mark.variant
+def test_advantage_weighted_actor_critic_moves_box_actions_to_the_better_ones_and_with_beta_0_clones(engine_name):
+    found = {}
+    for beta in (0.0, 5.0):
+        config = AWACConfig(**SMALL, beta=beta, tau=0.1)
+        run, _ = trained("awac", config, near(0.0, 0.3), engine_name, 800, continuous=True)
+        found[beta] = float(run.engine.act(HERE).mode()[0, 0])
+    assert found[0.0] == pytest.approx(0.0, abs=0.06)
+    assert found[5.0] == pytest.approx(0.25, abs=0.12)
+
+
+@pytest.mark.variant
+def test_recorded_returns_bound_the_values_of_the_policys_actions_from_below(engine_name):
+    """Far below the values they change nothing; far above, two thirds of the sampled values are the returns."""
+    spaces = Spaces(VECTOR, BOX2)
+    learned = {}
+    for name, kind, level in (("cql", CQLConfig, 0.0), ("cal_ql", CalQLConfig, -1e3), ("cal_ql", CalQLConfig, 1e3)):
+        case = Case(name, name, spaces, kind(network=Mlp((16,)), cql_alpha=2.0, samples=3))
+        batch = random_batches(case, 1, 16)
+        batch.extras["return"] = np.full((1, 16), level, np.float32)
+        extras = batch.extras if name == "cal_ql" else {}
+        batch = dataclasses.replace(batch, extras=extras)
+        engine = engines.create(engine_name, case.agent(), spaces, seed=0)
+        learned[name, level] = engine.learn(batch, case.hyper())
+    assert learned["cal_ql", -1e3].losses == pytest.approx(learned["cql", 0.0].losses, rel=1e-6)
+    assert learned["cal_ql", 1e3].metrics["gap"] == pytest.approx(1e3 * batch.weight.mean(), rel=0.01)
 
 
 @pytest.mark.variant
