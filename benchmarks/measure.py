@@ -223,6 +223,7 @@ def with_new_fields(algorithm: str, config: dict) -> dict:
     from etude.algorithms import find
     from etude.checkpoint.config_json import from_json, to_json
 
-    fields = {name: value for name, value in config.items() if name not in ("environments", "class")}
+    beside = {name: config[name] for name in ("environments", "steps") if name in config}
+    fields = {name: value for name, value in config.items() if name not in ("class", *beside)}
     kind = find(algorithm)[1]
-    return {"environments": config["environments"], **to_json(from_json(kind, {"class": kind.__name__, **fields}))}
+    return {**beside, **to_json(from_json(kind, {"class": kind.__name__, **fields}))}

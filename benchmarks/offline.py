@@ -23,7 +23,7 @@ from etude.checkpoint.config_json import to_json
 
 EPISODES = 20
 ALGORITHMS = {"CartPole-v1": ("bc", "cql", "iql", "marwil"),
-              "Pendulum-v1": ("bc", "cql", "iql", "marwil", "td3_bc")}  # fmt: skip
+              "Pendulum-v1": ("awac", "bc", "cal_ql", "cql", "iql", "marwil", "td3_bc")}  # fmt: skip
 # Where the presets, which are for mediocre data, do not fit: the better the data, the nearer to it.
 FOR_GOOD = {"cql/CartPole-v1": {"cql_alpha": 20.0},
             "cql/Pendulum-v1": {"cql_alpha": 20.0, "gamma": 0.99, "tau": 0.005, "steps": 10_000}}  # fmt: skip
@@ -107,10 +107,11 @@ def main() -> None:
     held, data = measure.read(__file__), behaviour()
     configs = {row: config_of(row) for row in ROWS}
     same = data == held.get("behaviour")
+    before = {row: measure.with_new_fields(row.split("/")[0], found) for row, found in held.get("configs", {}).items()}
     cells = {
         key: cell
         for key, cell in held.get("cells", {}).items()
-        if same and held["configs"].get(key.rsplit("/", 1)[0]) == configs.get(key.rsplit("/", 1)[0])
+        if same and before.get(key.rsplit("/", 1)[0]) == configs.get(key.rsplit("/", 1)[0])
     }
     wanted = [f"{row}/{seed}" for seed in options.seeds for row in ROWS]
     wanted = [key for key in wanted if key not in cells and any(part in key for part in options.only)]

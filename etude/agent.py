@@ -27,6 +27,7 @@ LearnsFrom = str | Any
 
 transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
 transitions_and_returns: recorded ones, with the extra `return`, of the rest of the episode.
+transitions_and_next_actions: recorded ones, with the extras `next_action` and `next_recorded` (0 where there is none).
 sequences: replayed runs of them (`replay.Sequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from etude.algorithms.critics import TwinCritic, twin_critic_loss
 from etude.algorithms.temperature import LearnedTemperature
 from etude.base import checks, trees
 from etude.base.data import Batch
-from etude.base.spaces import ACTION_MASK, Box, Discrete, Spaces
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.distributions import TanhGaussian
@@ -52,7 +52,7 @@ class CQLConfig(OfflineConfig):
 class CQL(Agent):
     """Q-learning plus a conservative loss: the gap between the values of all actions and of the recorded one."""
 
-    actions = (Discrete, Box)
+    actions: ClassVar[tuple[type[Space], ...]] = (Discrete, Box)
     actor: Part  # parts that `base` builds
     critic: Any
     critic_target: Any

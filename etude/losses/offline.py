@@ -34,6 +34,23 @@ def td3_bc(q: Array, action: Array, data_action: Array, alpha: Array | float) ->
     return action_error(action, data_action) - scale * q
 
 
+@shapes(action="B A", data_action="B A")
+def squared_distance(action: Array, data_action: Array) -> Array:
+    """The squared distance to the recorded action, [B, A] -> [B]."""
+    return ops.sum(ops.square(action - ops.stop_gradient(data_action)), -1)
+
+
+@shapes(q="B", action="B A", data_action="B A", penalty="")
+def rebrac_actor(q: Array, action: Array, data_action: Array, penalty: Array | float) -> Array:
+    """`penalty * squared_distance - q / mean|q|`: improve the action, but stay near the recorded one.
+
+    Tarasov et al. 2023, arXiv:2305.09836, equation 3; the division by the mean size, into which no gradient flows, is
+    the authors' code. q: [B], of `action` [B, A]; data_action: [B, A] -> [B].
+    """
+    scale = ops.stop_gradient(1.0 / (ops.mean(ops.abs(q)) + 1e-8))
+    return penalty * squared_distance(action, data_action) - scale * q
+
+
 @shapes(error="*B", fraction="")
 def expectile(error: Array, fraction: float) -> Array:
     """`|fraction - (error < 0)| * error**2`, any shape, of error = target - prediction: above a fraction of 0.5 the

@@ -14,7 +14,7 @@ from etude.presets.dqn import DQN
 from etude.presets.es import ES
 from etude.presets.impala import IMPALA
 from etude.presets.multi_agent import MADDPG, MAPPO, MATD3
-from etude.presets.offline import BC, CQL, IQL, MARWIL, TD3_BC
+from etude.presets.offline import AWAC, BC, CAL_QL, CQL, IQL, MARWIL, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import ATARI, ATARI_PREPROCESSING, Preprocessing, Preset
 from etude.presets.qr_dqn import QR_DQN
@@ -31,8 +31,10 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "apex_ddpg": APEX_DDPG,
     "apex_dqn": APEX_DQN,
     "appo": APPO,
+    "awac": AWAC,
     "bc": BC,
     "c51": C51,
+    "cal_ql": CAL_QL,
     "cql": CQL,
     "ddpg": DDPG,
     "discrete_sac": DISCRETE_SAC,

@@ -24,9 +24,23 @@ def _preset(env: str, steps: int, **config: Any) -> Preset:
 FALLING = Linear(1e-3, 0.0)
 SHORT_SIGHT: dict[str, Any] = {"gamma": 0.97, "tau": 0.05}  # values that a few thousand gradient steps can reach
 
+AWAC = {
+    "Pendulum-v1": _preset("Pendulum-v1", 4_000, learning_rate=1e-3, beta=3.0, normalize_reward=True, **SHORT_SIGHT),
+}
 BC = {
     "CartPole-v1": _preset("CartPole-v1", 2_000, learning_rate=FALLING),
     "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=FALLING),
+}
+CAL_QL = {
+    "Pendulum-v1": _preset(
+        "Pendulum-v1",
+        4_000,
+        learning_rate=1e-3,
+        cql_alpha=1.0,
+        samples=3,
+        normalize_reward=True,
+        **SHORT_SIGHT,
+    ),
 }
 CQL = {
     "CartPole-v1": _preset("CartPole-v1", 5_000, learning_rate=Linear(5e-4, 0.0), cql_alpha=0.1),

@@ -16,12 +16,12 @@ from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
 from etude.replay.trajectories import Triplets
 from etude.replay.unrolls import Unrolls
-from etude.replay.views import Advantages, NStep, OneStep
+from etude.replay.views import Advantages, NStep, OneStep, OneStepAndNextActions
 from etude.replay.whole_returns import OneStepAndReturns, WholeReturns
 
 __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
     "Epochs", "Fitness", "GradientQueue", "Hindsight", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
-    "OneStep", "OneStepAndReturns", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences",
-    "Triplets", "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
+    "OneStep", "OneStepAndNextActions", "OneStepAndReturns", "Passes", "Prioritised", "Recent", "RecordedTerms",
+    "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

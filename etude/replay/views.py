@@ -49,6 +49,18 @@ class OneStep(Stateless):
         )
 
 
+class OneStepAndNextActions(OneStep):
+    """Transitions with the extras `next_action`, the action that was stored at the next step of the episode, and
+    `next_recorded`: 1 where there is one, 0 after the last step, where `next_action` means nothing."""
+
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch = super().__call__(ring, rows, weight)
+        left = np.minimum(ring.episodes.after(rows), 1)
+        batch.extras["next_action"] = ring.actions(ring.ahead(rows, left))
+        batch.extras["next_recorded"] = left.astype(np.float32)
+        return batch
+
+
 class NStep(Stateless):
     """Transitions over up to n steps: the discounted sum of m rewards, the observation m steps later, and gamma**m.
 

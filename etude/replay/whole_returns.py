@@ -68,20 +68,11 @@ class WholeReturns(Stateless):
         return sums
 
 
-class OneStepAndReturns(OneStep):
+class OneStepAndReturns(WholeReturns):
     """Transitions with the extra `return`: the discounted sum of the rewards to the end of the episode, with no value
     of what would have followed a truncation."""
 
-    def __init__(self, gamma: float, reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
-        self._whole = WholeReturns(gamma, reward_scale)
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        super().adjust(hyper)
-        self._whole.adjust(hyper)
-
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        batch = super().__call__(ring, rows, weight)
-        batch.extras["return"] = scaled(self._whole.sums(ring).take(rows), self.reward_scale)
+        batch = OneStep(self.gamma, self.reward_scale)(ring, rows, weight)
+        batch.extras["return"] = scaled(self.sums(ring).take(rows), self.reward_scale)
         return batch

@@ -91,6 +91,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "action_error": offline.action_error,
     "negative_log_likelihood": offline.negative_log_likelihood,
     "td3_bc": offline.td3_bc,
+    "squared_distance": offline.squared_distance,
+    "rebrac_actor": offline.rebrac_actor,
     "cql_gap": offline.cql_gap,
     "cql_sampled_gap": offline.cql_sampled_gap,
     "ppo_penalty": policy.ppo_penalty,

@@ -12,7 +12,16 @@ from etude.base import trees
 from etude.base.data import Episode, Steps
 from etude.base.errors import DataError
 from etude.offline import Dataset, EpisodeRecorder, to_steps
-from etude.replay import Advantages, NStep, OneStep, OneStepAndReturns, Ring, Sequences, WholeReturns
+from etude.replay import (
+    Advantages,
+    NStep,
+    OneStep,
+    OneStepAndNextActions,
+    OneStepAndReturns,
+    Ring,
+    Sequences,
+    WholeReturns,
+)
 from etude.replay.times import between
 
 EXTRAS = {"log_prob": ((), np.dtype(np.float32)), "place": ((2,), np.dtype(np.float32))}
@@ -81,6 +90,16 @@ def test_transitions_come_with_the_return_that_was_recorded_from_each_on():
         np.testing.assert_array_equal(found.reward, expected.reward)
         np.testing.assert_array_equal(found.discount, expected.discount)
         np.testing.assert_array_equal(found.next_observation, expected.next_observation)
+
+
+def test_transitions_come_with_the_action_that_was_recorded_next():
+    ring = filled(dataset("box"))
+    rows = ring.locate(np.arange(len(ring)))[None]
+    found = OneStepAndNextActions(0.5)(ring, rows, np.ones(rows.shape))
+    last = np.cumsum([len(episode.reward) for episode in dataset("box").episodes]) - 1
+    goes_on = ~np.isin(np.arange(len(ring)), last)
+    np.testing.assert_array_equal(found.extras["next_recorded"][0], goes_on)
+    np.testing.assert_array_equal(found.extras["next_action"][0][goes_on], found.action[0][1:][goes_on[:-1]])
 
 
 def test_sequences_stop_where_an_episode_does():

@@ -17,7 +17,12 @@ from etude.training.kinds.evolution_strategies import EvolutionStrategiesLearnin
 from etude.training.kinds.imitation import ImitationLearning
 from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.off_policy import OffPolicyLearning
-from etude.training.kinds.offline import OfflineLearning, OfflineReferenceLearning, OfflineReturnLearning
+from etude.training.kinds.offline import (
+    OfflineLearning,
+    OfflineNextActionLearning,
+    OfflineReferenceLearning,
+    OfflineReturnLearning,
+)
 from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
 from etude.training.kinds.sequences import OffPolicySequenceLearning
 from etude.training.kinds.unrolls import UnrollLearning
@@ -28,6 +33,7 @@ KINDS: tuple[LearningKind, ...] = (
     OfflineLearning(),
     OfflineReturnLearning(),
     OfflineReferenceLearning(),
+    OfflineNextActionLearning(),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
     UnrollLearning(),
@@ -65,7 +71,8 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
 
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
-    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineReferenceLearning",
+    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineNextActionLearning",
+    "OfflineReferenceLearning",
     "OfflineReturnLearning",
     "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning", "kind_for", "kind_of",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.config import OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import OneStep, OneStepAndReturns, View, WholeReturns
+from etude.replay import OneStep, OneStepAndNextActions, OneStepAndReturns, View, WholeReturns
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
 from etude.training.kinds.recorded import recorded_buffer
@@ -79,6 +79,15 @@ class OfflineReferenceLearning(OfflineLearning):
 
     def view(self, config: Any) -> View:
         return OneStepAndReturns(config.gamma)
+
+
+class OfflineNextActionLearning(OfflineLearning):
+    """Recorded transitions, with the action that was recorded next."""
+
+    name = "transitions_and_next_actions"
+
+    def view(self, config: Any) -> View:
+        return OneStepAndNextActions(config.gamma)
 
 
 class OfflineSchedule:

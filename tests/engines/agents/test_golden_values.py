@@ -95,6 +95,7 @@ STOPPED = {
     "marwil": (lambda p, gain, scale: offline.marwil(p, gain, 2.0, 1 + scale * scale), [True, False, False]),
     "running_square": (lambda square, gain: offline.running_square(square, gain, 0.1), [False, False]),
     "td3_bc": (lambda q, x, y: offline.td3_bc(q, x[:, None], y[:, None], 2.0), [True, True, False]),
+    "rebrac_actor": (lambda q, x, y: offline.rebrac_actor(q, x[:, None], y[:, None], 2.0), [True, True, False]),
     "cql_sampled_gap": (
         lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None, :1]),
         [True, False, True],
