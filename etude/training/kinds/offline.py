@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +11,19 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
+from etude.base.seeding import generator
 from etude.config import OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import OneStep, View, WholeReturns
+from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
+from etude.rewrite import Rewriters
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
-from etude.training.kinds.recorded import recorded_buffer
+from etude.training.kinds.recorded import BufferRequest, replay_for, store_recorded
 from etude.training.learner import Learner
+from etude.training.loop import RunLearning
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
+from etude.training.sources import SAMPLER, Sources
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
@@ -31,22 +36,38 @@ class OfflineLearning(LearningKind):
     steps_environments = False
 
     def replay(self, context: TrainingContext) -> Replay:
-        folder, view = context.setup.replay_folder, self.view(context.agent.config)
-        return recorded_buffer(context, context.recorded(), folder, "replay", view)
+        return replay_for(context, 0, functools.partial(self.buffer, context))
 
-    def view(self, config: Any) -> View:
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        """One buffer of the replay."""
+        setup = context.setup
+        ring = Ring(context.engine.spaces, request.capacity, folder=request.folder(setup.replay_folder))
+        return Buffer(ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")))
+
+    def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""
-        return OneStep(config.gamma)
+        return OneStep(context.agent.config.gamma)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OfflineSchedule(config)
+        return OfflineSchedule(config.gradient_steps, config.batch_size)
+
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        learner = super().make_learner(context, rewriters)
+        assert isinstance(learner, Learner)
+        store_recorded(learner, context)
+        return learner
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.online:
+            raise ConfigError(
+                f'{type(agent).__name__} learns from recorded data alone: leave "{SAMPLER}" out of data. cql, iql and '
+                "td3_bc learn from both."
+            )
+        return self
 
     def loop_parts(
         self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
     ) -> LoopParts:
-        if (steps := context.recorded().steps()) is not None:
-            learner.store(steps)
-            learner.follow_moments(steps)
         return LoopParts(OfflineLearner(learner), NoCollection())
 
     def check_exploration(self, agent: Agent) -> None:
@@ -68,21 +89,21 @@ class OfflineReturnLearning(OfflineLearning):
 
     name = "returns"
 
-    def view(self, config: Any) -> View:
-        return WholeReturns(config.gamma)
+    def view(self, context: TrainingContext) -> View:
+        return WholeReturns(context.agent.config.gamma)
 
 
 class OfflineSchedule:
-    """A phase of `gradient_steps` gradient steps whenever one is asked for: nothing has to be collected."""
+    """A phase of so many gradient steps on batches of `size` whenever one is asked for: nothing has to be collected."""
 
-    def __init__(self, config: OfflineConfig):
-        self.config = config
+    def __init__(self, gradient_steps: int, size: int):
+        self._due = UpdatesDue(gradient_steps, size)
 
     def steps_until_update(self, step: int, stored: int) -> int:
-        return self.config.gradient_steps
+        return self._due.gradient_steps
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        return UpdatesDue(self.config.gradient_steps, self.config.batch_size)
+        return self._due
 
     def after_updates(self, replay: Replay) -> None:
         """The data stays in the replay."""
