@@ -22,7 +22,7 @@ from etude.replay.whole_returns import WholeReturns
 
 __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
-    "Epochs", "Fitness", "GradientQueue", "Hindsight", "Mixture", "MultiAgentAdvantages", "MultiAgentTransitions", "NStep",
-    "OneStep", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets",
+    "Epochs", "Fitness", "GradientQueue", "Hindsight", "Mixture", "MultiAgentAdvantages", "MultiAgentTransitions",
+    "NStep", "OneStep", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets",
     "Uniform", "Unrolls", "View", "WholeReturns", "bytes_needed",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""Batches of several replay buffers in fixed shares, such as recorded and collected transitions. Ball et al. 2023 (RLPD),
-arXiv:2302.02948, section 4.1: half of every batch from prior data."""
+"""Batches of several replay buffers in fixed shares, such as recorded and collected transitions. Ball et al. 2023,
+arXiv:2302.02948 (RLPD): half of every batch from prior data."""
 
 from __future__ import annotations
 

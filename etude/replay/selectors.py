@@ -1,9 +1,10 @@
 """Which rows of a ring make up the batches.
 
 `adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
-[k, n], `importance(ring, rows)` their weights before they are normalised. `added(ring, rows)` reports the rows just written (`ring.vacant()` then lists those that were overwritten);
-`removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability
-ratios, [k, n] of sampled rows. The selectors here ignore these reports; `prioritised` uses them.
+[k, n], `importance(ring, rows)` their weights before they are divided by the largest of a batch. `added(ring, rows)`
+reports the rows just written (`ring.vacant()` then lists those that were overwritten); `removed(ring, rows)` those that
+were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. The
+selectors here ignore these reports; `prioritised` uses them.
 """
 
 from __future__ import annotations

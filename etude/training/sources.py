@@ -82,7 +82,7 @@ def sources_from(plain: Any) -> Sources | None:
         return None
     if "sources" not in plain:
         return Sources({"recorded": CheckpointedData(plain)}, {"recorded": 1.0})
-    recorded = {
+    recorded: dict[str, RecordedData] = {
         each["name"]: CheckpointedData({key: value for key, value in each.items() if key not in ("name", "share")})
         for each in plain["sources"]
     }

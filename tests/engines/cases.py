@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
+from etude import ActorCritic, ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
 from etude.agent import Agent
 from etude.algorithms import (
     A2CConfig,
@@ -101,6 +101,8 @@ DESCRIBED = Dict({"actions": Box(-1.0, 1.0, (3, 4), np.float32), "observation": 
 BY_EMBEDDING = ByEmbedding(network=NARROW)
 BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components=2)
 BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
+NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True))
+SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -126,6 +128,7 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
     Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),

@@ -150,7 +150,6 @@ class RecordedTransitionLearning(OfflineLearning):
 
     def __init__(self, of: OffPolicyLearning):
         self.of = of
-        self.name = of.name
 
     def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
         return self.of.buffer(context, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from etude.agent import Agent
 from etude.base.checks import Stored
@@ -12,7 +12,7 @@ from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, Pol
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.base.seeding import generator
-from etude.config import OfflineConfig
+from etude.config import Config, OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import Buffer, OneStep, Ring, Uniform, View, WholeReturns
 from etude.rewrite import Rewriters
@@ -31,7 +31,7 @@ class OfflineLearning(LearningKind):
     """Recorded transitions. Environments are stepped for evaluation only."""
 
     name = "transitions"
-    config = OfflineConfig
+    config: ClassVar[type[Config]] = OfflineConfig
     uses_data = True
     steps_environments = False
 
