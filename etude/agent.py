@@ -86,7 +86,7 @@ class Agent:
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
-    learns_from: ClassVar[LearnsFrom] = "transitions"  # what a batch holds
+    learns_from: LearnsFrom = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     config: Any
     noise: dict[str, tuple[int, ...]]

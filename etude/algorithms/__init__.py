@@ -31,9 +31,11 @@ from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rainbow import RainbowConfig
+from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
 from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.sac import SAC, SACConfig
+from etude.algorithms.sac_n import SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.base.errors import ConfigError
@@ -66,9 +68,11 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "qr_dqn": (QRDQN, QRDQNConfig),
     "r2d2": (R2D2, R2D2Config),
     "rainbow": (C51, RainbowConfig),
+    "rebrac": (ReBRAC, ReBRACConfig),
     "recurrent_ppo": (RecurrentPPO, RecurrentPPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),
     "sac": (SAC, SACConfig),
+    "sac_n": (SAC, SACNConfig),
     "td3": (TD3, TD3Config),
     "td3_bc": (TD3BC, TD3BCConfig),
 }
@@ -145,12 +149,15 @@ __all__ = [
     "R2D2",
     "R2D2Config",
     "RainbowConfig",
+    "ReBRAC",
+    "ReBRACConfig",
     "RecurrentPPO",
     "RecurrentPPOConfig",
     "Reinforce",
     "ReinforceConfig",
     "SAC",
     "SACConfig",
+    "SACNConfig",
     "TD3",
     "TD3BC",
     "TD3BCConfig",

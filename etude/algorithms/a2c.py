@@ -7,7 +7,7 @@ with one learner for all environments instead of processes that update shared we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from etude import ops
 from etude.agent import Agent, LearnsFrom, Loss, Losses
@@ -48,7 +48,7 @@ class A2CConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
 class A2C(Agent):
     """A stochastic policy and a critic of states, with one gradient step for each rollout."""
 
-    learns_from: ClassVar[LearnsFrom] = "advantages"
+    learns_from: LearnsFrom = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
 from etude.base.data import Batch
@@ -54,7 +54,7 @@ class AWAC(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = BoundedPolicy(spaces)
         self.actor = self.policy.make(make, self.config.actor_network)
-        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
+        self.critic = CriticEnsemble.make(make, self.config.critic_network, spaces)
         self.critic_target = target(self.critic, tau="tau")
         self.noise = {"action": (size,), "next_action": (size,)}
 
@@ -71,7 +71,7 @@ class AWAC(Agent):
         """Policy evaluation: errors of both critics [2, B] to the smaller target value of a drawn action."""
         next_action = self._drawn(self.act(batch.next_observation), noise)
         next_q = self.critic_target.minimum(self.normaliser(batch.next_observation), next_action)
-        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
+        return critic_ensemble_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
 
     def actor_loss(self, batch: Batch, q: Any, noise: Any) -> Loss:
         """Policy improvement: advantage-weighted regression, with the value of a state estimated by that of one drawn

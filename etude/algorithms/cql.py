@@ -14,7 +14,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.temperature import LearnedTemperature
 from etude.base import checks, trees
 from etude.base.data import Batch
@@ -155,7 +155,7 @@ class SACBase:
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
         self.size = size = int(np.prod(spaces.action.shape))
         agent.actor = make(agent.config.actor_network, spaces.observation, outputs=2 * size)
-        agent.critic = TwinCritic.make(make, agent.config.critic_network, spaces)
+        agent.critic = CriticEnsemble.make(make, agent.config.critic_network, spaces)
         agent.critic_target = target(agent.critic, tau="tau")
         agent.temperature = LearnedTemperature(agent.config.temperature)
         count = agent.config.samples
@@ -181,7 +181,7 @@ class SACBase:
     def critic_loss(self, agent: CQL, batch: Batch, q: Any, next_action: Any) -> Loss:
         """Errors of both critics [2, B] to the smaller target value of the policy's next action [B, A]."""
         next_q = agent.critic_target.minimum(agent.normaliser(batch.next_observation), next_action)
-        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
+        return critic_ensemble_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
 
     def actor_loss(self, agent: CQL, batch: Batch, action: Any, log_prob: Any) -> Loss:
         """That of SAC. action: [B, A] of the policy now, with its log_prob [B]."""

@@ -1,7 +1,8 @@
-"""Twin critics: two action-value networks whose minimum is bootstrapped from.
+"""Ensembles of action-value networks whose minimum is bootstrapped from: twin critics, or more.
 
 Fujimoto, van Hoof & Meger 2018, Addressing function approximation error in actor-critic methods, arXiv:1802.09477,
-section 4.2.
+section 4.2. Of more than two, a random subset: Chen et al. 2021, Randomized ensembled double Q-learning (REDQ),
+arXiv:2101.05982, algorithm 1.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from etude import ops
 from etude.agent import Loss
 from etude.base.spaces import Discrete, Spaces
 from etude.base.trees import Tree
-from etude.losses.soft import minimum
+from etude.losses.soft import minimum, subset_minimum
 from etude.losses.value import squared
 from etude.networks import Maker, Part, Spec
 
 
-class _Twins(Part):
-    """Two networks of one kind as one part, with the names of their variables."""
+class _Networks(Part):
+    """Networks of one kind as one part, with the names of their variables."""
 
     def __init__(self, networks: Part):
         self._networks = networks
@@ -38,27 +39,36 @@ class _Twins(Part):
         return outputs
 
 
-class TwinCritic(_Twins):
-    """Two critics of observations [B, ...] and Box actions [B, A]."""
+class CriticEnsemble(_Networks):
+    """E critics of observations [B, ...] and Box actions [B, A]; two if not said otherwise."""
 
     @classmethod
-    def make(cls, make: Maker, spec: Spec, spaces: Spaces) -> TwinCritic:
-        return cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=2))
+    def make(cls, make: Maker, spec: Spec, spaces: Spaces, members: int = 2) -> CriticEnsemble:
+        return cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=members))
 
     def __call__(self, observation: Tree = None, action: Any = None) -> Any:
-        """The values of actions by both critics: [2, B]."""
+        """The values of actions by all critics: [E, B]."""
         return self._outputs((observation, action))[:, :, 0]
 
     def minimum(self, observation: Tree, action: Any) -> Any:
-        """The smaller value of each action: [B]."""
+        """The smallest value of each action: [B]."""
         return minimum(self(observation, action))
+
+    def minimum_of_subset(self, observation: Tree, action: Any, noise: Any, size: int) -> Any:
+        """The smallest value of each action by `size` critics, which all actions share: [B]. noise: [E] independent
+        numbers of one distribution; the critics with the smallest ones are taken."""
+        return subset_minimum(self(observation, action), noise, size)
+
+    def mean(self, observation: Tree, action: Any) -> Any:
+        """The mean value of each action: [B]."""
+        return ops.mean(self(observation, action), 0)
 
     def first(self, observation: Tree, action: Any) -> Any:
         """The values of actions by the first critic alone: [B]."""
         return self._networks.member(0)((observation, action))[:, 0]
 
 
-class DiscreteTwinCritic(_Twins):
+class DiscreteTwinCritic(_Networks):
     """Two critics of observations [B, ...] with a value for each of n Discrete actions."""
 
     @classmethod
@@ -83,16 +93,16 @@ class DiscreteTwinCritic(_Twins):
         return minimum(self(observation, action))
 
 
-def twin_critic(make: Maker, spec: Spec, spaces: Spaces) -> TwinCritic | DiscreteTwinCritic:
+def twin_critic(make: Maker, spec: Spec, spaces: Spaces) -> CriticEnsemble | DiscreteTwinCritic:
     """The twin critic for the action space, Discrete or Box."""
-    kind = DiscreteTwinCritic if isinstance(spaces.action, Discrete) else TwinCritic
+    kind = DiscreteTwinCritic if isinstance(spaces.action, Discrete) else CriticEnsemble
     return kind.make(make, spec, spaces)
 
 
-def twin_critic_loss(td_error: Any, weight: Any, q: Any) -> Loss:
-    """Half the squared errors of both critics, summed. Fujimoto et al. 2018, algorithm 1.
+def critic_ensemble_loss(td_error: Any, weight: Any, q: Any) -> Loss:
+    """Half the squared errors of all critics, summed. Fujimoto et al. 2018, algorithm 1.
 
-    td_error: [2, B]. weight: [B], of the transitions. q: the values to report.
+    td_error: [E, B]. weight: [B], of the transitions. q: the values to report.
     """
     loss = ops.mean(weight * ops.sum(squared(td_error), 0))
     return Loss(loss, td_error=ops.mean(td_error, 0), q_value=ops.mean(q))

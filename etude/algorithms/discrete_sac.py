@@ -11,7 +11,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import DiscreteTwinCritic, twin_critic_loss
+from etude.algorithms.critics import DiscreteTwinCritic, critic_ensemble_loss
 from etude.algorithms.temperature import entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
@@ -71,7 +71,7 @@ class DiscreteSAC(Agent):
         next_q = minimum(self.critic_target.all(self.normaliser(batch.next_observation)))
         next_value = soft_value(next_q, self.act(batch.next_observation), self.temperature.alpha(self.config))
         td_error = td(self.critic.of(q, batch.action), batch.reward, batch.discount, next_value)
-        return twin_critic_loss(td_error, batch.weight, q)
+        return critic_ensemble_loss(td_error, batch.weight, q)
 
     def actor_loss(self, batch: Batch, q: Any, policy: Categorical) -> Loss:
         """Equation 12. q: [2, B, n] of every action; policy: of the observations."""

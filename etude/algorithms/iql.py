@@ -10,7 +10,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import twin_critic, twin_critic_loss
+from etude.algorithms.critics import critic_ensemble_loss, twin_critic
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
@@ -80,7 +80,7 @@ class IQL(Agent):
         """Equation 6: one-step errors to the next state's value."""
         q = self.critic(self.normaliser(batch.observation), batch.action)
         td_error = td(q, batch.reward, batch.discount, self.value(batch.next_observation))
-        return twin_critic_loss(td_error, batch.weight, q)
+        return critic_ensemble_loss(td_error, batch.weight, q)
 
     def actor_loss(self, batch: Batch, advantage: Any) -> Loss:
         """Equation 7: advantage-weighted regression. advantage: [B]."""

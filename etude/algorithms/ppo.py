@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class PPOConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
 class PPO(Agent):
     """A stochastic policy and a critic of states, trained for several epochs on each rollout."""
 
-    learns_from: ClassVar[LearnsFrom] = "advantages"
+    learns_from: LearnsFrom = "advantages"
     actions = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:

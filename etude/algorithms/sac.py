@@ -1,6 +1,7 @@
-"""Soft actor-critic with twin critics and a learned entropy temperature.
+"""Soft actor-critic with twin critics, or a larger ensemble, and a learned entropy temperature.
 
 Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905, equations 5 to 9 and 18.
+Ensembles: Chen et al. 2021, Randomized ensembled double Q-learning (REDQ), arXiv:2101.05982, algorithm 1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.policies import StateDependentPolicy
 from etude.algorithms.temperature import entropy_temperature
 from etude.base import checks
@@ -40,12 +41,21 @@ class SACConfig(SampledConfig, StateDependentConfig):
     temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
     learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
     target_entropy: float | None = None  # target entropy in nats; None: minus the action dimension
+    n_critics: int = 2  # critics, each with networks and targets of its own
+    n_target_critics: int | None = None  # bootstrap from the minimum of so many random critics (REDQ); None: of all
+    policy_delay: int = 1  # gradient steps of the critics for each one of the actor and the temperature
     random_shift: int = 0  # shift images randomly by up to so many pixels in every batch (DrQ); 0: off
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.not_negative(self, "temperature", "random_shift")
+        checks.counts(self, "n_critics", "policy_delay")
+        if self.n_target_critics is not None and not 1 <= self.n_target_critics <= self.n_critics:
+            raise ConfigError(
+                f"{type(self).__name__}: n_target_critics = {self.n_target_critics} of n_critics = {self.n_critics}; "
+                "expected from 1 to all of them, or None."
+            )
         if self.gsde and self.exploration_correlation:
             raise ConfigError(
                 f"{type(self).__name__}: gsde = True and exploration_correlation = {self.exploration_correlation}; the "
@@ -54,7 +64,7 @@ class SACConfig(SampledConfig, StateDependentConfig):
 
 
 class SAC(Agent):
-    """A stochastic policy that maximises return and entropy, and twin critics."""
+    """A stochastic policy that maximises return and entropy, and twin critics, or a larger ensemble."""
 
     actions = (Box,)
 
@@ -65,10 +75,16 @@ class SAC(Agent):
         gsde = self.config.gsde_features > 0
         self.gsde = StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
         self.actor: Any = self._make_actor(make, spaces)
-        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
+        config = self.config
+        self.critic = CriticEnsemble.make(make, config.critic_network, spaces, config.n_critics)
         self.critic_target = target(self.critic, tau="tau")
         self.temperature = entropy_temperature(self.config)
         self.noise = {"action": (self.size,), "next_action": (self.size,), **self.random_shift.noise}
+        if config.n_target_critics is not None:
+            self.batch_noise = {"subset": (config.n_critics,)}
+        if config.policy_delay > 1:
+            delayed = ("actor", "temperature") if config.learn_temperature else ("actor",)
+            self.trained_every = dict.fromkeys(delayed, "policy_delay")
 
     def _make_actor(self, make: Maker, spaces: Spaces) -> Any:
         if self.gsde is not None:
@@ -86,24 +102,37 @@ class SAC(Agent):
         batch = self.random_shift(batch, noise)
         action, log_prob = self.act(batch.observation).sample_with_log_prob(noise["action"])
         return Losses(
-            critic=self.critic_loss(batch, noise["next_action"]),
+            critic=self.critic_loss(batch, noise["next_action"], noise.get("subset")),
             actor=self.actor_loss(batch, action, log_prob),
             **self.temperature_loss(batch, log_prob),
         )
 
-    def critic_loss(self, batch: Batch, noise: Any) -> Loss:
-        """Equations 5 and 6, with the smaller value of two target critics."""
+    def critic_loss(self, batch: Batch, noise: Any, subset: Any = None) -> Loss:
+        """Equations 5 and 6, with the smallest value of the target critics, or of a random subset of them.
+
+        subset: [E] noise that chooses `n_target_critics` of the critics.
+        """
         following = self.normaliser(batch.next_observation)
         next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise)
-        next_q = self.critic_target.minimum(following, next_action)
+        next_q = self._next_value(following, next_action, subset)
         alpha = self.temperature.alpha(self.config)
         target_q = soft_target(batch.reward, batch.discount, next_q, next_log_prob, alpha)
         q = self.critic(self.normaliser(batch.observation), batch.action)
-        return twin_critic_loss(ops.expand_dims(target_q, 0) - q, batch.weight, q)
+        return critic_ensemble_loss(ops.expand_dims(target_q, 0) - q, batch.weight, q)
+
+    def _next_value(self, observation: Tree, action: Any, subset: Any) -> Any:
+        size = self.config.n_target_critics
+        if size is None:
+            return self.critic_target.minimum(observation, action)
+        return self.critic_target.minimum_of_subset(observation, action, subset, size)
 
     def actor_loss(self, batch: Batch, action: Any, log_prob: Any) -> Loss:
-        """Equation 9. action: [B, A] of the policy now, with its log_prob [B]."""
-        q = self.critic.minimum(self.normaliser(batch.observation), action)
+        """Equation 9, with the smallest value of the critics; of REDQ, with their mean.
+
+        action: [B, A] of the policy now, with its log_prob [B].
+        """
+        evaluate = self.critic.minimum if self.config.n_target_critics is None else self.critic.mean
+        q = evaluate(self.normaliser(batch.observation), action)
         loss = soft_actor(q, log_prob, self.temperature.alpha(self.config))
         return Loss(ops.mean(batch.weight * loss), policy_entropy=-ops.mean(log_prob))
 

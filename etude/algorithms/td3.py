@@ -13,7 +13,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import TwinCritic, twin_critic_loss
+from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -60,7 +60,7 @@ class TD3(Agent):
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
         self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
-        self.critic = TwinCritic.make(make, self.config.critic_network, spaces)
+        self.critic = CriticEnsemble.make(make, self.config.critic_network, spaces)
         self.actor_target = target(self.actor, tau="tau", every="policy_delay")
         self.critic_target = target(self.critic, tau="tau", every="policy_delay")
         self.trained_every = {"actor": "policy_delay"}
@@ -80,7 +80,7 @@ class TD3(Agent):
         next_action = smoothed(next_action, noise, config.target_noise, config.target_noise_clip)
         next_q = self.critic_target.minimum(following, next_action)
         q = self.critic(self.normaliser(batch.observation), batch.action)
-        return twin_critic_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
+        return critic_ensemble_loss(td(q, batch.reward, batch.discount, next_q), batch.weight, q)
 
     def actor_loss(self, batch: Batch) -> Loss:
         """The deterministic policy gradient through the first critic."""

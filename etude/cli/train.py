@@ -109,7 +109,7 @@ def with_hyperparameters(
     if file is not None:
         config = read_config(file, algorithm, config)
     if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
-        held = {name: getattr(layers_of(config.network), name) for name in ("dueling", "noisy")}
+        held = {name: getattr(layers_of(config.network), name) for name in ("dueling", "noisy", "layer_norm")}
         config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network](**held)))
     if optimizer != "auto" and type(config.optimizer) is not OPTIMIZERS[optimizer]:
         config = dataclasses.replace(config, optimizer=OPTIMIZERS[optimizer]())

@@ -223,7 +223,8 @@ class ParameterLayout:
     def _noisy(self) -> tuple[str, ...]:
         """The weights that are noise, but for those of target copies."""
         found = tuple(f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.noise)
-        if found and not self.agent.batch_noise:
+        sizes = {(part.noise_size,) for part in self.parts.values() if part.noise}
+        if not sizes <= set(self.agent.batch_noise.values()):
             raise ConfigError(
                 f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
                 "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."

@@ -15,6 +15,14 @@ def minimum(q: Array) -> Array:
     return ops.min(q, 0)
 
 
+@shapes(q="E *B", noise="E")
+def subset_minimum(q: Array, noise: Array, size: int) -> Array:
+    """The minimum over the `size` critics with the smallest noise, [E, ...] -> [...]: a random subset in the target.
+    Chen et al. 2021 (REDQ), arXiv:2101.05982, algorithm 1, line 6."""
+    chosen = ops.reshape(noise <= ops.sort(noise)[size - 1], (-1, *[1] * (q.ndim - 1)))
+    return ops.min(ops.where(chosen, q, ops.max(q, 0, keepdims=True)), 0)
+
+
 @shapes(reward="B", discount="B", next_q="B", next_log_prob="B", temperature="?B")
 def soft_target(
     reward: Array, discount: Array, next_q: Array, next_log_prob: Array, temperature: Array | float

@@ -16,7 +16,7 @@ from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, describe
 from etude.base.trees import Tree
 from etude.networks.encoding import Image, at, leaves, split, to_vector, width
-from etude.networks.layers import Dense, Noisy, Parameter, affine, draw_all
+from etude.networks.layers import Dense, Noisy, Norm, Parameter, affine, draw_all
 from etude.networks.specs import Conv, Mlp, filters_for
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -98,13 +98,23 @@ class Architecture:
     def _add_chain(
         self, prefix: str, inputs: int, widths: tuple[int, ...], first: int, gain: float | None = None
     ) -> list[Dense]:
-        """Dense layers one after the other, numbered from `first`; gain: of the last one."""
+        """Dense layers one after the other, numbered from `first`. gain: of the last one, where that is an output
+        layer; None: all are hidden ones."""
         layers = []
         for i, units in enumerate(widths):
-            name, last = f"{prefix}dense{first + i}", i == len(widths) - 1
-            layers.append(self._add_dense(name, inputs, units, gain if last else None))
+            name, own = f"{prefix}dense{first + i}", gain if i == len(widths) - 1 else None
+            layer = self._add_dense(name, inputs, units, own)
+            hidden = own is None and self.spec.layer_norm
+            layers.append(layer._replace(norm=self._add_norm(name, units)) if hidden else layer)
             inputs = units
         return layers
+
+    def _add_norm(self, layer: str, units: int) -> Norm:
+        shape = (units,) if self.members is None else (self.members, 1, units)
+        norm = Norm(f"{self._prefix}{layer}.norm_scale", f"{self._prefix}{layer}.norm_bias")
+        for name, initializer in zip(norm, ("ones", "zeros"), strict=True):
+            self.parameters[name] = Parameter(shape, initializer, units, 1.0)
+        return norm
 
     def _add_dense(self, name: str, inputs: int, units: int, gain: float | None) -> Dense:
         stack = () if self.members is None else (self.members,)

@@ -9,13 +9,15 @@ import numpy as np
 
 from etude import ops
 
+NORM_EPSILON = 1e-6  # added to the variance
+
 
 class Parameter(NamedTuple):
     """One array of a network and how it starts."""
 
     shape: tuple[int, ...]
     initializer: str
-    # fan_in; orthogonal; zeros; constant: gain / sqrt(fan_in); forget: 1 in the second quarter (LSTM gates), else 0
+    # fan_in; orthogonal; zeros; ones; constant: gain / sqrt(fan_in); forget, of LSTM gates: 1 in the second quarter
     fan_in: int
     gain: float
 
@@ -26,6 +28,14 @@ class Dense(NamedTuple):
     weight: str
     bias: str
     noisy: Noisy | None
+    norm: Norm | None = None
+
+
+class Norm(NamedTuple):
+    """The names of the parameters of a layer normalisation."""
+
+    scale: str
+    bias: str
 
 
 class Noisy(NamedTuple):
@@ -38,15 +48,23 @@ class Noisy(NamedTuple):
 
 
 def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
-    """A dense layer. With noise e of inputs and of units, and f(e) = sign(e) sqrt|e|, its weight is
-    `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale * f(e_out)`. Fortunato et al. 2018,
-    arXiv:1706.10295, equations 9 to 11."""
+    """A dense layer, and its layer normalisation where it has one. With noise e of inputs and of units, and f(e) =
+    sign(e) sqrt|e|, its weight is `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale *
+    f(e_out)`. Fortunato et al. 2018, arXiv:1706.10295, equations 9 to 11."""
     weight, bias = values[layer.weight], values[layer.bias]
     if layer.noisy is not None:
         noise_in, noise_out = (_rooted(values[name]) for name in (layer.noisy.inputs, layer.noisy.units))
         weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
         bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
-    return ops.affine(x, weight, bias)
+    x = ops.affine(x, weight, bias)
+    return x if layer.norm is None else normalised(values, layer.norm, x)
+
+
+def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:
+    """Layer normalisation over the last axis. Ba et al. 2016, arXiv:1607.06450, equations 3 and 4."""
+    x = x - ops.mean(x, -1, keepdims=True)
+    deviation = ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + NORM_EPSILON)
+    return x / deviation * values[norm.scale] + values[norm.bias]
 
 
 def _rooted(noise: Any) -> Any:
@@ -64,6 +82,8 @@ def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
         return np.zeros(shape, np.float32)
     if initializer == "forget":
         return np.repeat(np.array([0.0, 1.0, 0.0, 0.0], np.float32), shape[0] // 4)
+    if initializer == "ones":
+        return np.ones(shape, np.float32)
     if initializer == "constant":
         return np.full(shape, gain / np.sqrt(fan_in), np.float32)
     if initializer == "fan_in":

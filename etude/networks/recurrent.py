@@ -32,7 +32,8 @@ class RecurrentArchitecture:
         self.spec, before = spec, spec.before
         self._before = Architecture(before, space, None, prefix="before.")
         self._cell = CELLS[spec.cell](self._before.outputs, spec.units, before.initializer)
-        after, hidden = Mlp(spec.widths, before.activation, before.initializer), gym_spaces.Box(-1, 1, (spec.units,))
+        after = Mlp(spec.widths, before.activation, before.initializer, layer_norm=before.layer_norm)
+        hidden = gym_spaces.Box(-1, 1, (spec.units,))
         self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
         self.state_size: int = self._cell.state_size
         self.parameters = self._before.parameters | self._cell.parameters | self._after.parameters

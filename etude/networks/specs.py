@@ -38,6 +38,8 @@ class Mlp:
         2016, arXiv:1511.06581, equation 9. For action values only.
     noisy: initial sigma of noisy layers with factorised Gaussian noise, times 1 / sqrt(inputs); 0: none. Fortunato et
         al. 2018, arXiv:1706.10295, use 0.5. For algorithms that learn action values, whose losses draw the noise.
+    layer_norm: layer normalisation with trained scale and bias, between each hidden layer and its activation. Ba et
+        al. 2016, arXiv:1607.06450.
     """
 
     widths: tuple[int, ...] = (64, 64)  # units of the hidden layers
@@ -45,6 +47,7 @@ class Mlp:
     initializer: str = "fan_in"  # fan_in: uniform in +-1/sqrt(inputs), biases too; orthogonal: gain sqrt(2), biases 0
     dueling: bool = False  # action values: streams for the state value and the advantages
     noisy: float = 0.0  # initial sigma of noisy layers, times 1/sqrt(inputs); 0: none
+    layer_norm: bool = False  # normalise the inputs of each hidden layer's activation
 
     def __post_init__(self) -> None:
         _check(self)
@@ -71,7 +74,7 @@ def filters_for(side: int) -> Filters:
 class Conv:
     """Convolutions over each image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense layers
     over their features concatenated with the rest of the observation. The default is the network of Mnih et al. 2015,
-    doi:10.1038/nature14236. dueling and noisy concern the dense layers, as in `Mlp`."""
+    doi:10.1038/nature14236. dueling, noisy and layer_norm concern the dense layers, as in `Mlp`."""
 
     filters: Filters = NATURE  # (filters, kernel, stride) of each layer
     widths: tuple[int, ...] = (512,)  # units of the dense layers after the convolutions
@@ -79,6 +82,7 @@ class Conv:
     initializer: str = "orthogonal"  # as in `Mlp`
     dueling: bool = False  # as in `Mlp`
     noisy: float = 0.0  # as in `Mlp`
+    layer_norm: bool = False  # as in `Mlp`
 
     def __post_init__(self) -> None:
         _check(self)
@@ -92,7 +96,7 @@ class Recurrent:
     before: Mlp | Conv = Mlp((64,))  # the encoder; its last hidden layer feeds the cell
     units: int = 64  # of the cell
     cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
-    widths: tuple[int, ...] = ()  # dense layers after the cell, with the activation and initializer of `before`
+    widths: tuple[int, ...] = ()  # dense layers after the cell, with activation, initializer and layer_norm of `before`
 
     def __post_init__(self) -> None:
         if self.cell not in CELLS:

@@ -21,6 +21,7 @@ from etude.presets.qr_dqn import QR_DQN
 from etude.presets.rainbow import RAINBOW
 from etude.presets.recurrent import R2D2, RECURRENT_PPO
 from etude.presets.reinforce import REINFORCE
+from etude.presets.rlpd import RLPD
 from etude.presets.sac import SAC
 from etude.presets.td3 import TD3
 
@@ -83,4 +84,4 @@ def none_for(algorithm: str, env_id: str) -> str | None:
     return f"{algorithm} has no preset for {env_id}; the default hyperparameters are used.{elsewhere}"
 
 
-__all__ = ["PRESETS", "Preprocessing", "Preset", "lookup", "none_for", "preprocessing"]
+__all__ = ["PRESETS", "RLPD", "Preprocessing", "Preset", "lookup", "none_for", "preprocessing"]

@@ -39,6 +39,9 @@ class Selector(Protocol):
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
 
+    def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """Importance weights [k, n] of rows just selected, before they are divided by the largest of their batch."""
+
     def added(self, ring: Ring, rows: Where) -> None: ...
 
     def removed(self, ring: Ring, rows: Where) -> None: ...
@@ -93,6 +96,11 @@ class Buffer:
             raise ConfigError("The replay is empty; add steps before sampling from it.")
         rows, weight = self.selector.select(self.ring, k, n, self.rng)
         return self.view(self.ring, rows, weight)
+
+    def importance(self, batches: Batch) -> np.ndarray:
+        """Importance weights [k, n] of the batches that were sampled last, before they are divided by the largest of
+        their batch: what weights of several buffers are compared by."""
+        return self.selector.importance(self.ring, batches.index)
 
     def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
         """Report errors, and probability ratios, [k, n] of sampled batches; selectors without priorities ignore them.

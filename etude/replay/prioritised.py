@@ -84,6 +84,12 @@ class Prioritised:
         # N and the total cancel: (N P)**-beta is largest where P is smallest.
         return rows, ((priority / priority.min(1, keepdims=True)) ** -self.beta).astype(np.float32)
 
+    def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """(N P)**-beta [k, n] of rows [k, n] that were just selected; 1 where beta is None."""
+        if self.beta is None:
+            return np.ones(rows.shape, np.float32)
+        return ((self.tree.values(rows) * (len(ring) / self.tree.total)) ** -self.beta).astype(np.float32)
+
     def added(self, ring: Ring, rows: Where) -> None:
         """Rows were written; older ones may have fallen off the ends of the columns. ConfigError for another ring."""
         if ring.rows != len(self.error):

@@ -1,9 +1,10 @@
 """Which rows of a ring make up the batches.
 
 `adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
-[k, n]. `added(ring, rows)` reports the rows just written (`ring.vacant()` then lists those that were overwritten);
-`removed(ring, rows)` those that were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability
-ratios, [k, n] of sampled rows. The selectors here ignore these reports; `prioritised` uses them.
+[k, n], `importance(ring, rows)` their weights before they are divided by the largest of a batch. `added(ring, rows)`
+reports the rows just written (`ring.vacant()` then lists those that were overwritten); `removed(ring, rows)` those that
+were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. The
+selectors here ignore these reports; `prioritised` uses them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class Unprioritised(Stateless):
     """A selector that ignores which rows were added, removed and updated."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
+
+    def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """All rows count the same."""
+        return np.ones(rows.shape, np.float32)
 
     def added(self, ring: Ring, rows: Where) -> None: ...
 

@@ -13,12 +13,12 @@ from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.envs.make import Vectorization
-from etude.offline.loading import CheckpointedData
 from etude.protocols import Explorer
 from etude.run.run import COMPONENTS, Run
 from etude.training import build
 from etude.training.build import exploration
 from etude.training.build.arguments import AS_SAVED
+from etude.training.sources import sources_from
 
 
 def load(
@@ -108,7 +108,7 @@ def from_state(
             own,
             config=config,
             policies=build.policies_from(described),
-            data=CheckpointedData(described["data"]) if described.get("data") else None,
+            data=sources_from(described.get("data")),
             run_dir=run_dir,
             **settings,
         )

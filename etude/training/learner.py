@@ -91,8 +91,8 @@ class Learner:
         self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
         self.update_schedule.after_updates(self.replay)
 
-    def store(self, steps: CollectedSteps) -> None:
-        """Add steps to the replay."""
+    def store(self, steps: CollectedSteps, buffer: Replay | None = None) -> None:
+        """Add steps to the replay, or to this buffer of it."""
         if self.agent.config.clip_reward:
             assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
             steps = replace(steps, reward=np.sign(steps.reward))
@@ -101,7 +101,7 @@ class Learner:
             ended = steps.terminated | steps.truncated
             each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
             self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
-        self.replay.add(steps)
+        (self.replay if buffer is None else buffer).add(steps)
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, if one is due."""

@@ -83,8 +83,8 @@ def record(
 
 
 def replayed(run: Any) -> Dataset:
-    """All episodes that the replay of a `Run` holds, the mixture of policies that it learned from; the open ones are
-    truncated where they are."""
+    """All episodes that the replay of a `Run` holds and that it collected, the mixture of policies that it learned
+    from; the open ones are truncated where they are."""
     ring = run.learner.replay.ring
     rows = ring.oldest(ring.filled)
     reward, kind = ring.outcome(rows)

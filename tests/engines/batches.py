@@ -70,6 +70,9 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     )
     if agent.learns_from == "demonstrations":
         batch.extras["expert"] = random_demonstrations(spaces, rng, k, n)
+    if agent.learns_from == "transitions_and_next_actions":
+        batch.extras["next_action"] = random_values(spaces.action, rng, k, n)
+        batch.extras["next_recorded"] = (rng.random((k, n)) < 0.8).astype(np.float32)
     if agent.learns_from == "unrolls":
         batch.extras["goes_on"] = np.tile(np.float32([1, 0, 1, 1, 1, 1]), (k, n, 1))
     if agent.learns_from == "advantage_sequences":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
+from etude import ActorCritic, ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
 from etude.agent import Agent
 from etude.algorithms import (
     A2CConfig,
@@ -39,9 +39,11 @@ from etude.algorithms import (
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
+    ReBRACConfig,
     RecurrentPPOConfig,
     ReinforceConfig,
     SACConfig,
+    SACNConfig,
     TD3BCConfig,
     TD3Config,
     find,
@@ -100,6 +102,8 @@ DESCRIBED = Dict({"actions": Box(-1.0, 1.0, (3, 4), np.float32), "observation": 
 BY_EMBEDDING = ByEmbedding(network=NARROW)
 BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components=2)
 BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
+NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True))
+SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -125,6 +129,7 @@ CASES = [
         Spaces(VECTOR, BOX2),
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
+    Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
     Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),
@@ -140,6 +145,9 @@ CASES = [
     Case("cql box on images", "cql", Spaces(IMAGE, BOX2), CQLConfig(network=SMALL_CONV, samples=2)),
     Case("cal_ql", "cal_ql", Spaces(VECTOR, BOX2), CalQLConfig(network=NARROW, samples=3)),
     Case("cal_ql, lagrange", "cal_ql", Spaces(NESTED, BOX2), CalQLConfig(network=NARROW, samples=2, target_gap=1.0)),
+    Case("rebrac", "rebrac", Spaces(VECTOR, BOX2), ReBRACConfig(network=NORMED)),
+    Case("rebrac on nested", "rebrac", Spaces(NESTED, BOX2), ReBRACConfig(network=NARROW, normalize_observation=True)),
+    Case("sac_n", "sac_n", Spaces(VECTOR, BOX2), SACNConfig(network=NARROW, n_critics=4)),
     Case("awac", "awac", Spaces(VECTOR, BOX2), AWACConfig(network=NARROW)),
     Case("awac on images", "awac", Spaces(IMAGE, BOX2), AWACConfig(network=SMALL_CONV, normalize_observation=True)),
     Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),

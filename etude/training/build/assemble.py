@@ -52,13 +52,13 @@ def assemble(
     environment = environment_for(env, None, None, None)
     spaces, _ = examine(environment)
     name, agent = agent_for(algorithm, environment, config, spaces)
+    agent, sources = data_for(data, agent, environment, spaces)
     exploration.check(agent, explorer, spaces)
     setup, kind = with_environments(setup or Setup(), name, agent, env), kind_of(agent)
     if not kind.steps_environments:
         raise ConfigError(f"{type(agent).__name__} learns from recorded data alone: there is no rollout. Use a Run.")
-    recorded = data_for(data, agent, setup, environment, spaces)
     engine = engine_for(agent, spaces, setup)
-    context = context_for(agent, engine, environment, setup, recorded)
+    context = context_for(agent, engine, environment, setup, sources)
     learner: Any = kind.make_learner(context)
     learner.progress.total = total
     explorer = exploration.explorer_for(agent, spaces, explorer, total, context.count)

@@ -25,6 +25,7 @@ from etude.training.build.exploration import described as plain_explorer
 from etude.training.build.rewriting import described as plain_rewriters
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.setup import Setup
+from etude.training.sources import check_sources
 
 
 def describe(
@@ -167,7 +168,7 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
         for member in held["learners"].table().values():
             _check_member(member)
     if "data" in held and held["data"].value is not None:
-        held["data"].fields(("transitions",), held["data"].table())["transitions"].whole(1)
+        check_sources(held["data"])
     return whole["description"].value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -16,10 +17,11 @@ from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer
 from etude.training.build.exploration import explorer_for
 from etude.training.build.rewriting import rewriters_for
-from etude.training.build.usable import check_collects_steps, uses_data
+from etude.training.build.usable import check_collects_steps, takes_data
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.setup import Setup
+from etude.training.sources import Sources, sources_for
 
 
 class RunParts(NamedTuple):
@@ -30,9 +32,7 @@ class RunParts(NamedTuple):
     collecting: Collecting
 
 
-def context_for(
-    agent: Agent, engine: Engine, environment: Any, setup: Setup, data: RecordedData | None
-) -> TrainingContext:
+def context_for(agent: Agent, engine: Engine, environment: Any, setup: Setup, data: Sources | None) -> TrainingContext:
     """What the parts of a run are made from, with the recorded data that terms of the agent's losses read."""
     terms: dict[str, RecordedData] = {}
     if agent.recorded:
@@ -72,17 +72,25 @@ def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: A
     return dataclasses.replace(setup, environments=count)
 
 
-def data_for(data: Any, agent: Agent, setup: Setup, env: Any, spaces: Spaces) -> RecordedData | None:
-    """The recorded data of a run; None for an agent that learns from its environment. ConfigError where data and
-    agent do not go together."""
+def data_for(data: Any, agent: Agent, env: Any, spaces: Spaces) -> tuple[Agent, Sources | None]:
+    """(the agent, with the kind of learning that it has on this data; what its batches are drawn from). None for an
+    agent that learns from its environment alone. ConfigError where data and agent do not go together."""
     kind, name = kind_of(agent), type(agent).__name__
-    if not kind.uses_data:
-        if data is not None:
-            known = [algorithm for algorithm in ALGORITHMS if uses_data(algorithm)]
-            raise ConfigError(f"{name} learns from an environment and takes no data; {', '.join(known)} do.")
-        return None
     if data is None:
-        raise ConfigError(
-            f"{name} learns from recorded data: give data= (--data), such as the path of a file of episodes."
-        )
-    return load_data(data, spaces, action_space_of(env))
+        if kind.uses_data:
+            raise ConfigError(
+                f"{name} learns from recorded data: give data= (--data), such as the path of a file of episodes."
+            )
+        return agent, None
+    if not (kind.uses_data or kind.takes_data):
+        known = [algorithm for algorithm in ALGORITHMS if takes_data(algorithm)]
+        raise ConfigError(f"{name} learns from an environment and takes no data; {', '.join(known)} do.")
+    if spaces.agents is not None:
+        raise ConfigError("data= holds episodes of one agent; this environment has several. Leave data out.")
+    action = action_space_of(env)
+    sources = sources_for(data, lambda each: load_data(each, spaces, action))
+    learns_from = kind.for_data(agent, sources)
+    if learns_from is not kind:
+        agent = copy.copy(agent)
+        agent.learns_from = learns_from
+    return agent, sources

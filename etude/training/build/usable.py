@@ -16,9 +16,16 @@ from etude.training.kinds import TrainingContext, kind_for, kind_of
 
 
 def uses_data(algorithm: str) -> bool:
-    """Whether an algorithm learns from recorded data, with or without steps of an environment beside it."""
+    """Whether an algorithm needs recorded data, with or without steps of an environment beside it."""
     agent, config = ALGORITHMS[algorithm]
     return kind_for(agent.__name__, agent.learns_from, config).uses_data
+
+
+def takes_data(algorithm: str) -> bool:
+    """Whether an algorithm can learn from recorded data."""
+    agent, config = ALGORITHMS[algorithm]
+    kind = kind_for(agent.__name__, agent.learns_from, config)
+    return (kind.uses_data or kind.takes_data) and not for_several(agent)
 
 
 def fitting(action: Space, data: bool = False) -> list[str]:

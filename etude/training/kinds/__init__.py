@@ -10,6 +10,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.errors import ConfigError
+from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.episodes import EpisodeLearning
@@ -17,12 +18,7 @@ from etude.training.kinds.evolution_strategies import EvolutionStrategiesLearnin
 from etude.training.kinds.imitation import ImitationLearning
 from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.off_policy import OffPolicyLearning
-from etude.training.kinds.offline import (
-    OfflineLearning,
-    OfflineNextActionLearning,
-    OfflineReferenceLearning,
-    OfflineReturnLearning,
-)
+from etude.training.kinds.offline import OfflineLearning
 from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
 from etude.training.kinds.sequences import OffPolicySequenceLearning
 from etude.training.kinds.unrolls import UnrollLearning
@@ -31,9 +27,9 @@ KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),
     OffPolicySequenceLearning(),
     OfflineLearning(),
-    OfflineReturnLearning(),
-    OfflineReferenceLearning(),
-    OfflineNextActionLearning(),
+    OfflineLearning("returns", WholeReturns),
+    OfflineLearning("transitions_and_returns", OneStepAndReturns),
+    OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
     UnrollLearning(),
@@ -71,8 +67,6 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
 
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
-    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning", "OfflineNextActionLearning",
-    "OfflineReferenceLearning",
-    "OfflineReturnLearning",
+    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning",
     "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning", "kind_for", "kind_of",
 ]  # fmt: skip

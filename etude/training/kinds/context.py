@@ -9,21 +9,22 @@ from etude.agent import Agent
 from etude.offline.loading import RecordedData
 from etude.protocols import Engine
 from etude.training.setup import Setup
+from etude.training.sources import Sources
 
 
 @dataclass(frozen=True)
 class TrainingContext:
     """One agent, its engine and its environment, and the settings of their run.
 
-    environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes, for the
-    kinds that use them. terms: those that terms of a loss read, by the term's name.
+    environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes and their
+    shares, for the kinds that use them. terms: those that terms of a loss read, by the term's name.
     """
 
     agent: Agent
     engine: Engine
     environment: Any
     setup: Setup
-    data: RecordedData | None = None
+    data: Sources | None = None
     terms: dict[str, RecordedData] = field(default_factory=dict)
 
     @property
@@ -39,6 +40,6 @@ class TrainingContext:
         return () if agents is None else (len(agents),)
 
     def recorded(self) -> RecordedData:
-        """The data, for kinds that `use_data`."""
-        assert self.data is not None
-        return self.data
+        """The data, for kinds that need one source."""
+        assert self.data is not None and self.data.single is not None
+        return self.data.single

@@ -12,9 +12,9 @@ from etude.replay.hindsight import require_goals
 from etude.training.kinds.context import TrainingContext
 
 
-def with_hindsight(view: Any, context: TrainingContext) -> View:
+def with_hindsight(view: Any, context: TrainingContext, stream: str = "hindsight") -> View:
     """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
-    goals, several agents, or stacked frames."""
+    goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
     config, name = context.agent.config, type(context.agent).__name__
     if config.hindsight == "none":
         return view
@@ -30,5 +30,5 @@ def with_hindsight(view: Any, context: TrainingContext) -> View:
         )
     require_goals(context.engine.spaces.observation)
     share = config.hindsight_goals / (config.hindsight_goals + 1)
-    rng = generator(context.setup.seed, "hindsight")
+    rng = generator(context.setup.seed, stream)
     return Hindsight(view, GoalOutcome(context.environment), rng, config.hindsight, share)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.protocols import Explorer
 from etude.replay import Advantages, Demonstrations, View
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LoopParts
+from etude.training.kinds.kind import LearningKind, LoopParts
 from etude.training.kinds.on_policy import OnPolicyLearning
 from etude.training.kinds.recorded import recorded_buffer
 from etude.training.learner import Learner
+from etude.training.sources import Sources
 
 
 class ImitationLearning(OnPolicyLearning):
@@ -27,6 +29,14 @@ class ImitationLearning(OnPolicyLearning):
             f"rewrite= changes the environment's rewards; {type(context.agent).__name__} learns from rewards of its "
             "own model. Leave it out."
         )
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.single is None:
+            raise ConfigError(
+                f"{type(agent).__name__} compares its steps with one expert's: give data= one file or Dataset, without "
+                "shares."
+            )
+        return self
 
     def view(self, context: TrainingContext) -> View:
         config, engine = context.agent.config, context.engine

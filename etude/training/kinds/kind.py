@@ -33,6 +33,7 @@ from etude.training.learner import Learner, LearnerParts
 from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.rollout_lifecycle import RolloutLifecycle
 from etude.training.setup import Setup
+from etude.training.sources import Sources
 from etude.training.update_schedule import UpdateSchedule
 
 EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}
@@ -57,18 +58,19 @@ class LearningKind:
     environments: how many are stepped in parallel where neither the user nor a preset says.
     multi_agent: whether agents for several agents of one environment can learn this way.
     log_prob: whether the replay needs the log probabilities of sampled actions, as the extra `log_prob`.
-    uses_data: whether recorded data is needed.
+    uses_data: whether recorded data is needed. takes_data: whether it may be given.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     returns_gradients: whether rollouts return gradients of losses, in the place of steps.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
-    name: ClassVar[str] = "steps"
+    name: str = "steps"
     config: ClassVar[type[Config]]
     environments: ClassVar[int] = 8
     multi_agent: ClassVar[bool] = False
     log_prob: ClassVar[bool] = False
     uses_data: ClassVar[bool] = False
+    takes_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
     returns_gradients: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
@@ -144,6 +146,10 @@ class LearningKind:
         make_rollout = functools.partial(self.rollout, context)
         spaces, seed = context.engine.spaces, context.setup.seed
         return LoopParts(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        """The kind of learning of this agent with this data; ConfigError where they do not go together."""
+        return self
 
     # -- exploration ---------------------------------------------------------------------------------------------------
 

@@ -18,12 +18,20 @@ from etude.protocols import Explorer, Replay
 from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
 from etude.replay.frames import has_stacks
 from etude.replay.sizes import Extras
+from etude.rewrite import Rewriters
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.hindsight import with_hindsight
 from etude.training.kinds.kind import LearningKind
+from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
+from etude.training.kinds.recorded import BufferRequest, replay_for, store_recorded
+from etude.training.learner import Learner
+from etude.training.loop import RunLearning
 from etude.training.progress import RunProgress
+from etude.training.sources import Sources
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+
+PHASE = 100  # gradient steps of a learning phase on recorded data alone, as `OfflineConfig` has them
 
 
 class OffPolicyLearning(LearningKind):
@@ -33,21 +41,41 @@ class OffPolicyLearning(LearningKind):
     config = OffPolicyConfig
     environments = 1
     multi_agent = True
+    takes_data = True
 
     def replay(self, context: TrainingContext) -> Replay:
-        config, setup, spaces = context.agent.config, context.setup, context.engine.spaces
+        return replay_for(context, context.agent.config.buffer_size, functools.partial(self.buffer, context))
+
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        """One buffer of the replay."""
+        setup, spaces = context.setup, context.engine.spaces
         stack = frame_stack_of(context.environment)
         ring = Ring(
             spaces,
-            config.buffer_size,
-            context.count,
+            request.capacity,
+            request.environments,
             self.extras(context),
             stack if has_stacks(zeros(spaces.observation), stack) else 1,
             reward_shape=context.team,
-            folder=setup.replay_folder,
+            folder=request.folder(setup.replay_folder),
         )
-        view = with_hindsight(self.view(context), context)
-        return Buffer(ring, self.selector(config, ring), view, generator(setup.seed, "replay"))
+        view = self.goals(self.view(context), context, request.stream("hindsight"))
+        return Buffer(
+            ring, self.selector(context.agent.config, ring), view, generator(setup.seed, request.stream("replay"))
+        )
+
+    def goals(self, view: View, context: TrainingContext, stream: str) -> View:
+        """The view, with goals relabelled as the config says. stream: the name of the generator that draws them."""
+        return with_hindsight(view, context, stream)
+
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        learner = super().make_learner(context, rewriters)
+        assert isinstance(learner, Learner)
+        store_recorded(learner, context)
+        return learner
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        return self if data.online else RecordedTransitionLearning(self)
 
     def extras(self, context: TrainingContext) -> Extras:
         """What the ring stores besides transitions: shapes and dtypes by name."""
@@ -90,6 +118,11 @@ class OffPolicyLearning(LearningKind):
 
     def check_rewriting(self, context: TrainingContext) -> None:
         super().check_rewriting(context)
+        if context.data is not None:
+            raise ConfigError(
+                "rewrite= changes collected steps, and the recorded ones in data= stay as they are: one batch would "
+                "hold both. Wrap the environment, and record the data in it; or leave one of them out."
+            )
         if (hindsight := context.agent.config.hindsight) != "none":
             raise ConfigError(
                 f"rewrite= changes rewards that hindsight = {hindsight!r} computes again for other goals. Leave one of "
@@ -105,6 +138,27 @@ class OffPolicyLearning(LearningKind):
         if self.actor_priorities(context):
             return functools.partial(PrioritisingActor, context.agent, context.engine.spaces)
         return super().make_actor(context)
+
+
+class RecordedTransitionLearning(OfflineLearning):
+    """Off-policy learning of another kind from recorded data alone. All steps are gradient steps.
+
+    of: the kind of learning that the replay is from.
+    """
+
+    config = OffPolicyConfig
+
+    def __init__(self, of: OffPolicyLearning):
+        self.of = of
+
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        return self.of.buffer(context, request)
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        return OfflineSchedule(PHASE, config.batch_size)
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        return self.of.for_data(agent, data)
 
 
 class OffPolicySchedule:

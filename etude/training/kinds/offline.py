@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, PolicyVersion
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
-from etude.config import OfflineConfig
+from etude.base.seeding import generator
+from etude.config import Config, OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import OneStep, OneStepAndNextActions, OneStepAndReturns, View, WholeReturns
+from etude.replay import Buffer, OneStep, Ring, Uniform, View
+from etude.rewrite import Rewriters
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
-from etude.training.kinds.recorded import recorded_buffer
+from etude.training.kinds.recorded import BufferRequest, replay_for, store_recorded
 from etude.training.learner import Learner
+from etude.training.loop import RunLearning
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
+from etude.training.sources import SAMPLER, Sources
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
 class OfflineLearning(LearningKind):
-    """Recorded transitions. Environments are stepped for evaluation only."""
+    """Recorded transitions. Environments are stepped for evaluation only.
 
-    name = "transitions"
-    config = OfflineConfig
+    view: made with the discount factor; it reads rows of the ring as a batch.
+    """
+
+    config: ClassVar[type[Config]] = OfflineConfig
     uses_data = True
     steps_environments = False
 
-    def replay(self, context: TrainingContext) -> Replay:
-        folder, view = context.setup.replay_folder, self.view(context.agent.config)
-        return recorded_buffer(context, context.recorded(), folder, "replay", view)
+    def __init__(self, name: str = "transitions", view: Callable[[float], View] = OneStep):
+        self.name, self._view = name, view
 
-    def view(self, config: Any) -> View:
+    def replay(self, context: TrainingContext) -> Replay:
+        return replay_for(context, 0, functools.partial(self.buffer, context))
+
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        """One buffer of the replay."""
+        setup = context.setup
+        ring = Ring(context.engine.spaces, request.capacity, folder=request.folder(setup.replay_folder))
+        return Buffer(ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")))
+
+    def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""
-        return OneStep(config.gamma)
+        return self._view(context.agent.config.gamma)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OfflineSchedule(config)
+        return OfflineSchedule(config.gradient_steps, config.batch_size)
+
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        learner = super().make_learner(context, rewriters)
+        assert isinstance(learner, Learner)
+        store_recorded(learner, context)
+        return learner
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.online:
+            raise ConfigError(
+                f'{type(agent).__name__} learns from recorded data alone: leave "{SAMPLER}" out of data. cql, iql and '
+                "td3_bc learn from both."
+            )
+        return self
 
     def loop_parts(
         self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
     ) -> LoopParts:
-        if (steps := context.recorded().steps()) is not None:
-            learner.store(steps)
-            learner.follow_moments(steps)
         return LoopParts(OfflineLearner(learner), NoCollection())
 
     def check_exploration(self, agent: Agent) -> None:
@@ -63,44 +89,17 @@ class OfflineLearning(LearningKind):
             )
 
 
-class OfflineReturnLearning(OfflineLearning):
-    """Recorded transitions, each up to the end of its episode."""
-
-    name = "returns"
-
-    def view(self, config: Any) -> View:
-        return WholeReturns(config.gamma)
-
-
-class OfflineReferenceLearning(OfflineLearning):
-    """Recorded transitions, with the return that was recorded from each on."""
-
-    name = "transitions_and_returns"
-
-    def view(self, config: Any) -> View:
-        return OneStepAndReturns(config.gamma)
-
-
-class OfflineNextActionLearning(OfflineLearning):
-    """Recorded transitions, with the action that was recorded next."""
-
-    name = "transitions_and_next_actions"
-
-    def view(self, config: Any) -> View:
-        return OneStepAndNextActions(config.gamma)
-
-
 class OfflineSchedule:
-    """A phase of `gradient_steps` gradient steps whenever one is asked for: nothing has to be collected."""
+    """A phase of so many gradient steps on batches of `size` whenever one is asked for: nothing has to be collected."""
 
-    def __init__(self, config: OfflineConfig):
-        self.config = config
+    def __init__(self, gradient_steps: int, size: int):
+        self._due = UpdatesDue(gradient_steps, size)
 
     def steps_until_update(self, step: int, stored: int) -> int:
-        return self.config.gradient_steps
+        return self._due.gradient_steps
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        return UpdatesDue(self.config.gradient_steps, self.config.batch_size)
+        return self._due
 
     def after_updates(self, replay: Replay) -> None:
         """The data stays in the replay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from etude.base.data import RECURRENT_STATE
+from etude.base.errors import ConfigError
 from etude.config import SequenceConfig
 from etude.replay import Sequences, View
 from etude.replay.sizes import Extras
@@ -21,6 +22,11 @@ class OffPolicySequenceLearning(OffPolicyLearning):
 
     def extras(self, context: TrainingContext) -> Extras:
         stored = context.agent.config.stored_state
+        if stored and context.data is not None:
+            raise ConfigError(
+                f"{type(context.agent).__name__}: stored_state = True, but recorded episodes hold no recurrent states. "
+                "Give stored_state=False: sequences then start from zeros, and burn_in warms the state up."
+            )
         return {RECURRENT_STATE: ((context.engine.state_size,), np.dtype(np.float32))} if stored else {}
 
     def view(self, context: TrainingContext) -> View:

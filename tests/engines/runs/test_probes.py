@@ -13,7 +13,7 @@ from probes import PROBES, Chance, Corridor, Forever, Sides
 
 import etude
 from etude import Linear, Mlp, Recurrent
-from etude.algorithms.critics import DiscreteTwinCritic, TwinCritic
+from etude.algorithms.critics import CriticEnsemble, DiscreteTwinCritic
 from etude.engines.numpy import NumpyEngine
 
 GAMMA = 0.8
@@ -174,7 +174,7 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     if run.agent.acts_by == "values":
         return agent.act(observation).max(1)
     bound, best = agent.layout.bind(agent.weights()), agent.act(observation).mode()
-    if isinstance(bound.critic, TwinCritic | DiscreteTwinCritic):
+    if isinstance(bound.critic, CriticEnsemble | DiscreteTwinCritic):
         return bound.critic(observation, best).mean(0)
     return bound.critic((observation, best))[:, 0]
 

@@ -1,0 +1,182 @@
+"""Batches of several replay buffers in fixed shares, such as recorded and collected transitions. Ball et al. 2023,
+arXiv:2302.02948 (RLPD): half of every batch from prior data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from etude.base import trees
+from etude.base.checks import Stored
+from etude.base.data import Batch, Steps
+from etude.base.errors import ConfigError
+from etude.base.seeding import check_generator, generator_state, restore_generator
+from etude.replay.buffer import Buffer, View
+from etude.replay.ring import Ring
+
+
+class Mixture:
+    """A replay of several buffers. Each batch of n holds n * share rows of every buffer, rounded up or down at random
+    so that the expected number is exact; the rows of one buffer stand together, in the order of `buffers`.
+
+    buffers: by name; each keeps its selector, its view and its priorities. shares: a positive number for each; they are
+        divided by their sum. online: the buffer that `add` and `trim` are for; None: nothing is added.
+    rng: of the rounding, part of the state.
+
+    Importance weights of prioritised buffers correct for the priorities and keep the shares. With the shares s and P of
+    a row within its buffer of N rows, rows are drawn with probability s P and count as if drawn with s / N: their
+    weights are (N P)**-beta, as in one buffer, here divided by the largest of the whole batch. Schaul et al. 2016,
+    arXiv:1511.05952, section 3.4; separate priorities and a fixed ratio as in Paine et al. 2019 (R2D3),
+    arXiv:1909.01387.
+    """
+
+    def __init__(
+        self, buffers: Mapping[str, Buffer], shares: Mapping[str, float], rng: np.random.Generator, online: str | None
+    ):
+        _require_parts(buffers, shares, online)
+        self.buffers, self.rng, self._online = dict(buffers), rng, online
+        total = sum(shares.values())
+        self.shares = {name: shares[name] / total for name in buffers}
+        rows = [buffer.ring.rows for buffer in self.buffers.values()]
+        self._first = dict(zip(self.buffers, np.cumsum([0, *rows[:-1]]).tolist(), strict=True))  # in `Batch.index`
+        self.view = _Views([buffer.view for buffer in self.buffers.values()])
+
+    def __len__(self) -> int:
+        """How many rows can be sampled."""
+        return sum(len(buffer) for buffer in self.buffers.values())
+
+    @property
+    def ring(self) -> Ring:
+        """The ring of what is collected."""
+        return self._collected().ring
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present values of the hyperparameters that selectors and views depend on."""
+        for buffer in self.buffers.values():
+            buffer.adjust(hyper)
+
+    def add(self, steps: Steps) -> None:
+        """Store collected steps."""
+        self._collected().add(steps)
+
+    def sample(self, k: int, n: int) -> Batch:
+        """k batches of n, stacked: every array is [k, n, ...]. ConfigError where a buffer is empty."""
+        parts, places = [], []
+        for name, drawn, at in self._drawn(k, n):
+            part = self.buffers[name].sample(*at.shape)
+            weight = self.buffers[name].importance(part)
+            parts.append(dataclasses.replace(part, weight=weight, index=part.index + drawn))
+            places.append(at.reshape(-1))
+        batch = _joined(parts, np.concatenate(places), k, n)
+        return dataclasses.replace(batch, weight=batch.weight / batch.weight.max(1, keepdims=True))
+
+    def _drawn(self, k: int, n: int) -> Iterator[tuple[str, int, np.ndarray]]:
+        """For each buffer, and each number m of its rows in a batch: (its name, where its rows begin in `Batch.index`,
+        the places [batches, m] of these rows among all k * n)."""
+        # Systematic sampling: with one uniform number for each batch, all counts are rounded shares that sum to n.
+        ends = n * np.cumsum(list(self.shares.values()))
+        ends[-1] = n
+        edges = np.floor(np.concatenate([np.zeros((k, 1)), ends + self.rng.random((k, 1))], 1)).astype(np.int64)
+        edges[:, -1] = n
+        counts = np.diff(edges)
+        for i, name in enumerate(self.buffers):
+            for count in np.unique(counts[:, i]).tolist():
+                if count:
+                    batches = np.flatnonzero(counts[:, i] == count)
+                    at = (batches * n + edges[batches, i])[:, None] + np.arange(count)
+                    yield name, self._first[name], at
+
+    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
+        """Report errors, and probability ratios, [k, n] of sampled batches to the buffers that they are from."""
+        for name, buffer in self.buffers.items():
+            rows = batches.index - self._first[name]
+            own = (rows >= 0) & (rows < buffer.ring.rows)
+            buffer.selector.update(rows[own], td_error[own], None if ratio is None else ratio[own])
+
+    def trim(self, keep: int | np.ndarray) -> None:
+        """Forget all but the newest `keep` collected rows, counted over all columns."""
+        self._collected().trim(keep)
+
+    def clear(self) -> None:
+        """Forget all collected rows."""
+        self._collected().clear()
+
+    def close(self) -> None:
+        """Remove the files of rings in folders; nothing may be used afterwards."""
+        for buffer in self.buffers.values():
+            buffer.close()
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data for `restore`, those of recorded rows included; see `Buffer.state`."""
+        return {
+            "buffers": {name: buffer.state() for name, buffer in self.buffers.items()},
+            "generator": generator_state(self.rng),
+        }
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        held = saved.fields(("buffers", "generator"))
+        states = held["buffers"].fields(self.buffers)
+        for name, buffer in self.buffers.items():
+            buffer.check_state(states[name])
+        check_generator(held["generator"])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        for name, buffer in self.buffers.items():
+            buffer.restore(state["buffers"][name])
+        restore_generator(self.rng, state["generator"])
+
+    def _collected(self) -> Buffer:
+        if self._online is None:
+            raise ConfigError("This mixture holds recorded data alone; nothing is collected for it.")
+        return self.buffers[self._online]
+
+
+def _require_parts(buffers: Mapping[str, Buffer], shares: Mapping[str, float], online: str | None) -> None:
+    good = buffers and shares.keys() == buffers.keys() and (online is None or online in buffers)
+    if not good or not all(math.isfinite(share) and share > 0 for share in shares.values()):
+        raise ConfigError(
+            f"Mixture: buffers {list(buffers)}, shares {dict(shares)}, online = {online!r}; expected a positive share "
+            "for each buffer, and the name of one of them, or None."
+        )
+    extras = {name: sorted(buffer.ring.extras) for name, buffer in buffers.items()}
+    if len(set(map(tuple, extras.values()))) > 1:
+        raise ConfigError(f"Mixture: the buffers store the extras {extras}; expected the same in each.")
+
+
+class _Views:
+    """The views of all buffers: what is set of one is set of all."""
+
+    def __init__(self, views: list[View]):
+        self._views = views
+
+    @property
+    def reward_scale(self) -> float:
+        """Multiplies rewards."""
+        return self._views[0].reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: float) -> None:
+        for view in self._views:
+            view.reward_scale = scale
+
+
+def _joined(parts: list[Batch], places: np.ndarray, k: int, n: int) -> Batch:
+    """Batches [k, n, ...] of parts [j, m, ...]. places: among the k * n rows, of the rows of all parts in order."""
+
+    def join(*leaves: np.ndarray) -> np.ndarray:
+        found = np.empty((k * n, *leaves[0].shape[2:]), leaves[0].dtype)
+        start = 0
+        for leaf in leaves:
+            end = start + leaf.shape[0] * leaf.shape[1]
+            found[places[start:end]] = leaf.reshape(end - start, *leaf.shape[2:])
+            start = end
+        return found.reshape(k, n, *leaves[0].shape[2:])
+
+    fields = [{field.name: getattr(part, field.name) for field in dataclasses.fields(Batch)} for part in parts]
+    return Batch(**trees.map(join, *fields))
