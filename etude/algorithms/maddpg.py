@@ -7,7 +7,7 @@ with the two critics and the smoothed targets of Fujimoto et al. 2018, arXiv:180
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import minimum
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, split_actions, width
-from etude.multi_agent.policies import MultiAgent, average_weights
+from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, average_weights
 from etude.networks import Maker, Mlp, Spec, target
 
 
@@ -47,6 +47,7 @@ class MADDPGConfig(OffPolicyConfig):
     target_noise_clip: float = 0.5  # clip range of that noise
     policy_delay: int = 1  # gradient steps of the critics for each one of the actors and target networks
     relaxation: float = 1.0  # Discrete actions: temperature of the Gumbel-softmax
+    critic_reads: Literal["observations", "state"] = "observations"  # of all agents, or the environment's state()
     policy_cost: float = 1e-3  # weight of the mean squared logits, or actions before tanh, in the actors' loss
     random_steps: int = 0  # Box actions: environment steps of uniformly random actions before the policies act
     exploration_noise: float | Linear = 0.1  # Box actions: standard deviation of the Gaussian exploration noise
@@ -58,6 +59,7 @@ class MADDPGConfig(OffPolicyConfig):
         checks.not_negative(self, "target_noise", "target_noise_clip", "policy_cost")
         checks.not_negative(self, "random_steps", "exploration_noise")
         checks.positive(self, "relaxation")
+        checks.one_of(self, "critic_reads", CRITIC_READS)
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class MATD3Config(MADDPGConfig):
     policy_delay: int = 2  # gradient steps of the critics for each one of the actors and target networks
 
 
-class MADDPG(MultiAgent):
-    """For each agent an actor of its own observation, and critics of the observations and actions of all agents."""
+class MADDPG(CentralisedCritics):
+    """For each agent an actor of its own observation, and critics of the observations and actions of all agents, or of
+    the environment's state and these actions."""
 
     acts_by = "actions"
     actions = (Discrete, Box)
@@ -94,7 +97,7 @@ class MADDPG(MultiAgent):
         self.normaliser = make.normaliser(spaces.observation, config.normalize_observation)
         self.sizes = {name: _size(own.action) for name, own in self.agents.items()}
         everything = (
-            spaces.observation[AGENTS],
+            self.critic_space(spaces),
             Box(-1.0, 1.0, (sum(self.sizes.values()),), np.float32),
             Box(0.0, 1.0, (len(self.agents),), np.float32),
         )
@@ -185,9 +188,10 @@ class MADDPG(MultiAgent):
         }
 
     def _joined(self, observation: Tree, actions: dict[str, Any], here: Any) -> Tree:
-        """The input of critics: observations, actions (0 where an agent is gone) and which agents are there."""
+        """The input of critics: observations or the state, actions (0 where an agent is gone), and which agents are
+        there."""
         masked = [actions[name] * here[:, i : i + 1] for i, name in enumerate(self.agents)]
-        return observation[AGENTS], ops.concatenate(masked, -1), here
+        return self.critic_observation(observation), ops.concatenate(masked, -1), here
 
 
 def _mean_square(x: Any) -> Any:

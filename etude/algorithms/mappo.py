@@ -6,7 +6,7 @@ Yu et al. 2022, The surprising effectiveness of PPO in cooperative multi-agent g
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,15 @@ from etude.base.spaces import Box, Dict, Space, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.multi_agent.joint import AGENTS, present, split_actions
-from etude.multi_agent.policies import MultiAgent, identified, identified_space, stacked, stacked_batch, unstacked
+from etude.multi_agent.policies import (
+    CRITIC_READS,
+    CentralisedCritics,
+    identified,
+    identified_space,
+    stacked,
+    stacked_batch,
+    unstacked,
+)
 from etude.networks import Maker, Mlp, Spec
 
 
@@ -39,15 +47,18 @@ class MAPPOConfig(OnPolicyConfig, StochasticPolicyConfig):
     entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
     value_coefficient: float = 1.0  # value function coefficient of the loss
     normalize_advantage: bool = True  # standardise advantages over the agents of a policy, in every minibatch
+    critic_reads: Literal["observations", "state"] = "observations"  # of all agents, or the environment's state()
     initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "clip_range", "value_coefficient")
+        checks.one_of(self, "critic_reads", CRITIC_READS)
 
 
-class MAPPO(MultiAgent):
-    """For each policy an actor of an agent's own observation, and a critic of the observations of all agents."""
+class MAPPO(CentralisedCritics):
+    """For each policy an actor of an agent's own observation, and a critic of the observations of all agents, or of the
+    environment's state."""
 
     learns_from = "advantages"
     actions = Policy.actions
@@ -57,7 +68,7 @@ class MAPPO(MultiAgent):
         self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         there = Box(0.0, 1.0, (len(self.agents),), np.float32)
-        everything = Dict({"all": spaces.observation[AGENTS], "there": there})
+        everything = Dict({"all": self.critic_space(spaces), "there": there})
         self.heads: dict[str, Policy] = {}
         self.objective = ClippedObjective()
         for policy, names in self.driven.items():
@@ -112,7 +123,7 @@ class MAPPO(MultiAgent):
         return getattr(self, policy)["model.critic"](own)[:, 0]
 
     def _everything(self, observation: Tree) -> Tree:
-        return {"all": self.normaliser(observation)[AGENTS], "there": present(observation)}
+        return {"all": self.critic_observation(self.normaliser(observation)), "there": present(observation)}
 
     @staticmethod
     def _space(space: Space, names: tuple[str, ...], identity: bool) -> Space:

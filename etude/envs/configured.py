@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from etude.base.errors import ConfigError
@@ -18,13 +18,15 @@ class ConfiguredEnvironment:
 
     env: a name, or a callable. args: keyword arguments for what makes it, plain data. wrappers: each is called with
         what the one before it returned; the first with the environment. frame_stack: how many frames an observation
-        stacks, around all wrappers.
+        stacks, around all wrappers. global_state: whether observations of several agents hold the environment's
+        `state()`.
     """
 
     env: Any
     args: dict[str, Any]
     wrappers: tuple[Wrapper, ...]
     frame_stack: int = 1
+    global_state: bool = False
 
 
 def configured(
@@ -51,11 +53,20 @@ def configured(
     return ConfiguredEnvironment(env, dict(args or {}), given, frame_stack)
 
 
+def with_global_state(env: Any) -> ConfiguredEnvironment:
+    """An environment of several agents whose observations hold its `state()`."""
+    given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    return replace(given, global_state=True)
+
+
 def like(configured_env: Any, env: Any) -> Any:
-    """Another environment in the wrappers and stacked frames of a configured one; the arguments stay with the other."""
-    if isinstance(env, ConfiguredEnvironment) or not isinstance(configured_env, ConfiguredEnvironment):
+    """Another environment in the wrappers and stacked frames of a configured one, and with its state where that one has
+    it; the arguments stay with the other."""
+    if not isinstance(configured_env, ConfiguredEnvironment):
         return env
-    return configured(env, None, configured_env.wrappers, configured_env.frame_stack)
+    if not isinstance(env, ConfiguredEnvironment):
+        env = configured(env, None, configured_env.wrappers, configured_env.frame_stack)
+    return with_global_state(env) if configured_env.global_state else env
 
 
 def frame_stack_of(env: Any) -> int:

@@ -32,7 +32,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     """One environment in normalised spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
     source = resolve(env)
     raw = make_rendering(source, **kwargs) if "render_mode" in kwargs else make_any(source, kwargs)
-    made = as_one(raw, source.name)
+    made = as_one(raw, source)
     if isinstance(made, MultiAgentEnvironment):
         return AdaptedEnvironment(made, source.name, rewards=MultiAgentRewards(made.names), spaces=made.spaces)
     return AdaptedEnvironment(made, source.name)
@@ -130,16 +130,16 @@ def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[st
 
 def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env:
     """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
-    return as_one(make_any(source, kwargs), source.name)
+    return as_one(make_any(source, kwargs), source)
 
 
-def as_one(env: Any, name: str) -> gym.Env:
+def as_one(env: Any, source: EnvironmentSource) -> gym.Env:
     """A Gymnasium environment itself; several agents of PettingZoo as one."""
     if isinstance(env, gym.Env):
         return env
     if has_several(env):
-        return MultiAgentEnvironment(env)
-    raise ConfigError(f"{name} made a {_kind(env)}")
+        return MultiAgentEnvironment(env, source.global_state)
+    raise ConfigError(f"{source.name} made a {_kind(env)}")
 
 
 def make_rendering(source: EnvironmentSource, render_mode: str, **kwargs: Any) -> Any:

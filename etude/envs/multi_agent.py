@@ -14,9 +14,10 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base.errors import SpaceError
-from etude.base.spaces import ACTION_MASK, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
+from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
 from etude.envs.actions import Actions
 from etude.envs.adapter import as_flag
+from etude.envs.faults import explain_error
 from etude.envs.observations import Observations, flat_mask
 from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
@@ -217,10 +218,12 @@ class JoinedAgents(gym.Env):
 class MultiAgentEnvironment(JoinedAgents):
     """Several agents as runs see them, laid out as in `joint`, in the order of their names.
 
-    spaces: as agents see them. Raises SpaceError where there is no agent.
+    global_state: whether observations hold what the environment's `state()` returns, a value of its `state_space`, or
+        an array of the same shape at every step where it has none.
+    spaces: as agents see them. Raises SpaceError where there is no agent, or no state that is asked for.
     """
 
-    def __init__(self, env: Any):
+    def __init__(self, env: Any, global_state: bool = False):
         stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
         names = tuple(sorted(stepper.names))
         refuse_nobody(env, names)
@@ -234,8 +237,10 @@ class MultiAgentEnvironment(JoinedAgents):
         self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
         each = {name: Spaces(Observations(seen[name], {}).space, actions[name].space) for name in names}
         super().__init__(env, stepper, each, actions)
-        self.spaces = joint.joined_spaces(each, stepper.turns)
-        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names))})
+        state = {joint.STATE: _state_space(env)} if global_state else {}
+        self.spaces = joint.joined_spaces(each, stepper.turns, *(Observations(own, {}).space for own in state.values()))
+        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names)), **state})
+        self._state: dict[str, Any] = {name: _blank(own) for name, own in state.items()}
         self._unseen = {name: _blank(space) for name, space in seen.items()}
         self._begin()
 
@@ -244,7 +249,7 @@ class MultiAgentEnvironment(JoinedAgents):
         if first:
             self._begin()
         self._status = dict.fromkeys(self.names, joint.WAITING)
-        return self._observe(AgentsStep(tuple(observations), observations, infos, {}, {}))
+        return super()._observe(AgentsStep(tuple(observations), observations, infos, {}, {}))
 
     def _begin(self) -> None:
         super()._begin()
@@ -265,14 +270,40 @@ class MultiAgentEnvironment(JoinedAgents):
             raise ValueError(f"the action mask of agent {name!r}, whose turn it is, allows no action at all")
         return {**value, ACTION_MASK: allowed.astype(mask.dtype)}
 
+    def _observe(self, step: AgentsStep) -> dict[str, Any]:
+        if self._state:
+            self._state = {joint.STATE: copy.deepcopy(self.env.state())}  # the next reset may write to it
+        return super()._observe(step)
+
     def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
-        return {joint.AGENTS: dict(self._seen), joint.STATUS: status}
+        return {joint.AGENTS: dict(self._seen), joint.STATUS: status, **self._state}
 
 
 def refuse_nobody(env: Any, names: Sequence[Any]) -> None:
     """Raise SpaceError where an environment has no agents."""
     if not names:
         raise SpaceError(f"{env} has no possible_agents; expected the name of at least one agent.")
+
+
+def _state_space(env: Any) -> Space:
+    """The space of an environment's global state. SpaceError where it has none."""
+    declared = getattr(env, "state_space", None)
+    try:
+        state = env.state()
+    except Exception as problem:
+        raise SpaceError(
+            f"critic_reads = 'state', and state() of {env} raised {explain_error(problem)}. Define state(), or give "
+            "critic_reads='observations'."
+        ) from problem
+    if isinstance(declared, Space):
+        return declared
+    found = np.asarray(state)
+    if found.dtype.kind not in "biuf":
+        raise SpaceError(
+            f"state() of {env} returned {state!r:.80}; expected an array of numbers, or an environment with a "
+            "state_space that says what it returns."
+        )
+    return Box(-np.inf, np.inf, found.shape, np.float32)
 
 
 def takes_turns(env: Any) -> bool:

@@ -103,6 +103,7 @@ class ByAgent:
     explorers: Explorer | Sequence[Explorer]
     spaces: Sequence[Space]
     state_size: int = field(init=False, compare=False, repr=False)
+    _joined_space: Any = field(init=False, compare=False, repr=False)  # of the actions of all agents
     _noise: tuple[slice, ...] = field(init=False, compare=False, repr=False)  # the part of each agent
     _states: tuple[slice, ...] = field(init=False, compare=False, repr=False)
 
@@ -121,6 +122,7 @@ class ByAgent:
         made = {
             "explorers": explorers,
             "spaces": spaces,
+            "_joined_space": joined_actions(spaces),
             "_noise": noise,
             "_states": states,
             "state_size": states[-1].stop,
@@ -173,7 +175,7 @@ class ByAgent:
         return join_actions(actions, self.spaces)
 
     def _check_space(self, action_space: Space) -> None:
-        wanted = joined_actions(self.spaces)
+        wanted = self._joined_space
         if type(action_space) is not type(wanted) or (
             action_space.nvec.tolist() != wanted.nvec.tolist()  # type: ignore[attr-defined]
             if isinstance(wanted, MultiDiscrete)

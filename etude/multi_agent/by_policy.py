@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal, NamedTuple
@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
-from etude.multi_agent.joint import AGENTS, AgentSubset
+from etude.multi_agent.joint import AGENTS, STATE, AgentSubset
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.protocols import Weights
 
@@ -156,14 +156,19 @@ class PolicyAgents(MultiAgent):
     ):
         super().__init__(PolicyConfigs())
         self.policies, self.turns = policies, turns
-        self.subsets = subsets_of(spaces, policies)
+        reading = [name for name, member in members.items() if member.kind != RULE and member.agent.reads_state]
+        self.subsets = subsets_of(spaces, policies, reading)
         self.learns_from = learns_from  # type: ignore[misc]
         self.algorithms = {name: member.algorithm for name, member in members.items()}
         # The policies with networks, those without, and those that came from checkpoints or are copies of another.
-        self.members: dict[str, Agent] = {n: member.agent for n, member in members.items() if member.kind != RULE}
+        self.members: dict[str, MultiAgent] = {n: member.agent for n, member in members.items() if member.kind != RULE}
         self.rules: dict[str, Rule] = {n: member.agent for n, member in members.items() if member.kind == RULE}
         self.frozen: dict[str, FrozenAgent] = {n: m.given for n, m in members.items() if m.kind == FROZEN}
         self.leagues: dict[str, League] = {n: m.given for n, m in members.items() if m.kind == LEAGUE}
+
+    @property
+    def reads_state(self) -> bool:
+        return any(member.reads_state for member in self.members.values())
 
     @property
     def learners(self) -> tuple[str, ...]:
@@ -171,10 +176,11 @@ class PolicyAgents(MultiAgent):
         return tuple(name for name in self.members if name not in self.frozen and name not in self.leagues)
 
 
-def subsets_of(spaces: Spaces, policies: Policies) -> dict[str, AgentSubset]:
-    """Policy -> the agents that it drives."""
+def subsets_of(spaces: Spaces, policies: Policies, reading: Collection[str] = ()) -> dict[str, AgentSubset]:
+    """Policy -> the agents that it drives. reading: the policies that read the global state."""
     assert spaces.agents is not None
-    return {policy: AgentSubset(spaces, names) for policy, names in policies.driven(spaces.agents).items()}
+    driven = policies.driven(spaces.agents)
+    return {policy: AgentSubset(spaces, names, policy in reading) for policy, names in driven.items()}
 
 
 def renamed_weights(
@@ -187,7 +193,9 @@ def renamed_weights(
     found = {}
     for name, value in weights.items():
         part, _, rest = name.partition(".")
-        if part == "normaliser":
+        if part == "normaliser" and rest.startswith(f"{STATE}."):
+            found[name] = value
+        elif part == "normaliser":
             for agent in agents:
                 before = "" if source is None else f"{AGENTS}.{agent if agent in from_agents else from_agents[0]}"
                 leaf, _, moment = rest.rpartition(".")

@@ -1,7 +1,8 @@
 """Several agents as one: their observations are a tree by agent name, their actions one array.
 
-An observation is {"agents": {name: what that agent observes}, "status": [agents]}. All arrays with an axis of agents
-are in the order of their names, as trees visit them. Actions stand one after the other in one array: [..., agents]
+An observation is {"agents": {name: what that agent observes}, "status": [agents]}, and "state": the environment's
+global state, where a critic reads it. All arrays with an axis of agents are in the order of their names, as trees visit
+them. Actions stand one after the other in one array: [..., agents]
 integers where every agent has Discrete actions (a MultiDiscrete one takes several places), else float32 numbers, in
 which whole ones are exact.
 """
@@ -22,17 +23,24 @@ from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
 from etude.base.trees import Tree
 
-AGENTS, STATUS = "agents", "status"
+AGENTS, STATUS, STATE = "agents", "status", "state"
 ACTIVE = "active"  # the extra of a batch [B, agents]: 1 where there is something to learn for an agent, else 0
 WAITING, ACTING, TERMINATED, TRUNCATED = 0, 1, 2, 3  # not its turn, or not there; to act now; ended, and how
 
 
-def joined_spaces(agents: dict[str, Spaces], turns: bool = False) -> Spaces:
-    """The spaces of all agents together."""
+def joined_spaces(agents: dict[str, Spaces], turns: bool = False, state: Space | None = None) -> Spaces:
+    """The spaces of all agents together. state: of the global state; None: observations do not hold it."""
     agents = {name: agents[name] for name in sorted(agents)}
     seen = Dict({name: own.observation for name, own in agents.items()})
-    observation = Dict({AGENTS: seen, STATUS: status_space(len(agents))})
+    extra = {} if state is None else {STATE: state}
+    observation = Dict({AGENTS: seen, STATUS: status_space(len(agents)), **extra})
     return Spaces(observation, joined_actions([own.action for own in agents.values()]), agents, turns)
+
+
+def state_space(spaces: Spaces) -> Space | None:
+    """The space of the global state in joined observations; None where they do not hold it."""
+    observation = spaces.observation
+    return observation.spaces.get(STATE) if isinstance(observation, Dict) else None
 
 
 def status_space(agents: int) -> MultiDiscrete:
@@ -89,21 +97,25 @@ def width(action: Space) -> int:
 class AgentSubset:
     """Some of several agents: their part of joined observations, actions and steps, laid out as that of all agents is.
 
-    spaces: of all agents. names: of these agents, in the order of all.
+    spaces: of all agents. names: of these agents, in the order of all. state: whether their observations hold the
+    global state, where those of all agents do.
     """
 
-    def __init__(self, spaces: Spaces, names: Sequence[str]):
+    def __init__(self, spaces: Spaces, names: Sequence[str], state: bool = False):
         assert spaces.agents is not None
         order, where = list(spaces.agents), places(spaces.agents)
-        self.spaces = joined_spaces({name: spaces.agents[name] for name in names}, spaces.turns)
+        own_state = state_space(spaces) if state else None
+        self.spaces = joined_spaces({name: spaces.agents[name] for name in names}, spaces.turns, own_state)
+        self._kept = () if own_state is None else (STATE,)
         self.agents = self.spaces.agents or {}
         self._index = np.array([order.index(name) for name in self.agents])
         self._columns = np.concatenate([np.arange(where[name].start, where[name].stop) for name in self.agents])
 
     def observation(self, observation: Tree) -> Tree:
         """Their part of joined observations [..., agents]."""
-        seen = observation[AGENTS]
-        return {AGENTS: {name: seen[name] for name in self.agents}, STATUS: observation[STATUS][..., self._index]}
+        seen = {name: observation[AGENTS][name] for name in self.agents}
+        kept = {name: observation[name] for name in self._kept}
+        return {AGENTS: seen, STATUS: observation[STATUS][..., self._index], **kept}
 
     def put_action(self, joined: np.ndarray, action: np.ndarray) -> None:
         """Write their actions [N, their places] into those of all agents [N, all places]."""

@@ -14,10 +14,11 @@ from etude.base.data import Batch
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.base.trees import Tree
-from etude.multi_agent.joint import ACTIVE
+from etude.multi_agent.joint import ACTIVE, AGENTS, STATE, state_space
 from etude.networks import Part
 
 EACH, SHARED = "each", "shared"
+CRITIC_READS = ("observations", STATE)  # of all agents; or the environment's `state()`
 IDENTITY = "agent"  # the key under which an observation says whose it is
 
 
@@ -101,6 +102,11 @@ class MultiAgent(Agent):
         other.policies = Policies.given(policies)
         return other
 
+    @property
+    def reads_state(self) -> bool:
+        """Whether its losses read the environment's global state, `state()`."""
+        return False
+
     def acts_for(self, action: Space) -> ActsBy:
         """What `act` returns for an agent with these actions."""
         return self.acts_by
@@ -110,6 +116,28 @@ class MultiAgent(Agent):
 
     def trained_by(self, part: str) -> str:
         return ".".join(part.split(".")[:2])
+
+
+class CentralisedCritics(MultiAgent):
+    """An agent whose critics read the observations of all agents, or the environment's global state: the field
+    `critic_reads` of its config, one of `CRITIC_READS`."""
+
+    @property
+    def reads_state(self) -> bool:
+        return self.config.critic_reads == STATE
+
+    def critic_space(self, spaces: Spaces) -> Space:
+        """The space of what critics read. SpaceError where there is no global state to read."""
+        if self.reads_state and state_space(spaces) is None:
+            raise SpaceError(
+                f"critic_reads = 'state', and there is no global state in {describe(spaces.observation)}. Make the "
+                "environments with it, as Run does, or give critic_reads='observations'."
+            )
+        return self.critic_observation(spaces.observation)
+
+    def critic_observation(self, observation: Any) -> Any:
+        """The part of joined observations that critics read."""
+        return observation[STATE if self.reads_state else AGENTS]
 
 
 def stacked(parts: list[Tree]) -> Tree:

@@ -18,7 +18,7 @@ from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
 from etude.losses import returns
-from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED
+from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATE, STATUS, TERMINATED, TRUNCATED, state_space
 from etude.replay.ring import Ring
 from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
@@ -49,7 +49,7 @@ class MultiAgentTransitions(Stateless):
             action=ring.actions(rows),
             reward=scaled(found.reward, self.reward_scale),
             discount=found.discount,
-            next_observation=_following(ring, rows, found.last),
+            next_observation=_following(ring, found),
             weight=weight,
             index=rows,
             extras=ring.stored(rows) | {ACTIVE: found.active.astype(np.float32)},
@@ -75,7 +75,7 @@ class MultiAgentTransitions(Stateless):
             discount[resolved] = (self.gamma ** turns[resolved]) * (status[resolved] != TERMINATED)
             open_ &= ~resolved & ~stop
             if not open_.any():
-                return _Found(reward, discount, active, last)
+                return _Found(reward, discount, active, last, row)
             # Rows that are through stay where they are.
             row = np.where(open_.any(-1), ring.ahead(row), row)
 
@@ -85,21 +85,24 @@ class _Found(NamedTuple):
     discount: np.ndarray
     active: np.ndarray
     last: np.ndarray  # [k, n, agents] the row that each agent's next observation follows
+    latest: np.ndarray  # [k, n] the latest of these
 
 
 def _ended(status: np.ndarray) -> np.ndarray:
     return (status == TERMINATED) | (status == TRUNCATED)
 
 
-def _following(ring: Ring, rows: np.ndarray, last: np.ndarray) -> Tree:
-    """What each agent observed after its own last row."""
+def _following(ring: Ring, found: _Found) -> Tree:
+    """What each agent observed after its own last row, and the global state after the latest of these rows."""
+    last = found.last
     if (last == last[..., :1]).all():
         return ring.following(last[..., 0])
     status = np.stack([ring.following_part(STATUS, last[..., i])[..., i] for i in range(last.shape[-1])], -1)
     seen = {}
     for i, name in enumerate(sorted(ring.spaces.observation[AGENTS].spaces)):
         seen[name] = ring.following_part(AGENTS, last[..., i])[name]
-    return {AGENTS: seen, STATUS: status}
+    state = {} if state_space(ring.spaces) is None else {STATE: ring.following_part(STATE, found.latest)}
+    return {AGENTS: seen, STATUS: status, **state}
 
 
 class MultiAgentAdvantages(Stateless):

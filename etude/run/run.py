@@ -18,7 +18,6 @@ from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.envs import examine
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.protocols import Explorer
@@ -98,11 +97,12 @@ class Run:
             seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
-        self.environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
+        environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         self._owns_directory = is_path(run_dir)
-        self._claims = trust_.claims(self.environment, replay_folder)
-        spaces, translation = examine(self.environment)
-        self.algorithm, self.agent = build.agents_for(algorithm, env, config, spaces, policies, train_only)
+        self._claims = trust_.claims(environment, replay_folder)
+        self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
+            environment, lambda own: build.agents_for(algorithm, env, config, own, policies, train_only)
+        )
         self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
         exploration.check(self.agent, explorer, spaces)
         self.setup = build.with_environments(setup, self.algorithm, self.agent, env)

@@ -170,6 +170,7 @@ class PolicyLearners:
             learner.restore({name: state[name][policy] for name in parts} | {"progress": progress})
         for policy, league in self.leagues.items():
             league.restore(state["leagues"][policy])
+            self._engine.of[policy].load(league.weights())
         self._paused = {policy for policy, own in state["learners"].items() if own["paused"]}
 
     def _part(self, policy: str, steps: Steps) -> Steps:

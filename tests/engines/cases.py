@@ -96,6 +96,8 @@ class Case:
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
 NARROW = Mlp((16, 16))
 PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
+STATED = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")}, state=VECTOR)
+ARMS_STATED = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")}, state=NESTED)
 ARMS = joined_spaces({name: Spaces(VECTOR, BOX2) for name in ("left", "right")})
 UNLIKE = joined_spaces({"arm": Spaces(NESTED, BOX2), "switch": Spaces(MASKED, Discrete(3))})
 DESCRIBED = Dict({"actions": Box(-1.0, 1.0, (3, 4), np.float32), "observation": VECTOR, "action_mask": MultiBinary(3)})
@@ -299,6 +301,11 @@ CASES = [
     Case("sac, adamw", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW, optimizer=AdamW())),
     Case("td3, lion", "td3", Spaces(VECTOR, BOX2), TD3Config(network=NARROW, optimizer=Lion(weight_decay=0.1))),
     Case("mappo, shared", "mappo", PAIR, MAPPOConfig(network=NARROW), Policies("shared", identity=True)),
+    Case(
+        "mappo, state", "mappo", STATED, MAPPOConfig(network=NARROW, critic_reads="state", normalize_observation=True)
+    ),
+    Case("maddpg, state", "maddpg", STATED, MADDPGConfig(network=NARROW, critic_reads="state")),
+    Case("matd3, state", "matd3", ARMS_STATED, MATD3Config(network=NARROW, critic_reads="state")),
 ]
 
 

@@ -193,3 +193,46 @@ class Duel(ParallelEnv):
 
     def _see(self):
         return {name: self.rng.uniform(-1, 1, 1).astype(np.float32) for name in self.possible_agents}
+
+
+class Hidden(ParallelEnv):
+    """Nobody sees the side, 0 or 1, which only `state()` holds beside the time. Both agents earn the side in each of
+    `length` steps, after which time is out: discounted without end, a side of 1 is worth 1 / (1 - gamma).
+
+    ann_leaves_early: `ann` is truncated a step before `bob`. wrong: what `state()` returns from the 30th step on.
+    """
+
+    metadata = {"name": "hidden"}
+    possible_agents = ["ann", "bob"]
+    state_space = Box(-1, 100, (2,), np.float32)
+
+    def __init__(self, length=3, ann_leaves_early=False, wrong=None):
+        self.length, self.ann_leaves_early, self.wrong, self.steps = length, ann_leaves_early, wrong, 0
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, list(self.possible_agents)
+        self.side = float(np.random.default_rng(seed).integers(2))
+        return self._of(np.zeros(1, np.float32)), self._of({})
+
+    def step(self, actions):
+        self.time, self.steps = self.time + 1, self.steps + 1
+        playing = self.agents
+        ends = {"ann": self.length - self.ann_leaves_early, "bob": self.length}
+        over = {name: self.time >= ends[name] for name in playing}
+        self.agents = [name for name in playing if not over[name]]
+        seen, rewards = (dict.fromkeys(playing, value) for value in (np.zeros(1, np.float32), self.side))
+        return seen, rewards, dict.fromkeys(playing, False), over, dict.fromkeys(playing, {})
+
+    def state(self):
+        if self.wrong is not None and self.steps >= 30:
+            return self.wrong
+        return np.array([self.side, self.time], np.float32)
+
+    def _of(self, value):
+        return dict.fromkeys(self.possible_agents, value)

@@ -2,7 +2,7 @@
 name."""
 
 from etude.training.build.acting import TrainedPolicy
-from etude.training.build.agents import agent_for, config_for, multi_agent_for
+from etude.training.build.agents import agent_for, config_for, fitted, multi_agent_for
 from etude.training.build.arguments import environment_for, with_hyperparameters
 from etude.training.build.assemble import Assembled, assemble
 from etude.training.build.by_policy import agents_for
@@ -38,7 +38,7 @@ __all__ = [
     "Assembled", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble", "best_for",
     "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
     "check_takes_tasks", "check_team", "config_for", "config_from", "context_for", "data_for", "describe", "engine_for",
-    "environment_for", "environment_from", "fitting", "members_from", "multi_agent_for", "plain_config",
+    "environment_for", "environment_from", "fitted", "fitting", "members_from", "multi_agent_for", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "rewriters_from", "run_parts", "start_from", "taken_from",
     "train_only_from", "uses_data", "with_environments", "with_hyperparameters",
 ]  # fmt: skip

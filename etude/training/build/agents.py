@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from etude import presets
 from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
+from etude.envs import Translation, examine, with_global_state
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
 from etude.networks import Conv, layers_of, with_layers
 from etude.networks.encoding import fitting_filters
 from etude.training.build.usable import check_spaces, check_team
 from etude.training.kinds import kind_of
+
+
+class FittedAgent(NamedTuple):
+    """An agent, and the environment with what the agent reads of it."""
+
+    algorithm: str
+    agent: Agent
+    environment: Any
+    spaces: Spaces
+    translation: Translation
+
+
+def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Agent]]) -> FittedAgent:
+    """The agent for an environment, which holds its global state where the agent reads that. agent_for_spaces: returns
+    (name, agent)."""
+    spaces, translation = examine(environment)
+    name, agent = agent_for_spaces(spaces)
+    if isinstance(agent, MultiAgent) and agent.reads_state:
+        environment = with_global_state(environment)
+        spaces, translation = examine(environment)
+        name, agent = agent_for_spaces(spaces)
+    return FittedAgent(name, agent, environment, spaces, translation)
 
 
 def agent_for(

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 from etude.agent import Agent
 from etude.base.errors import ConfigError
-from etude.envs import examine
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.training.build import exploration
-from etude.training.build.agents import agent_for
+from etude.training.build.agents import agent_for, fitted
 from etude.training.build.arguments import environment_for, with_hyperparameters
 from etude.training.build.parts import context_for, data_for, engine_for, with_environments
 from etude.training.kinds import kind_of
@@ -49,9 +48,8 @@ def assemble(
     `Setup` has. Other arguments: see `Run`. Raises ConfigError for algorithms that learn from recorded data alone.
     """
     config = with_hyperparameters(algorithm, env, config, hyperparameters)
-    environment = environment_for(env, None, None, None)
-    spaces, _ = examine(environment)
-    name, agent = agent_for(algorithm, environment, config, spaces)
+    given = environment_for(env, None, None, None)
+    name, agent, environment, spaces, _ = fitted(given, lambda spaces: agent_for(algorithm, given, config, spaces))
     agent, sources = data_for(data, agent, environment, spaces)
     exploration.check(agent, explorer, spaces)
     setup, kind = with_environments(setup or Setup(), name, agent, env), kind_of(agent)

@@ -59,6 +59,8 @@ class PolicyLearning(LearningKind):
         acting = {policy: engine.of[policy] for policy in agent.frozen if engine.exportable}
         frozen = self._read_by_acting(agent, acting)
         leagues = {policy: _league_table(agent, policy, engine) for policy in agent.leagues}
+        for policy, league in leagues.items():
+            engine.of[policy].load(league.weights())
         return PolicyLearners(agent, engine, learners, leagues, frozen, context.count)
 
     def check_rewriting(self, context: TrainingContext) -> None:
@@ -177,12 +179,13 @@ def _load(policy: str, engine: Any, member: Agent, frozen: FrozenAgent) -> None:
 def _league_engine(agent: PolicyAgents, policy: str, copied: Any) -> LeagueEngine:
     """What acts with the copies of a league. ConfigError where the policy cannot be copied for these agents."""
     league, spaces = agent.leagues[policy], agent.subsets[policy].spaces
-    if not copied.exportable:
+    try:
+        engine = LeagueEngine(agent.members[policy], spaces, league.size, copied.name, copied.device)
+    except NetworkError as error:
         raise ConfigError(
-            f"The policy {policy!r} is a league of {league.of!r}, whose network NumPy cannot compute. Use a spec "
-            "without convolutions, such as Mlp."
-        )
-    engine = LeagueEngine(agent.members[policy], spaces, league.size, copied.name, copied.device)
+            f"The policy {policy!r} is a league of {league.of!r}, whose network NumPy cannot compute. Use a spec, such "
+            "as Mlp or Conv."
+        ) from error
     own, theirs = engine.slots[0].weights(), _copied_weights(agent, policy, copied)
     if any(name not in theirs or theirs[name].shape != own[name].shape for name in engine.acting):
         raise ConfigError(
