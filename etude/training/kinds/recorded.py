@@ -21,11 +21,13 @@ class BufferRequest:
 
     capacity: rows of all environments. environments: that its rows come from; recorded episodes follow each other as
     those of one. source: the number of the recorded data in a mixture; None: the only buffer, or what is collected.
+    recorded: whether its rows are recorded ones.
     """
 
     capacity: int
-    environments: int = 1
-    source: int | None = None
+    environments: int
+    source: int | None
+    recorded: bool
 
     def stream(self, name: str) -> str:
         """The name of a generator of this buffer."""
@@ -38,14 +40,14 @@ class BufferRequest:
 
 def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRequest], Buffer]) -> Replay:
     """The replay of a run: one buffer, or a `Mixture` of several sources. capacity: for what is collected."""
-    collected = BufferRequest(capacity, context.count)
+    collected = BufferRequest(capacity, context.count, None, recorded=False)
     if context.data is None:
         return make(collected)
     data, shares = context.data, dict(context.data.shares)
     alone = data.single is not None
     # One row more than there are: a ring that is full forgets where its oldest episode began.
     buffers = {
-        name: make(BufferRequest(len(recorded) + 1, 1, None if alone else i))
+        name: make(BufferRequest(len(recorded) + 1, 1, None if alone else i, recorded=True))
         for i, (name, recorded) in enumerate(data.recorded.items())
     }
     if data.online:
