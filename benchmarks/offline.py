@@ -23,7 +23,7 @@ from etude.checkpoint.config_json import to_json
 
 EPISODES = 20
 ALGORITHMS = {"CartPole-v1": ("bc", "cql", "iql", "marwil"),
-              "Pendulum-v1": ("awac", "bc", "cal_ql", "cql", "iql", "marwil", "td3_bc")}  # fmt: skip
+              "Pendulum-v1": ("awac", "bc", "cal_ql", "cql", "iql", "marwil", "rebrac", "td3_bc")}  # fmt: skip
 # Where the presets, which are for mediocre data, do not fit: the better the data, the nearer to it.
 FOR_GOOD = {"cql/CartPole-v1": {"cql_alpha": 20.0},
             "cql/Pendulum-v1": {"cql_alpha": 20.0, "gamma": 0.99, "tau": 0.005, "steps": 10_000}}  # fmt: skip

@@ -119,6 +119,10 @@ class Agent:
         """
         raise NotImplementedError(f"{type(self).__name__} defines no act(observation).")
 
+    def acts_for(self, action: Space) -> ActsBy:
+        """What `act` returns for these actions."""
+        return self.acts_by
+
     def value(self, observation: Tree, *state: Any) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it.
 

@@ -290,3 +290,18 @@ class OfflineConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.counts(self, "batch_size", "gradient_steps")
+
+
+@dataclass(frozen=True)
+class OfflineToOnlineConfig(OfflineConfig):
+    """Learning from recorded episodes that can go on with collected steps (`Run.go_online`). Steps and schedules of a
+    run that collects are environment steps."""
+
+    buffer_size: int = 1_000_000  # online: capacity of the replay buffer of collected steps, in transitions
+    learning_starts: int = 1_000  # online: environment steps before the first gradient step
+    train_every: int = 100  # online: environment steps between two learning phases
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "buffer_size", "train_every")
+        checks.not_negative(self, "learning_starts")

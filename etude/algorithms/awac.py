@@ -20,7 +20,7 @@ from etude.base.data import Batch
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
-from etude.config import OfflineConfig
+from etude.config import OfflineToOnlineConfig
 from etude.losses.distributions import Gaussian
 from etude.losses.offline import exponential_weight
 from etude.losses.soft import minimum
@@ -31,7 +31,7 @@ LARGEST_WEIGHT = 100.0  # upper bound on an action's weight
 
 
 @dataclass(frozen=True)
-class AWACConfig(OfflineConfig):
+class AWACConfig(OfflineToOnlineConfig):
     """Hyperparameters of AWAC, besides those of every offline algorithm."""
 
     beta: float | Linear = 1.0  # inverse temperature of the advantage weights (1 / lambda of the paper); 0: cloning

@@ -13,14 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.temperature import LearnedTemperature
 from etude.base import checks, trees
 from etude.base.data import Batch
+from etude.base.schedules import Linear
 from etude.base.spaces import ACTION_MASK, Box, Discrete, Space, Spaces
 from etude.base.trees import Tree
-from etude.config import OfflineConfig
+from etude.config import OfflineToOnlineConfig
 from etude.losses.distributions import TanhGaussian
 from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
@@ -32,7 +33,7 @@ LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
 
 @dataclass(frozen=True)
-class CQLConfig(OfflineConfig):
+class CQLConfig(OfflineToOnlineConfig):
     """Hyperparameters of CQL, besides those of every offline algorithm."""
 
     cql_alpha: float = 1.0  # weight of the conservative loss (its initial value if learned)
@@ -40,10 +41,11 @@ class CQLConfig(OfflineConfig):
     tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
     samples: int = 10  # Box actions: sampled actions from each of three sources for the conservative loss
     temperature: float = 1.0  # Box actions: initial entropy temperature alpha; target entropy: -(action dimension)
+    epsilon: float | Linear = 0.05  # online, Discrete actions: probability of a random action
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.fractions(self, "tau")
+        checks.fractions(self, "tau", "epsilon")
         checks.not_negative(self, "cql_alpha")
         checks.positive(self, "temperature")
         checks.counts(self, "samples")
@@ -71,6 +73,9 @@ class CQL(Agent):
 
     def act(self, observation: Tree) -> Any:
         return self.base.act(self, observation)
+
+    def acts_for(self, action: Space) -> ActsBy:
+        return "values" if isinstance(action, Discrete) else "distribution"
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses, gap = self.base.losses(self, batch, noise)

@@ -18,7 +18,7 @@ from etude.base.data import Batch
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.base.trees import Tree
-from etude.config import OfflineConfig
+from etude.config import OfflineToOnlineConfig
 from etude.losses.offline import expectile, exponential_weight
 from etude.losses.value import td
 from etude.networks import Maker, target
@@ -27,7 +27,7 @@ LARGEST_WEIGHT = 100.0  # upper bound on an action's weight, as in the authors' 
 
 
 @dataclass(frozen=True)
-class IQLConfig(OfflineConfig, StochasticPolicyConfig):
+class IQLConfig(OfflineToOnlineConfig, StochasticPolicyConfig):
     """Hyperparameters of IQL, besides those of every offline algorithm."""
 
     expectile: float = 0.7  # expectile of the value regression: 0.5 is the mean, 1 the maximum over the data's actions

@@ -19,7 +19,7 @@ from etude.base.data import Batch
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
-from etude.config import OfflineConfig
+from etude.config import OfflineToOnlineConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
@@ -28,7 +28,7 @@ from etude.networks import Maker, target
 
 
 @dataclass(frozen=True)
-class TD3BCConfig(OfflineConfig):
+class TD3BCConfig(OfflineToOnlineConfig):
     """Hyperparameters of TD3+BC, besides those of every offline algorithm."""
 
     normalize_observation: bool = True
@@ -37,11 +37,13 @@ class TD3BCConfig(OfflineConfig):
     target_noise: float = 0.2  # standard deviation of the noise on target actions (target policy smoothing)
     target_noise_clip: float = 0.5  # clip range of that noise
     policy_delay: int = 2  # gradient steps of the critics for each one of the actor
+    random_steps: int = 0  # online: environment steps of uniformly random actions before the policy acts
+    exploration_noise: float | Linear = 0.1  # online: standard deviation of the Gaussian exploration noise
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "alpha", "target_noise", "target_noise_clip")
+        checks.not_negative(self, "alpha", "target_noise", "target_noise_clip", "random_steps", "exploration_noise")
         checks.counts(self, "policy_delay")
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from etude.base.errors import ConfigError
 from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals
@@ -15,13 +15,20 @@ from etude.cli.output import say
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue RUN, a run directory, from its newest complete checkpoint, exactly as if it had not stopped."""
+    """Continue RUN, a run directory, from its newest complete checkpoint, exactly as if it had not stopped.
+
+    With --online, a run that learned from recorded data alone goes on in its environment as a new run: with its
+    weights, its optimizer, and --data-share of every batch from the data.
+    """
 
     steps: int | None = None  # environment steps of the whole run, including those taken; None: as before
     target: float | None = None  # stop when the mean return of an evaluation reaches it; None: as before
     engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
     device: str | None = None  # None: as before
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
+    online: bool = False  # go on with collected steps in a new directory; for a run that learned from data alone
+    data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
+    run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
     env: str | None = None  # another environment with the same spaces; None: as before
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
     verbose: Verbose = False  # print every event instead of a progress bar
@@ -33,7 +40,12 @@ def main(arguments: Sequence[str]) -> int:
     """Train on."""
     names, rest = split_positionals(arguments)
     options: Resume = parse(Resume, rest, "resume RUN")
-    return _resume(one_run(names, "resume"), options)
+    path = one_run(names, "resume")
+    if options.online:
+        return _go_online(path, options)
+    if options.run_dir is not None:
+        raise ConfigError("--run-dir goes with --online, which makes a new run; resume continues RUN in its directory.")
+    return _resume(path, options)
 
 
 def _resume(path: Path, options: Resume) -> int:
@@ -41,9 +53,7 @@ def _resume(path: Path, options: Resume) -> int:
     from etude.cli.sessions import carry_out
     from etude.run import Schedule, from_state
 
-    display = shown(options)
-    given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
-    changed = {name: value for name, value in given.items() if value is not None}
+    display, changed = shown(options), _changed(options)
     with RunDirectory.resume(path, trust=options.trust) as directory:
         loaded = directory.load()
         for note in [*directory.notes, *loaded.notes] if display != "nothing" else []:
@@ -59,3 +69,39 @@ def _resume(path: Path, options: Resume) -> int:
             if options.target is not None:
                 schedule = dataclasses.replace(schedule, target=options.target)
             return carry_out(run, total - run.step, schedule, display)
+
+
+def _go_online(path: Path, options: Resume) -> int:
+    from etude.checkpoint.run_directory import RunDirectory, read_run
+    from etude.cli.sessions import carry_out
+    from etude.cli.train import EVALUATION_SHARE
+    from etude.run import COMPONENTS, Schedule, from_state
+
+    if options.steps is None:
+        raise ConfigError("--online makes a new run of environment steps: say how many, as in --steps 50000.")
+    display, changed = shown(options), _changed(options)
+    collecting = {name: changed.pop(name) for name in ("workers", "replay_folder") if name in changed}
+    loaded = read_run(path, COMPONENTS)
+    for note in loaded.notes if display != "nothing" else []:
+        say(note)
+    with (
+        from_state(loaded.state, trust=options.trust, **changed) as run,
+        run.go_online(options.data_share, **collecting) as online,
+    ):
+        env = online.description()["environment"]
+        name = f"{online.algorithm}-{env}-s{online.setup.seed}-online"
+        online.directory = RunDirectory.create(options.run_dir, name)
+        schedule = Schedule(
+            target=options.target,
+            evaluate_every=max(1, options.steps // 20),
+            save_every=max(1, options.steps // 10),
+            evaluate_share=EVALUATION_SHARE if options.target is None else None,
+        )
+        with online.directory:
+            return carry_out(online, options.steps, schedule, display)
+
+
+def _changed(options: Resume) -> dict[str, Any]:
+    """What differs from the run that goes on."""
+    given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
+    return {name: value for name, value in given.items() if value is not None}

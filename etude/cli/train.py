@@ -44,7 +44,9 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: str | None = None  # a file of recorded episodes, for airl, bc, cql, gail, iql, marwil and td3_bc
+    data: tuple[
+        str, ...
+    ] = ()  # file of recorded episodes; or FILE=SHARE for several, and sampler=SHARE to collect as well
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
@@ -176,14 +178,38 @@ def _schedule(options: Any) -> Any:
     from etude.run import Schedule
 
     unsaid = options.evaluate_every is None
+    alone = bool(options.data) and not any(source.startswith("sampler=") for source in options.data)
     return Schedule(
         target=options.target,
         evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
         evaluate_episodes=options.evaluate_episodes,
         evaluate_max_steps=options.evaluate_max_steps,
-        evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and options.data is None else None,
+        evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and not alone else None,
         save_every=options.save_every or max(1, options.steps // 10),
     )
+
+
+def data_sources(texts: Sequence[str]) -> Any:
+    """What --data stands for: a file alone, or pairs of a file, or `sampler`, and its share; raises ConfigError."""
+    if not texts:
+        return None
+    if len(texts) == 1 and _share(texts[0]) is None:
+        return texts[0]
+    if without := [text for text in texts if _share(text) is None]:
+        raise ConfigError(
+            f"--data {' '.join(texts)}: {without[0]} has no share; give one to each, as in --data demos.h5=0.5 "
+            "sampler=0.5. They are divided by their sum."
+        )
+    return [(text.rpartition("=")[0], _share(text)) for text in texts]
+
+
+def _share(text: str) -> float | None:
+    """The number after the last `=`; None where there is none."""
+    name, _, number = text.rpartition("=")
+    try:
+        return float(number) if name else None
+    except ValueError:
+        return None
 
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
@@ -194,7 +220,12 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info")
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
-    given = {"config": config, "data": options.data, "policies": options.policies, "environments": options.envs}
+    given = {
+        "config": config,
+        "data": data_sources(options.data),
+        "policies": options.policies,
+        "environments": options.envs,
+    }
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
     given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from etude import ops
-from etude.agent import ActsBy, Agent
+from etude.agent import Agent
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError, SpaceError
@@ -106,10 +106,6 @@ class MultiAgent(Agent):
     def reads_state(self) -> bool:
         """Whether its losses read the environment's global state, `state()`."""
         return False
-
-    def acts_for(self, action: Space) -> ActsBy:
-        """What `act` returns for an agent with these actions."""
-        return self.acts_by
 
     def check(self, spaces: Spaces) -> None:
         """Raise SpaceError or ConfigError where it cannot act for these agents."""

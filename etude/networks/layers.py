@@ -17,7 +17,7 @@ class Parameter(NamedTuple):
 
     shape: tuple[int, ...]
     initializer: str
-    # fan_in; orthogonal; zeros; ones; constant: gain / sqrt(fan_in); forget, of LSTM gates: 1 in the second quarter
+    # fan_in; orthogonal; zeros; ones; constant: gain / sqrt(fan_in); forget: 1 in the second quarter (LSTM), else 0
     fan_in: int
     gain: float
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from etude.base.schedules import Linear
-from etude.networks import Mlp
+from etude.networks import ActorCritic, Mlp
 from etude.presets.preset import Preset
 
 SOURCE = "tried on seeds 101 and 102 with the data of benchmarks/offline_data.py for {}"
@@ -69,5 +69,17 @@ IQL = {
 MARWIL = {
     "CartPole-v1": _preset("CartPole-v1", 3_000, learning_rate=FALLING),
     "Pendulum-v1": _preset("Pendulum-v1", 3_000, learning_rate=FALLING, gamma=0.95),
+}
+REBRAC = {
+    "Pendulum-v1": _preset(
+        "Pendulum-v1",
+        3_000,
+        network=ActorCritic(Mlp((64, 64)), Mlp((64, 64), layer_norm=True)),
+        learning_rate=1e-3,
+        actor_penalty=0.4,
+        critic_penalty=0.1,
+        normalize_reward=True,
+        **SHORT_SIGHT,
+    ),
 }
 TD3_BC = {"Pendulum-v1": _preset("Pendulum-v1", 3_000, learning_rate=1e-3, **SHORT_SIGHT)}

@@ -21,10 +21,12 @@ from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.protocols import Explorer
+from etude.run import online
 from etude.training import build
 from etude.training.build import exploration
 from etude.training.callbacks import CallbackList, as_list, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
+from etude.training.learner import Learner
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
@@ -44,9 +46,9 @@ class Run:
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
     train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
-    data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
-        `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
-        `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
+    data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. A run that learns
+        from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the data shows
+        them an expert. A dict of several, with their shares of a batch; "sampler" in it stands for collected steps.
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
@@ -98,7 +100,7 @@ class Run:
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
-        self._owns_directory = is_path(run_dir)
+        is_path(run_dir)  # refuses what is none
         self._claims = trust_.claims(environment, replay_folder)
         self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
             environment, lambda own: build.agents_for(algorithm, env, config, own, policies, train_only)
@@ -112,13 +114,12 @@ class Run:
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
-        # Made last, so that a run that cannot be leaves no empty directory behind.
-        self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._metrics = Metrics(self.setup.keep_info)
         self._loop = Loop(
             learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics
         )
         self._acts_only = False  # loaded without its replay
+        self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     @property
     def step(self) -> int:
@@ -284,6 +285,24 @@ class Run:
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
+    def go_online(self, share: float = 0.5, **changed: Any) -> Run:
+        """A new run that steps the environment and goes on with the weights, the target networks, the optimizer and the
+        normalisers of this one, which learned from recorded data alone; this one stays as it is. Its steps are
+        environment steps, counted from 0.
+
+        share: the part of every batch that stays recorded data, 0.5 or another number from 0 to below 1.
+        changed: arguments of `Run` for the new run, such as run_dir, workers and explorer, and fields of the config.
+        Raises ConfigError for a run that steps its environment, or whose algorithm cannot learn online, and
+        CheckpointError where changed fields need other networks.
+        """
+        self._refuse_without_replay("go online")
+        run_dir = changed.pop("run_dir", None)
+        run = Run(**online.arguments(self._context, self.algorithm, share, changed))
+        assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
+        online.take_over(self.learner, run.learner)
+        run._use_directory(run_dir)
+        return run
+
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
         total = self.learner.progress.total
@@ -338,6 +357,10 @@ class Run:
             yield Saved(self.step, str(save(self.step, self.state())), kind)
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
+
+    def _use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
+        self._owns_directory = is_path(run_dir)
+        self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all

@@ -27,8 +27,8 @@ class Sources:
         It and the shares sum to 1.
     """
 
-    recorded: dict[str, RecordedData]
-    shares: dict[str, float]
+    recorded: Mapping[str, RecordedData]
+    shares: Mapping[str, float]
     online: float = 0.0
 
     @property
@@ -82,7 +82,7 @@ def sources_from(plain: Any) -> Sources | None:
         return None
     if "sources" not in plain:
         return Sources({"recorded": CheckpointedData(plain)}, {"recorded": 1.0})
-    recorded: dict[str, RecordedData] = {
+    recorded = {
         each["name"]: CheckpointedData({key: value for key, value in each.items() if key not in ("name", "share")})
         for each in plain["sources"]
     }

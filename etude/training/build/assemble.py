@@ -50,11 +50,11 @@ def assemble(
     config = with_hyperparameters(algorithm, env, config, hyperparameters)
     given = environment_for(env, None, None, None)
     name, agent, environment, spaces, _ = fitted(given, lambda spaces: agent_for(algorithm, given, config, spaces))
+    _require_rollout(agent)
     agent, sources = data_for(data, agent, environment, spaces)
+    _require_rollout(agent)  # others too learn from recorded data alone where there is no more
     exploration.check(agent, explorer, spaces)
     setup, kind = with_environments(setup or Setup(), name, agent, env), kind_of(agent)
-    if not kind.steps_environments:
-        raise ConfigError(f"{type(agent).__name__} learns from recorded data alone: there is no rollout. Use a Run.")
     engine = engine_for(agent, spaces, setup)
     context = context_for(agent, engine, environment, setup, sources)
     learner: Any = kind.make_learner(context)
@@ -63,3 +63,8 @@ def assemble(
     rollout = kind.rollout(context, explorer)
     rollout.load(*learner.exploring_policy())
     return Assembled(agent, engine, learner.replay, explorer, rollout, learner)
+
+
+def _require_rollout(agent: Agent) -> None:
+    if not kind_of(agent).steps_environments:
+        raise ConfigError(f"{type(agent).__name__} learns from recorded data alone: there is no rollout. Use a Run.")

@@ -85,7 +85,8 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
 
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
-    fitting, kind = FITTING[agent.acts_by], kind_of(agent)
+    acts_by, kind = agent.acts_for(spaces.action), kind_of(agent)
+    fitting = FITTING[acts_by]
     if not agent.config.gsde_features:
         fitting = tuple(each for each in fitting if each is not StateDependentSample)
     if kind.log_prob:
@@ -94,7 +95,7 @@ def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
         fitting = tuple(each for each in fitting if each not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):
         raise ConfigError(
-            f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {agent.acts_by} and learns "
+            f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {acts_by} and learns "
             f"from {kind.name}. Give {' or '.join(each.__name__ for each in fitting)}, or leave it out."
         )
     if kind.log_prob and not explorer.log_prob:

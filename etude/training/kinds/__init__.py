@@ -20,15 +20,17 @@ from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.off_policy import OffPolicyLearning
 from etude.training.kinds.offline import OfflineLearning
 from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
+from etude.training.kinds.online import OfflineToOnlineLearning
 from etude.training.kinds.sequences import OffPolicySequenceLearning
 from etude.training.kinds.unrolls import UnrollLearning
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),
     OffPolicySequenceLearning(),
+    OfflineToOnlineLearning(),
+    OfflineToOnlineLearning("transitions_and_returns", OneStepAndReturns),
     OfflineLearning(),
     OfflineLearning("returns", WholeReturns),
-    OfflineLearning("transitions_and_returns", OneStepAndReturns),
     OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
@@ -68,5 +70,6 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
     "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning",
-    "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning", "kind_for", "kind_of",
+    "OfflineToOnlineLearning", "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning",
+    "kind_for", "kind_of",
 ]  # fmt: skip

@@ -159,7 +159,7 @@ class LearningKind:
             actions = [own.action for own in spaces.agents.values()]
             each = [self.explorer(agent, agent.acts_for(action), action, total, count) for action in actions]
             return ByAgent(each, actions)
-        return self.explorer(agent, agent.acts_by, spaces.action, total, count)
+        return self.explorer(agent, agent.acts_for(spaces.action), spaces.action, total, count)
 
     def best_explorer(self, agent: Agent, spaces: Spaces) -> Explorer:
         """What takes the best actions."""

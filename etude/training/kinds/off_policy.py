@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Space, zeros
-from etude.config import OffPolicyConfig
+from etude.config import Config, OffPolicyConfig
 from etude.envs import frame_stack_of
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.protocols import Explorer, Replay
@@ -38,7 +38,7 @@ class OffPolicyLearning(LearningKind):
     """Transitions: of one step, or of `n_step`; drawn uniformly, or by priorities."""
 
     name = "transitions"
-    config = OffPolicyConfig
+    config: ClassVar[type[Config]] = OffPolicyConfig
     environments = 1
     multi_agent = True
     takes_data = True

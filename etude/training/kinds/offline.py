@@ -65,8 +65,8 @@ class OfflineLearning(LearningKind):
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.online:
             raise ConfigError(
-                f'{type(agent).__name__} learns from recorded data alone: leave "{SAMPLER}" out of data. cql, iql and '
-                "td3_bc learn from both."
+                f'{type(agent).__name__} learns from recorded data alone and cannot go online: leave "{SAMPLER}" out '
+                "of data. awac, cal_ql, cql, iql and td3_bc learn from both."
             )
         return self
 

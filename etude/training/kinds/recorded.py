@@ -9,7 +9,7 @@ from pathlib import Path
 from etude.base.seeding import generator
 from etude.offline.loading import RecordedData
 from etude.protocols import Replay
-from etude.replay import Buffer, Mixture, OneStep, RecordedTerms, Ring, Uniform, View
+from etude.replay import Buffer, BufferMixture, OneStep, RecordedTerms, Ring, Uniform, View
 from etude.training.kinds.context import TrainingContext
 from etude.training.learner import Learner
 from etude.training.sources import SAMPLER
@@ -21,11 +21,13 @@ class BufferRequest:
 
     capacity: rows of all environments. environments: that its rows come from; recorded episodes follow each other as
     those of one. source: the number of the recorded data in a mixture; None: the only buffer, or what is collected.
+    recorded: whether its rows are recorded ones.
     """
 
     capacity: int
-    environments: int = 1
-    source: int | None = None
+    environments: int
+    source: int | None
+    recorded: bool
 
     def stream(self, name: str) -> str:
         """The name of a generator of this buffer."""
@@ -37,22 +39,22 @@ class BufferRequest:
 
 
 def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRequest], Buffer]) -> Replay:
-    """The replay of a run: one buffer, or a `Mixture` of several sources. capacity: for what is collected."""
-    collected = BufferRequest(capacity, context.count)
+    """The replay of a run: one buffer, or a `BufferMixture` of several sources. capacity: for what is collected."""
+    collected = BufferRequest(capacity, context.count, None, recorded=False)
     if context.data is None:
         return make(collected)
     data, shares = context.data, dict(context.data.shares)
     alone = data.single is not None
     # One row more than there are: a ring that is full forgets where its oldest episode began.
     buffers = {
-        name: make(BufferRequest(len(recorded) + 1, 1, None if alone else i))
+        name: make(BufferRequest(len(recorded) + 1, 1, None if alone else i, recorded=True))
         for i, (name, recorded) in enumerate(data.recorded.items())
     }
     if data.online:
         buffers[SAMPLER], shares[SAMPLER] = make(collected), data.online
     if len(buffers) == 1:
         return next(iter(buffers.values()))
-    return Mixture(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
+    return BufferMixture(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
 
 
 def store_recorded(learner: Learner, context: TrainingContext) -> None:
@@ -61,7 +63,7 @@ def store_recorded(learner: Learner, context: TrainingContext) -> None:
     for name, recorded in (context.data.recorded if context.data is not None else {}).items():
         if (steps := recorded.steps()) is not None:
             replay = learner.replay
-            buffer = replay.buffers[name] if isinstance(replay, Mixture) else replay
+            buffer = replay.buffers[name] if isinstance(replay, BufferMixture) else replay
             learner.store(dataclasses.replace(steps, extras={}), buffer)
             learner.follow_moments(steps)
 
