@@ -46,9 +46,10 @@ class Run:
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
     train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
-    data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. A run that learns
-        from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the data shows
-        them an expert. A dict of several, with their shares of a batch; "sampler" in it stands for collected steps.
+    data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. A run that
+        learns from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the
+        data shows them an expert. Or a dict of several, with their shares of a batch; "sampler" stands for what the run
+        collects.
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
