@@ -43,8 +43,9 @@ def config(algorithm: str) -> str:
     """The fields of an algorithm's config: its own first, then those that it shares with others."""
     kind = ALGORITHMS[algorithm][1]
     meaning = field_comments(kind)
-    own = list(kind.__annotations__)
-    shared = [field.name for field in dataclasses.fields(kind) if field.name not in own]
+    names = [field.name for field in dataclasses.fields(kind)]
+    own = [name for name in kind.__annotations__ if name in names]
+    shared = [name for name in names if name not in own]
     default = kind()
     rows = [[f"`{name}`", f"`{_literal(getattr(default, name))}`", meaning[name]] for name in (*own, *shared)]
     return table(["field", "default", "meaning"], rows)
