@@ -94,6 +94,7 @@ def recorded(env: str, episodes: int = 6) -> Dataset:
 
 
 CART, PENDULUM = recorded("CartPole-v1"), recorded("Pendulum-v1")
+MIXED = {"data": [(CART, 0.6), ("sampler", 0.4)]}
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,7 @@ CASES = [
     ),
     Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, buffer_size=200), changed={"workers": 1}),
-    Case(
-        "dqn-data", "CartPole-v1", MIXED_TINY, changed={"workers": 2}, given={"data": [(CART, 0.6), ("sampler", 0.4)]}
-    ),
+    Case("dqn-data", "CartPole-v1", MIXED_TINY, changed={"workers": 2}, given=MIXED),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 

@@ -1,4 +1,4 @@
-"""Runs that learn from recorded and collected steps: what `data=` takes, what batches are drawn from, and what stays."""
+"""Runs that learn from recorded and collected steps: what `data=` takes, and what batches are drawn from."""
 
 from __future__ import annotations
 
