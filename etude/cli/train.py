@@ -44,9 +44,7 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: tuple[
-        str, ...
-    ] = ()  # file of recorded episodes; or FILE=SHARE for several, and sampler=SHARE to collect as well
+    data: tuple[str, ...] = ()  # file of recorded episodes; FILE=SHARE for several, sampler=SHARE to collect as well
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed

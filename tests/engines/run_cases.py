@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from etude import Linear, Mlp, Recurrent, Run
@@ -27,7 +28,10 @@ from etude.algorithms import (
     ReinforceConfig,
     SACConfig,
 )
+from etude.base.data import Episode
 from etude.base.events import Collected, Evaluated, Event, Learned
+from etude.base.spaces import Box, Spaces
+from etude.offline import Dataset
 from etude.presets.preset import POINT
 
 RATE = Linear(1e-2, 1e-4)
@@ -69,6 +73,28 @@ SAC_GSDE_TINY = dataclasses.replace(SAC_TINY, gsde=True)
 PPO_GSDE_TINY = dataclasses.replace(PPO_TINY, gsde=True, gsde_sample_every=7)
 HINDSIGHT = {"hindsight": "future", "n_step": 2, "priority_exponent": 0.6}
 DDPG_HINDSIGHT_TINY = DDPGConfig(**FAST, **HINDSIGHT, **NORMALISED, buffer_size=200, random_steps=24)
+
+MIXED_TINY = dataclasses.replace(DQN_TINY, n_step=2, priority_exponent=0.6, **NORMALISED)
+
+
+def recorded(env: str, episodes: int = 6) -> Dataset:
+    """Episodes of 9 random observations each, which no environment returned."""
+    made = gym.make(env)
+    source, rng = Spaces(made.observation_space, made.action_space), np.random.default_rng(0)
+    made.action_space.seed(0)
+
+    def episode(number: int) -> Episode:
+        observation = rng.uniform(-1, 1, (10, *made.observation_space.shape)).astype(np.float32)
+        action = np.stack([made.action_space.sample() for _ in range(9)])
+        if isinstance(made.action_space, Box):
+            action = action / made.action_space.high
+        return Episode(observation, action, rng.normal(size=9).astype(np.float32), number % 2 == 0, number % 2 == 1)
+
+    return Dataset(tuple(map(episode, range(episodes))), source)
+
+
+CART, PENDULUM = recorded("CartPole-v1"), recorded("Pendulum-v1")
+MIXED = {"data": [(CART, 0.6), ("sampler", 0.4)]}
 
 
 @dataclass(frozen=True)
@@ -120,6 +146,7 @@ CASES = [
     ),
     Case("ppo-several", "mpe2:simple_spread_v3", dataclasses.replace(PPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("maddpg", "mpe2:simple_speaker_listener_v4", MADDPGConfig(**FAST, buffer_size=200), changed={"workers": 1}),
+    Case("dqn-data", "CartPole-v1", MIXED_TINY, changed={"workers": 2}, given=MIXED),
     Case("sac-mujoco", "HalfCheetah-v5", dataclasses.replace(SAC_TINY, n_step=2)),
 ]
 
