@@ -1,10 +1,12 @@
-"""Connect Four for a league: PettingZoo's, in which either agent may begin, and a player that looks one step ahead."""
+"""Connect Four for a league, in which either agent may begin: PettingZoo's, and the same rules in less time; and a
+player that looks one step ahead."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
 
 from etude.base.errors import MissingExtra
 
@@ -17,6 +19,8 @@ except ImportError:
 ROWS, COLUMNS, LINE = 6, 7, 4
 AGENTS = ("player", "opponent")
 _DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
+_HEIGHT = ROWS + 1  # bits of a column in a set of stones: one above the top row separates columns
+_SHIFTS = (1, _HEIGHT - 1, _HEIGHT, _HEIGHT + 1)  # from a stone to the next one in each direction
 
 
 class RandomSeats(AECEnv):
@@ -77,6 +81,94 @@ def connect_four(render_mode: str | None = None) -> RandomSeats:
     plane for the agent's own stones and one for the other's, and an action mask [7]; whoever wins gets 1, and the other
     -1."""
     return RandomSeats(connect_four_v3.raw_env(render_mode=render_mode))
+
+
+class ConnectFour(AECEnv):
+    """The rules, observations and agents of `connect_four`, in plain Python, with boards of uint8, which convolutions
+    read as images.
+
+    random_moves: an episode begins with up to so many random moves, a number drawn anew for each, none of which wins.
+        They show an agent that trains against itself more positions than it would reach (exploring starts).
+    """
+
+    metadata: dict[str, Any] = {"name": "connect_four", "render_modes": ["ansi"], "is_parallelizable": False}
+
+    def __init__(self, random_moves: int = 0, render_mode: str | None = None):
+        self.random_moves, self.render_mode, self.possible_agents = random_moves, render_mode, list(AGENTS)
+        board, mask = Box(0, 1, (ROWS, COLUMNS, 2), np.uint8), Box(0, 1, (COLUMNS,), np.int8)
+        self._observation_space, self._action_space = (
+            Dict({"observation": board, "action_mask": mask}),
+            Discrete(COLUMNS),
+        )
+        self._seeds = np.random.default_rng()
+
+    def observation_space(self, agent: str) -> Any:
+        return self._observation_space
+
+    def action_space(self, agent: str) -> Any:
+        return self._action_space
+
+    def reset(self, seed: int | None = None, options: dict | None = None) -> None:
+        rng = self._seeds if seed is None else np.random.default_rng(seed)
+        first, second = AGENTS if rng.random() < 0.5 else AGENTS[::-1]
+        self.agents, self.agent_selection, self._other = list(AGENTS), first, {first: second, second: first}
+        self._boards = {agent: np.zeros((ROWS, COLUMNS, 2), np.uint8) for agent in AGENTS}
+        self._stones = dict.fromkeys(AGENTS, 0)  # a bit for each: column * _HEIGHT + row
+        self._free = [ROWS] * COLUMNS  # rows of each column
+        self._mask, self._none = np.ones(COLUMNS, np.int8), np.zeros(COLUMNS, np.int8)
+        self._over, self._returns = False, dict.fromkeys(AGENTS, 0.0)
+        self.infos: dict[str, dict] = {agent: {} for agent in AGENTS}
+        for _ in range(int(rng.integers(self.random_moves + 1)) if self.random_moves else 0):
+            quiet = [column for column in np.flatnonzero(self._mask).tolist() if not self._wins(column)]
+            if not quiet or sum(self._free) == 1:
+                break
+            self.step(int(rng.choice(quiet)))
+
+    def step(self, action: int | None) -> None:
+        agent = self.agent_selection
+        other = self._other[agent]
+        if self._over:
+            self.agents.remove(agent)
+            self.agent_selection = other
+            return
+        if action is None or not self._mask[action]:
+            raise ValueError(f"column {action} is no legal move; the mask is {self._mask.tolist()}")
+        won, self.agent_selection = self._wins(action), other
+        row = self._free[action] = self._free[action] - 1
+        self._mask[action] = row > 0
+        self._boards[agent][row, action, 0] = self._boards[other][row, action, 1] = 1
+        self._stones[agent] |= 1 << action * _HEIGHT + row
+        if won:
+            self._returns = {agent: 1.0, other: -1.0}
+        self._over = won or not self._mask.any()
+
+    def observe(self, agent: str) -> dict[str, np.ndarray]:
+        mask = self._mask if agent == self.agent_selection else self._none
+        return {"observation": self._boards[agent].copy(), "action_mask": mask.copy()}
+
+    def last(self, observe: bool = True) -> tuple[Any, ...]:
+        agent = self.agent_selection
+        seen = self.observe(agent) if observe else None
+        return seen, self._returns[agent], self._over, False, self.infos[agent]
+
+    def render(self) -> str | None:
+        """The board as text: x for the stones of `player`, o for those of `opponent`."""
+        if self.render_mode is None:
+            return None
+        board = self._boards[AGENTS[0]]
+        return "\n".join("".join("x" if own else "o" if other else "." for own, other in row) for row in board)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _wins(self, column: int) -> bool:
+        """Whether whose turn it is wins with a stone in this column."""
+        stones = self._stones[self.agent_selection] | 1 << column * _HEIGHT + self._free[column] - 1
+        for shift in _SHIFTS:
+            pairs = stones & stones >> shift
+            if pairs & pairs >> 2 * shift:
+                return True
+        return False
 
 
 def look_ahead(observation: dict[str, np.ndarray], rng: np.random.Generator) -> int:

@@ -9,11 +9,11 @@ from run_makers import DQN_TINY, PPO_TINY
 from several_worlds import Counting, Duel, Mixed
 
 import etude
-from etude import League, Run
+from etude import Conv, League, Run
 from etude.algorithms import DQN, PPO, PPOConfig
 from etude.base.data import Choice
 from etude.base.errors import CheckpointError, ConfigError
-from etude.examples.connect_four import COLUMNS, ROWS, connect_four, look_ahead
+from etude.examples.connect_four import COLUMNS, ROWS, ConnectFour, connect_four, look_ahead
 from etude.explore.league import SampledOpponent
 from etude.explore.stateless import StatelessExplorer
 from etude.run import from_state
@@ -259,3 +259,82 @@ def test_a_league_of_connect_four_obeys_masks_and_knows_who_won():
         table = run.learner.leagues["league"].table()
     assert sum(row["games"] for row in table) > 5
     assert {row["win_rate"] != 0.5 for row in table if row["games"]} != {False}
+
+
+def test_connect_four_in_plain_python_has_the_rules_of_pettingzoo_s():
+    ours, theirs, results = ConnectFour(), connect_four(), set()
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        ours.reset(seed=seed)
+        theirs.reset(seed=seed)
+        while theirs.agents:
+            agent = theirs.agent_selection
+            assert (ours.agents, ours.agent_selection) == (theirs.agents, agent)
+            for name in theirs.agents:
+                for key, value in theirs.observe(name).items():
+                    np.testing.assert_array_equal(ours.observe(name)[key], value)
+            _, reward, over, truncated, info = theirs.last(observe=False)
+            assert ours.last(observe=False) == (None, reward, over, truncated, info)
+            legal = np.flatnonzero(theirs.observe(agent)["action_mask"])
+            column = None if over else int(rng.choice(legal))
+            results.add((over, reward))
+            ours.step(column)
+            theirs.step(column)
+        assert ours.agents == []
+    assert results >= {(False, 0), (True, 1), (True, -1)}
+
+
+def test_connect_four_ends_in_a_draw_where_the_board_is_full_and_refuses_a_full_column():
+    env = ConnectFour(render_mode="ansi")
+    env.reset(seed=0)
+    for column in 6 * [0]:
+        env.step(column)
+    with pytest.raises(ValueError, match=r"column 0 is no legal move; the mask is \[0, 1"):
+        env.step(0)
+    for column in [*6 * [1], *6 * [2], 4, *6 * [3], *5 * [4], *6 * [5], *6 * [6]]:
+        assert env.last(observe=False)[1:3] == (0.0, False)
+        env.step(column)
+    assert env.last(observe=False)[1:3] == (0.0, True)
+    assert "." not in env.render()
+
+
+def test_random_moves_begin_an_episode_and_never_end_it():
+    env, stones = ConnectFour(random_moves=30), []
+    for seed in range(200):
+        env.reset(seed=seed)
+        assert env.last(observe=False)[1:3] == (0.0, False)
+        stones.append(int(env.observe("player")["observation"].sum()))
+    assert min(stones) == 0 and 20 < max(stones) <= 30
+
+
+class Screen(Duel):
+    """Where the agents see an image of a side."""
+
+    def observation_space(self, agent):
+        return etude.base.spaces.Box(0, 255, (7, 7, 1), np.uint8)
+
+    def _see(self):
+        return {name: self.rng.integers(0, 256, (7, 7, 1)).astype(np.uint8) for name in self.possible_agents}
+
+
+CONV = PPOConfig(network=Conv(((2, 4, 1),), (4,)), rollout_length=16, minibatch_size=32, epochs=1)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_league_of_a_convolutional_policy_acts_with_its_copies_and_goes_on_bit_for_bit(workers, tmp_path):
+    with made({"even": PPO(CONV), "odd": SMALL}, Screen, workers=workers) as run:
+        initial = run.engine.of["odd"].weights()["0.odd.model.policy.image0.conv0.weight"]
+        np.testing.assert_array_equal(initial, run.engine.weights()["even.model.policy.image0.conv0.weight"])
+        run.train(160)
+        run.save(tmp_path / "run.etude")
+        acting = run.engine.of["odd"].weights()
+        run.train(96)
+        expected, table = run.engine.of["even"].weights(), league_of(run).table()
+    with etude.load(tmp_path / "run.etude", env=partial(Screen), workers=0) as again:
+        for name, value in again.engine.of["odd"].weights().items():
+            np.testing.assert_array_equal(acting[name], value, name)
+        again.evaluate(episodes=2)
+        again.train(96)
+        assert league_of(again).table() == table
+        for name, value in expected.items():
+            np.testing.assert_array_equal(again.engine.of["even"].weights()[name], value, name)

@@ -1,16 +1,17 @@
 """Runs with several agents in environments whose values are known."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
 import pytest
 from cases import variants_but
-from several_worlds import Coming, Counting, Meeting, Mixed
+from several_worlds import Coming, Counting, Hidden, Meeting, Mixed
 
 from etude import Mlp, Policies, Run
 from etude.algorithms import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
 from etude.base import trees
-from etude.envs import make_environments
+from etude.envs import make_environments, with_global_state
 from etude.multi_agent.joint import ACTING
 from etude.replay import Ring
 
@@ -84,6 +85,17 @@ def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
     run = trained(algorithm, Counting, engine_name, steps)
     assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.08)
+
+
+def test_a_critic_of_the_state_values_what_no_agent_sees_and_bootstraps_from_the_final_state(engine_name):
+    config = dataclasses.replace(MAPPO, critic_reads="state")
+    run = trained("mappo", Hidden, engine_name, 4_000, config=config)
+    environments = make_environments(with_global_state(Hidden), np.arange(6), run_seed=0)
+    observation = environments.reset()
+    sides = observation["state"][:, 0]
+    assert set(sides) == {0, 1}
+    expected = np.stack([sides / (1 - GAMMA)] * 2, 1)
+    np.testing.assert_allclose(run.engine.value(observation), expected, atol=0.4)
 
 
 TOGETHER = {
