@@ -11,8 +11,8 @@ from typing import Any
 from etude import checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.errors import CallbackError, CheckpointError
-from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
+from etude.base.errors import CallbackError, CheckpointError, DataError, NumericalError
+from etude.base.events import Estimated, Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
@@ -21,6 +21,9 @@ from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs import examine
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
+from etude.estimation.estimator import Estimator
+from etude.estimation.request import EstimateRequest
+from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
 from etude.training import build
 from etude.training.build import exploration
@@ -116,14 +119,21 @@ class Run:
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._metrics = Metrics(self.setup.keep_info)
         self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics
-        )
+            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics,
+            self._estimated,
+        )  # fmt: skip
         self._acts_only = False  # loaded without its replay
+        self._estimator: Estimator | None = None  # of the last call of `train`
 
     @property
     def step(self) -> int:
         """Environment steps so far; gradient steps, where the run learns from recorded data."""
         return self.learner.progress.step
+
+    @property
+    def data(self) -> RecordedData | None:
+        """The recorded data of the run; None where it has none. Of a loaded run, without its episodes."""
+        return self._context.data
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -139,6 +149,8 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None,
         **unknown: Any,
     ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
@@ -150,7 +162,8 @@ class Run:
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            estimate_every, estimate,
         )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
         call = CallbackList(as_list(callbacks), self)
@@ -210,6 +223,8 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None,
         **unknown: Any,
     ) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
@@ -218,7 +233,8 @@ class Run:
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            estimate_every, estimate,
         )  # fmt: skip
         yield from self._steps(steps, Schedule.of(given, unknown))
 
@@ -226,6 +242,8 @@ class Run:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
         self._policy.check_evaluations(schedule)
+        if schedule.estimate_every is not None:
+            self._estimator = Estimator(self, EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
@@ -236,6 +254,15 @@ class Run:
         if started is not None and started.note and not self.step:
             yield Warned(self.step, started.note)
         yield from self._loop.steps(end, schedule)
+
+    def _estimated(self) -> Estimated | Warned:
+        """Estimates of the present policy; what cannot be estimated at this step does not stop the run."""
+        assert self._estimator is not None
+        try:
+            found = self._estimator()
+        except (DataError, NumericalError) as error:
+            return Warned(self.step, f"No estimates at this step. {error}")
+        return Estimated(self.step, dict(found), found.notes)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
