@@ -12,6 +12,7 @@ from etude.config import (
     OffPolicyConfig,
     OnPolicyConfig,
 )
+from etude.estimation.estimator import estimate
 from etude.multi_agent.by_policy import Alternate, Frozen, League
 from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
@@ -52,6 +53,7 @@ __all__ = [
     "algorithms",
     "assemble",
     "config",
+    "estimate",
     "load",
     "offline",
     "optimizers",

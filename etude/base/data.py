@@ -172,6 +172,26 @@ class Episode:
         return summary.table(self)
 
 
+class Estimate(NamedTuple):
+    """What a policy would earn in an episode, estimated from episodes that another one played: a mean discounted
+    return."""
+
+    method: str
+    value: float  # NaN where no recorded episode has a weight above 0
+    low: float  # the ends of the confidence interval
+    high: float
+    behaviour: float  # the mean discounted return of the recorded episodes
+    gain: float  # value / behaviour; NaN where the behaviour's value is not above 0
+    effective_episodes: float  # as many equally weighted episodes would vary as much (Kish's effective sample size)
+    largest_weight: float  # of an episode; 1 for every one where the policy is the behaviour
+
+    def __str__(self) -> str:
+        return (
+            f"{self.method} {self.value:.4g} [{self.low:.4g}, {self.high:.4g}], gain {self.gain:.3g}, "
+            f"{self.effective_episodes:.1f} effective episodes"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """The result of a learn call of k gradient steps: means over the k, and errors for priorities."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from etude.base.data import EpisodeEnd, Steps
+from etude.base.data import EpisodeEnd, Estimate, Steps
 from etude.base.errors import DataError
 
 
@@ -83,6 +83,15 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimated:
+    """The policy was estimated from recorded episodes of another one."""
+
+    step: int
+    estimates: dict[str, Estimate]  # by method
+    notes: tuple[str, ...] = ()  # why an estimate may be far off
+
+
+@dataclass(frozen=True, slots=True)
 class Adjusted:
     """A hyperparameter was changed while the run goes on."""
 
@@ -141,4 +150,7 @@ class Finished:
     totals: dict = field(default_factory=dict)  # episodes, updates, workers replaced, ...
 
 
-Event = Started | Collected | Learned | Evaluated | Adjusted | Warned | WorkerReplaced | Saving | Saved | Finished
+Event = (
+    Started | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving | Saved
+    | Finished
+)  # fmt: skip

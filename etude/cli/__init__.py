@@ -21,6 +21,7 @@ COMMANDS = {
     "train": ("etude.cli.train", "Train an algorithm on an environment."),
     "resume": ("etude.cli.resume", "Continue a run from its newest checkpoint."),
     "evaluate": ("etude.cli.evaluate", "Report the mean return of a trained agent over whole episodes."),
+    "estimate": ("etude.cli.estimate", "Estimate what a trained agent would earn, from recorded episodes."),
     "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),
     "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
     "stacks": ("etude.cli.stacks", "Print the Python stacks of a run that seems stuck, and of its workers."),

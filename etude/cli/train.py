@@ -21,6 +21,7 @@ from etude.cli.config_file import read_config
 from etude.cli.options import Quiet, Verbose, environment_arguments, explorer, parse, shown, split_positionals
 from etude.cli.output import say
 from etude.networks import Conv, Mlp, layers_of, with_layers
+from etude.training.sources import SAMPLER
 
 STEPS = 100_000  # where neither the user nor a preset says how many
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
@@ -59,6 +60,10 @@ class Train:
     evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
+    estimate_every: int | None = None  # environment steps between off-policy estimates from recorded episodes
+    estimate_data: str | None = None  # their file; None: --data
+    estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
+    estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
@@ -184,6 +189,8 @@ def _schedule(options: Any) -> Any:
         evaluate_max_steps=options.evaluate_max_steps,
         evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and not alone else None,
         save_every=options.save_every or max(1, options.steps // 10),
+        estimate_every=options.estimate_every,
+        estimate=_estimate(options),
     )
 
 
@@ -201,6 +208,13 @@ def data_sources(texts: Sequence[str]) -> Any:
     return [(text.rpartition("=")[0], _share(text)) for text in texts]
 
 
+def _single(texts: Sequence[str]) -> str | None:
+    """The file of --data, where it is the only one; a run on several needs --estimate-data."""
+    files = [text.rpartition("=")[0] if _share(text) is not None else text for text in texts]
+    files = [file for file in files if file != SAMPLER]
+    return files[0] if len(files) == 1 else None
+
+
 def _share(text: str) -> float | None:
     """The number after the last `=`; None where there is none."""
     name, _, number = text.rpartition("=")
@@ -208,6 +222,17 @@ def _share(text: str) -> float | None:
         return float(number) if name else None
     except ValueError:
         return None
+
+
+def _estimate(options: Any) -> dict[str, Any] | None:
+    """What is estimated while training, in plain data, so that a resumed run goes on with it; None: nothing."""
+    if options.estimate_every is None:
+        unused = [name for name in ("data", "softened") if getattr(options, f"estimate_{name}") is not None]
+        if unused:
+            raise ConfigError(f"--estimate-{unused[0]} is for estimates while training: give --estimate-every, too.")
+        return None
+    data, softened = options.estimate_data or _single(options.data), options.estimate_softened
+    return {"data": data, "methods": list(options.estimate_methods), "softened": softened}
 
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:

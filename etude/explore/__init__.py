@@ -8,6 +8,8 @@ from etude.explore.by_environment import ByEnvironment
 from etude.explore.by_policy import ByPolicy, Heuristic
 from etude.explore.combined import ByAgent, Each
 from etude.explore.correlated import CorrelatedSample
+from etude.explore.distributions import Softened
+from etude.explore.log_prob import WithLogProb
 from etude.explore.noise import GaussianNoise
 from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.explore.policies import AsIs, Greedy, Sample
@@ -30,5 +32,5 @@ __all__ = [
     "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy",
     "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
     "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
-    "PerActorGaussianNoise", "StateDependentSample",
+    "PerActorGaussianNoise", "Softened", "StateDependentSample", "WithLogProb",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
+from etude.explore.distributions import distribution_of
 from etude.explore.outputs import describe
 from etude.explore.stateless import NO_STATE, StatelessExplorer
 from etude.protocols import Explorer
@@ -72,6 +73,10 @@ class WrappingPolicy(Adjustable, StatelessExplorer):
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
         return self.explorer(step, noise.shape[1])(output, noise, step, state)
+
+    def distribution(self, output: Any, step: int) -> Any:
+        self.check()
+        return distribution_of(self.explorer(step, output.shape[1]), output, step)
 
 
 def check_finite(explorer: Adjustable, *fields: str) -> None:

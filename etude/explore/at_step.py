@@ -9,6 +9,7 @@ import numpy as np
 
 from etude.base.data import Choice
 from etude.base.spaces import Space
+from etude.explore.distributions import distribution_of
 from etude.protocols import Explorer
 
 
@@ -32,3 +33,7 @@ class AtStep:
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         return self.inner(output, noise, self.now, state)
+
+    def distribution(self, output: Any, step: int) -> Any:
+        """The distribution of its actions, at step `now`."""
+        return distribution_of(self.inner, output, self.now)

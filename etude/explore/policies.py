@@ -13,6 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Space
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
 from etude.explore.stateless import StatelessExplorer
+from etude.losses.distributions import Categorical, Deterministic
 from etude.losses.masks import MaskedValues
 
 
@@ -27,6 +28,21 @@ class Greedy(StatelessExplorer):
         if isinstance(output, np.ndarray | MaskedValues):
             return Choice(check_values(output, "Greedy")[0].argmax(1), {})
         return Choice(check_distribution(output, "Greedy").mode(), {})
+
+    def distribution(self, output: Any, step: int) -> Categorical | Deterministic:
+        """Probability 1 for the best of Discrete actions; for Box actions, the mode."""
+        if isinstance(output, np.ndarray | MaskedValues):
+            return Categorical(only(check_values(output, "Greedy")[0].argmax(1), output.shape[1]))
+        distribution = check_distribution(output, "Greedy")
+        if isinstance(distribution, Categorical):
+            return Categorical(only(distribution.mode(), distribution.shape[1]))
+        mode = distribution.mode()
+        if mode.dtype.kind != "f":
+            raise ConfigError(
+                "Off-policy estimation knows the best action of Discrete and Box actions alone. Estimate the sampled "
+                "policy: explore=True (--explore)."
+            )
+        return Deterministic(mode)
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,10 @@ class Sample(StatelessExplorer):
         action, log_prob = distribution.sample_with_log_prob(noise)
         return Choice(action, {"log_prob": log_prob})
 
+    def distribution(self, output: Any, step: int) -> Any:
+        """The distribution itself."""
+        return check_distribution(output, "Sample")
+
 
 @dataclass(frozen=True)
 class AsIs(StatelessExplorer):
@@ -69,3 +89,8 @@ class AsIs(StatelessExplorer):
             return Choice(output.astype(np.int64, copy=False), {})
         check_action(output)
         return Choice(output, {})
+
+
+def only(action: np.ndarray, n: int) -> np.ndarray:
+    """Logits [N, n] of the policy that takes one action [N] with probability 1."""
+    return np.where(action[:, None] == np.arange(n), np.float32(0), np.float32(-np.inf))

@@ -34,12 +34,15 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
         return rng.random((steps, 1), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        return Choice(self.distribution(output, step).sample(noise), {})
+
+    def distribution(self, output: Any, step: int) -> Categorical:
         probabilities, _ = check_values(output, "SoftmaxPolicy")
         total = probabilities.sum(1, np.float64)
         if not (probabilities.min() >= 0 and np.abs(total - 1).max() <= _TOLERANCE):
             _explain(probabilities, total)
         with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity: never chosen
-            return Choice(Categorical(np.log(probabilities)).sample(noise), {})
+            return Categorical(np.log(probabilities))
 
     def select_action(self, nb_actions: int, probs: np.ndarray) -> int:
         """The action for the probabilities [nb_actions] of one state."""

@@ -19,7 +19,8 @@ from etude.explore.adjustable import Adjustable, WrappingPolicy, check_finite
 from etude.explore.outputs import check_values
 from etude.explore.policies import Greedy
 from etude.explore.stateless import StatelessExplorer
-from etude.explore.values import BoltzmannGumbel, EpsilonGreedy, boltzmann
+from etude.explore.values import BoltzmannGumbel, EpsilonGreedy, boltzmann, boltzmann_distribution
+from etude.losses.distributions import Categorical
 from etude.protocols import Explorer
 
 
@@ -109,6 +110,10 @@ class BoltzmannQPolicy(Adjustable, StatelessExplorer):
         self.check()
         values, _ = check_values(output, "BoltzmannQPolicy")
         return Choice(boltzmann(values, noise, self.tau, self.clip), {})
+
+    def distribution(self, output: Any, step: int) -> Categorical:
+        self.check()
+        return boltzmann_distribution(check_values(output, "BoltzmannQPolicy")[0], self.tau, self.clip)
 
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""

@@ -41,6 +41,10 @@ class EpsilonGreedy(StatelessExplorer):
         values, free = check_values(output, "EpsilonGreedy")
         return Choice(epsilon_greedy(values, free, noise, at(self.epsilon, step, self.total)), {})
 
+    def distribution(self, output: Any, step: int) -> Categorical:
+        values, free = check_values(output, "EpsilonGreedy")
+        return epsilon_greedy_distribution(values, free, at(self.epsilon, step, self.total))
+
 
 @dataclass(frozen=True)
 class Boltzmann(StatelessExplorer):
@@ -61,6 +65,10 @@ class Boltzmann(StatelessExplorer):
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, _ = check_values(output, "Boltzmann")
         return Choice(boltzmann(values, noise, at(self.temperature, step, self.total)), {})
+
+    def distribution(self, output: Any, step: int) -> Categorical:
+        values, _ = check_values(output, "Boltzmann")
+        return boltzmann_distribution(values, at(self.temperature, step, self.total))
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,10 @@ class BoltzmannGumbel(StatelessExplorer):
         values, _ = check_values(output, "BoltzmannGumbel")
         return Choice(best_perturbed(values, noise, at(self.scale, step, self.total)), {})
 
+    def distribution(self, output: Any, step: int) -> Categorical:
+        values, _ = check_values(output, "BoltzmannGumbel")
+        return boltzmann_distribution(values, at(self.scale, step, self.total))
+
 
 def epsilon_greedy(
     values: np.ndarray, free: np.ndarray | None, noise: np.ndarray, epsilon: float | np.ndarray
@@ -96,6 +108,15 @@ def epsilon_greedy(
     if exploring.any():
         action = np.where(exploring, random_actions(noise[:, 1], values.shape[1], free), action)
     return action
+
+
+def epsilon_greedy_distribution(values: np.ndarray, free: np.ndarray | None, epsilon: float) -> Categorical:
+    """What `epsilon_greedy` samples from."""
+    best = values.argmax(1)[:, None] == np.arange(values.shape[1])
+    allowed = np.ones_like(values, bool) if free is None else free
+    chances = (1 - epsilon) * best + epsilon * allowed / allowed.sum(1, keepdims=True)
+    with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity
+        return Categorical(np.log(chances).astype(np.float32))
 
 
 def random_actions(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.ndarray:
@@ -115,10 +136,17 @@ def boltzmann(
 
     clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
     """
+    return boltzmann_distribution(values, temperature, clip).sample(noise)
+
+
+def boltzmann_distribution(
+    values: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
+) -> Categorical:
+    """What `boltzmann` samples from."""
     scaled = values / temperature
     if clip is not None:
         scaled = np.where(np.isneginf(values), values, np.clip(scaled, *clip))
-    return Categorical(scaled).sample(noise)
+    return Categorical(scaled)
 
 
 def best_perturbed(values: np.ndarray, noise: np.ndarray, scale: float) -> np.ndarray:

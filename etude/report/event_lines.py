@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from etude.base.data import Estimate
 from etude.base.events import Event, Started
 from etude.report.streams import Lasting
 
@@ -36,6 +37,8 @@ def _shown(name: str, value: Any, begins: bool) -> list[str]:
     if name == "episodes" and isinstance(value, tuple):
         returns = ", ".join(f"{episode.total:.4g}" for episode in value)
         return [f"returns {returns}"] if returns else []
+    if isinstance(value, Estimate):
+        return [str(value)]
     if isinstance(value, dict):
         return [text for key, part in value.items() for text in _shown(key, part, False)]
     if isinstance(value, np.ndarray):

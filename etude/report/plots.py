@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from etude.base.data import Estimate
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
 from etude.report.configurations import Line, lines_in
@@ -95,6 +96,23 @@ def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = 
     else:
         _write(figure, path)
     return figure
+
+
+def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path) -> None:
+    """A row for each method: the estimate with its interval, beside the behaviour's own value. Writes a PNG."""
+    found = list(estimates.values())
+    figure = _figure(1)
+    axes = figure.subplots()
+    for row, each in enumerate(found):
+        axes.plot([each.low, each.high], [row, row], color=COLOURS[0], linewidth=2.5, alpha=0.45)
+        axes.plot([each.value], [row], "o", color=COLOURS[0], markersize=6)
+    axes.axvline(found[0].behaviour, color=COLOURS[1], linestyle="--", linewidth=1.4, label="the behaviour's own")
+    axes.set(yticks=range(len(found)), yticklabels=[each.method for each in found], xlabel="mean discounted return")
+    axes.invert_yaxis()
+    axes.grid(True, axis="x", alpha=0.3, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    _write(figure, path)
 
 
 def aggregate(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> tuple[np.ndarray, ...]:

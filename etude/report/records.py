@@ -16,6 +16,7 @@ from etude.base.data import EpisodeEnd
 from etude.base.events import (
     Adjusted,
     Collected,
+    Estimated,
     Evaluated,
     Event,
     Finished,
@@ -138,7 +139,9 @@ def distributions(record: Record) -> dict[str, np.ndarray]:
     return {tag: values for tag, values in found.items() if values.size}
 
 
-def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Record:
+def _described(event: Evaluated | Estimated | Adjusted | Warned | Saved | Finished) -> Record:
+    if isinstance(event, Estimated):
+        return _estimates(event)
     if isinstance(event, Evaluated):
         return {
             "eval/mean_reward": event.mean,
@@ -157,6 +160,21 @@ def _described(event: Evaluated | Adjusted | Warned | Saved | Finished) -> Recor
     if isinstance(event, Saved):
         return {"saved": event.path, "kind": event.kind}
     return {"finished": event.reason, "seconds": round(event.seconds, 3), "totals": event.totals}
+
+
+def _estimates(event: Estimated) -> Record:
+    found: Record = {}
+    for name, each in event.estimates.items():
+        found |= {
+            f"estimate/{name}": each.value,
+            f"estimate/{name}_low": each.low,
+            f"estimate/{name}_high": each.high,
+            f"estimate/{name}_gain": each.gain,
+            f"estimate/{name}_effective_episodes": each.effective_episodes,
+            f"estimate/{name}_largest_weight": each.largest_weight,
+            "estimate/behaviour": each.behaviour,
+        }
+    return found | ({"notes": list(event.notes)} if event.notes else {})
 
 
 def _mean(values: Any) -> float:

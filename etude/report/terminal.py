@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from etude.base.data import EpisodeEnd
-from etude.base.events import Adjusted, Collected, Evaluated, Event, Finished, Learned, Started, Warned
+from etude.base.events import Adjusted, Collected, Estimated, Evaluated, Event, Finished, Learned, Started, Warned
 from etude.report.notebook import CellOutput, in_notebook
 from etude.report.records import MetricsRecorder, means_by_agent, scalars
 from etude.report.streams import Lasting
@@ -53,7 +53,7 @@ class Progress:
         elif isinstance(event, Finished):
             self._draw(now)
             self.close()
-        elif now >= self._next or isinstance(event, Evaluated):
+        elif now >= self._next or isinstance(event, Evaluated | Estimated):
             self._draw(now)
 
     def _start(self, event: Started, now: float) -> None:
@@ -127,6 +127,7 @@ class _State:
         self.losses: dict[str, float] = {}
         self.metrics: dict[str, deque[float]] = {}  # the means of the last collections with values
         self.evaluation: Evaluated | None = None
+        self.estimated: Estimated | None = None
         self.best: float | None = None
 
     def take(self, event: Event, now: float) -> None:
@@ -143,6 +144,8 @@ class _State:
         elif isinstance(event, Evaluated):
             self.evaluation = event
             self.best = event.mean if event.best else self.best
+        elif isinstance(event, Estimated):
+            self.estimated = event
         elif isinstance(event, Finished):
             self.finished = True
 
@@ -165,6 +168,9 @@ class _State:
             each = _named(self.evaluation.mean_by_agent)
             mean_of = _number(self.evaluation.mean) + (f" ({each})" if each else "")
             facts.append(("evaluated", f"{mean_of} at step {self.evaluation.step:,}{best}"))
+        if self.estimated is not None:
+            each = _named({name: found.value for name, found in self.estimated.estimates.items()})
+            facts.append(("estimated", f"{each} at step {self.estimated.step:,}"))
         if self.losses:
             facts.append(("losses", _named(self.losses)))
         if self.metrics:

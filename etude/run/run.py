@@ -20,6 +20,9 @@ from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
+from etude.estimation.estimator import ScheduledEstimates
+from etude.estimation.request import EstimateRequest
+from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
 from etude.run import online
 from etude.training import build
@@ -115,10 +118,11 @@ class Run:
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
-        self._metrics = Metrics(self.setup.keep_info)
+        self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
         self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics
-        )
+            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics,
+            self._estimator,
+        )  # fmt: skip
         self._acts_only = False  # loaded without its replay
         self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
@@ -126,6 +130,13 @@ class Run:
     def step(self) -> int:
         """Environment steps so far; gradient steps, where the run learns from recorded data."""
         return self.learner.progress.step
+
+    @property
+    def data(self) -> RecordedData | None:
+        """The recorded data of the run; None where it has none, or several. Of a loaded run, without its episodes."""
+        sources = self._context.data
+        recorded = () if sources is None else tuple(sources.recorded.values())
+        return recorded[0] if len(recorded) == 1 else None
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -141,6 +152,8 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None,
         **unknown: Any,
     ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
@@ -152,7 +165,8 @@ class Run:
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            estimate_every, estimate,
         )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
         call = CallbackList(as_list(callbacks), self)
@@ -212,6 +226,8 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None,
         **unknown: Any,
     ) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
@@ -220,7 +236,8 @@ class Run:
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            estimate_every, estimate,
         )  # fmt: skip
         yield from self._steps(steps, Schedule.of(given, unknown))
 
@@ -228,6 +245,8 @@ class Run:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
         self._policy.check_evaluations(schedule)
+        if schedule.estimate_every is not None:
+            self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:

@@ -9,6 +9,7 @@ from etude.base.data import EpisodeEnd
 from etude.base.errors import CallbackError, ConfigError
 from etude.base.events import (
     Collected,
+    Estimated,
     Evaluated,
     Event,
     Finished,
@@ -25,6 +26,7 @@ METHODS: dict[type, str] = {
     Collected: "on_steps_collected",
     Learned: "on_update",
     Evaluated: "on_evaluation",
+    Estimated: "on_estimate",
     Saved: "on_save",
     WorkerReplaced: "on_worker_replaced",
     Finished: "on_train_end",
@@ -55,6 +57,9 @@ class Callback:
 
     def on_evaluation(self, run: Any, event: Evaluated) -> None:
         """After an evaluation."""
+
+    def on_estimate(self, run: Any, event: Estimated) -> None:
+        """After the policy was estimated from recorded episodes."""
 
     def on_save(self, run: Any, event: Saved) -> None:
         """After a checkpoint was written."""

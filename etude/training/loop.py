@@ -11,7 +11,7 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
 from etude.base.errors import CallbackError, EnvironmentFault, NumericalError
-from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.engines.divergence import Divergence
 from etude.protocols import Weights
 from etude.training.progress import RunProgress
@@ -110,7 +110,8 @@ class Loop:
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
     "best", and yields the events of it. evaluate: plays episodes as a schedule says, or returns None where the function
     that it is given returns True; a loop without it takes no schedule of evaluations. measure: the custom metrics of
-    collected steps at an environment step, by name; CallbackError where one raises.
+    collected steps at an environment step, by name; CallbackError where one raises. estimate: estimates the present
+    policy from recorded episodes, or says why it cannot; a loop without it takes no schedule of estimates.
     """
 
     def __init__(
@@ -121,9 +122,10 @@ class Loop:
         save: Callable[[str], Iterator[Event]],
         evaluate: Callable[[Schedule, Callable[[], bool]], Evaluated | None] | None = None,
         measure: Measure | None = None,
+        estimate: Callable[[], Estimated | Warned] | None = None,
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
-        self._save, self._evaluate, self._measure = save, evaluate, measure
+        self._save, self._evaluate, self._measure, self._estimate = save, evaluate, measure, estimate
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
@@ -185,6 +187,8 @@ class Loop:
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
+            if self._estimate is not None and plan.estimates(before, self.step):
+                yield from self._estimated(self._estimate())
             if (yield from self._evaluate_if_due(before, end, plan)):
                 return "target"
             if self._stop is not None and self.step < end:
@@ -216,6 +220,11 @@ class Loop:
         if evaluated.best:
             yield from self._keep("best")
         return plan.target is not None and evaluated.mean >= plan.target
+
+    def _estimated(self, event: Estimated | Warned) -> Iterator[Event]:
+        yield event
+        for note in event.notes if isinstance(event, Estimated) else ():
+            yield from self._warn_once(note, note[:40])
 
     def _warn_once(self, message: str, about: str) -> Iterator[Event]:
         if about not in self._warned:

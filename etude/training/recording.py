@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Choice
+from etude.base.data import Choice, Episode
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
 from etude.base.trees import Tree
-from etude.envs import action_space_of, make_environments
+from etude.envs import action_space_of, make_environments, make_for_evaluation
 from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
+from etude.explore.log_prob import with_log_prob
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
 from etude.offline import Dataset, EpisodeRecorder
 from etude.offline.columns import Columns, split
-from etude.protocols import Explorer
+from etude.protocols import Environments, Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.rollout import InProcess
 
@@ -45,8 +46,8 @@ def record(
 
     env: as for `Run`. actor: what acts by `act(observation [N, ...])`, such as `run.actor()`; None takes random
     actions, each allowed one alike, and keeps their log probabilities as `log_prob`.
-    explorer: what turns the actor's output into actions; None takes the best ones, and what it adds (the `log_prob` of
-    `Sample`) is recorded.
+    explorer: what turns the actor's output into actions; None takes the best ones. The log probabilities of its actions
+    are recorded as `log_prob`, where it knows their distribution: off-policy estimation needs them.
     keep_info: names of numbers of `info` that are recorded with the steps, as `info.<name>`.
     run: a `Run` that acts with its present weights, in the place of an actor. explore: as it does in training, at its
         present step; else with the best actions.
@@ -63,23 +64,37 @@ def record(
     count = min(episodes, TOGETHER)
     if run is not None:
         actor, explorer = run.actor(explore), run.exploring(count, explore)
+    explorer = None if explorer is None else with_log_prob(explorer)
     environments = make_environments(env, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor = RandomActor(environments.spaces)
         explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
-    if task is not None:
-        environments.set_task(task_data(task))
-    rollout = InProcess(environments, actor, explorer or Greedy(), seed)
-    recorder = EpisodeRecorder()
+    source = Spaces(environments.spaces.observation, action_space_of(env))
+    found = _play(environments, episodes, actor, explorer or Greedy(), seed, task)
+    return Dataset(found, source, env if isinstance(env, str) else None)
+
+
+def play(env: Any, episodes: int, actor: Any, explorer: Explorer, seed: int, task: Any = None) -> tuple[Episode, ...]:
+    """Exactly `episodes` whole episodes, played for their rewards. Those of an environment without a time limit are cut
+    off after 10,000 steps. Other arguments: see `record`."""
+    environments, _ = make_for_evaluation(env, np.arange(min(episodes, TOGETHER)), seed)
+    return _play(environments, episodes, actor, explorer, seed, task)
+
+
+def _play(
+    environments: Environments, episodes: int, actor: Any, explorer: Explorer, seed: int, task: Any
+) -> tuple[Episode, ...]:
+    rollout, recorder = InProcess(environments, actor, explorer, seed), EpisodeRecorder()
     try:
+        if task is not None:
+            environments.set_task(task_data(task))
         # As many episodes of each environment, so that short ones are not recorded more often than long ones.
-        for _ in range(-(-episodes // count)):
+        for _ in range(-(-episodes // len(environments.columns))):
             for steps in rollout.collect_episodes(0):
                 recorder.add(steps)
-        source = Spaces(environments.spaces.observation, action_space_of(env))
     finally:
         rollout.close()
-    return Dataset(tuple(recorder.episodes[:episodes]), source, env if isinstance(env, str) else None)
+    return tuple(recorder.episodes[:episodes])
 
 
 def replayed(run: Any) -> Dataset:

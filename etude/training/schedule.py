@@ -1,4 +1,4 @@
-"""When a run evaluates and saves."""
+"""When a run evaluates, estimates and saves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.training.progress import RunProgress
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run evaluates and saves, in environment steps."""
+    """When a run evaluates, estimates and saves, in environment steps."""
 
     evaluate_every: int | None = None  # None: only when asked
     evaluate_episodes: int = 10
@@ -24,25 +24,32 @@ class Schedule:
     evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
     evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
     evaluate_env: Any = None  # another environment of the same spaces to evaluate on, not saved; None: the run's own
+    estimate_every: int | None = None  # None: only when asked
+    estimate: Any = None  # a dict of arguments of `etude.estimate`, such as data and methods; None: its defaults
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps"):
+        for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps", "estimate_every"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                never = ", or None" if name in ("evaluate_every", "save_every") else ""
+                never = ", or None" if name in ("evaluate_every", "save_every", "estimate_every") else ""
                 raise ConfigError(f"{name} = {value}; expected a whole number of at least 1{never}.")
         if self.evaluate_share is not None and not self.evaluate_share > 0:
             raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
         if self.target is not None and self.evaluate_every is None:
             raise ConfigError(f"target = {self.target} is reached by an evaluation: give evaluate_every, too.")
-
         if self.evaluate_env is not None and self.evaluate_every is None:
             raise ConfigError("evaluate_env is played by evaluations: give evaluate_every, too.")
+        if self.estimate is not None and self.estimate_every is None:
+            raise ConfigError("estimate says what is estimated while training: give estimate_every, too.")
 
     def plain(self) -> dict[str, Any]:
-        """All but the environment, as plain data: an environment that a file names is not imported."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evaluate_env"}
+        """All that a file can hold, as plain data: not the environment, since one that a file names is not imported,
+        and no estimates from data or of policies that are objects."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evaluate_env"}
+        if not is_plain(self.estimate):
+            found["estimate_every"] = found["estimate"] = None
+        return found
 
     @classmethod
     def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:
@@ -67,9 +74,22 @@ class Schedule:
         """The environment steps that an evaluation will take: as the last one, or as episodes of training."""
         return progress.evaluation_cost or self.evaluate_episodes * progress.step // max(1, progress.episodes)
 
+    def estimates(self, before: int, now: int) -> bool:
+        """Whether estimates are due between two steps."""
+        return _crossed(before, now, self.estimate_every)
+
     def saves(self, before: int, now: int) -> bool:
         """Whether a checkpoint is due between two steps."""
         return _crossed(before, now, self.save_every)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is numbers, texts, booleans, None, and lists and dicts by text of them."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, str | bool | int | float)
 
 
 def _crossed(before: int, now: int, every: int | None) -> bool:

@@ -21,10 +21,11 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     6: "algorithms checkpoint rewrite rollout solo.engines solo.environments",
     7: "training",
     8: "training.build",
-    9: "report run",
-    10: "solo",
-    11: "cli examples",
-    12: "__main__",
+    9: "estimation",
+    10: "report run",
+    11: "solo",
+    12: "cli examples",
+    13: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}

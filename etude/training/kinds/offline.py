@@ -15,6 +15,7 @@ from etude.base.seeding import generator
 from etude.config import Config, OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import Buffer, OneStep, Ring, Uniform, View
+from etude.replay.sizes import Extras
 from etude.rewrite import Rewriters
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
@@ -46,8 +47,13 @@ class OfflineLearning(LearningKind):
     def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
         """One buffer of the replay."""
         setup = context.setup
-        ring = Ring(context.engine.spaces, request.capacity, folder=request.folder(setup.replay_folder))
+        folder = request.folder(setup.replay_folder)
+        ring = Ring(context.engine.spaces, request.capacity, extras=self.extras(context), folder=folder)
         return Buffer(ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")))
+
+    def extras(self, context: TrainingContext) -> Extras:
+        """What the ring stores besides transitions: shapes and dtypes by name."""
+        return {}
 
     def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from etude.base.seeding import generator
 from etude.offline.loading import RecordedData
@@ -63,8 +64,9 @@ def store_recorded(learner: Learner, context: TrainingContext) -> None:
     for name, recorded in (context.data.recorded if context.data is not None else {}).items():
         if (steps := recorded.steps()) is not None:
             replay = learner.replay
-            buffer = replay.buffers[name] if isinstance(replay, BufferMixture) else replay
-            learner.store(dataclasses.replace(steps, extras={}), buffer)
+            buffer: Any = replay.buffers[name] if isinstance(replay, BufferMixture) else replay
+            read = {name: values for name, values in steps.extras.items() if name in buffer.ring.extras}
+            learner.store(dataclasses.replace(steps, extras=read), buffer)
             learner.follow_moments(steps)
 
 

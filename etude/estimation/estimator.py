@@ -1,0 +1,227 @@
+"""From a run and recorded episodes to estimates."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from etude.base.data import Estimate
+from etude.base.errors import ConfigError, DataError, NumericalError
+from etude.base.events import Estimated, Warned
+from etude.base.seeding import generator
+from etude.envs import action_space_of
+from etude.estimation.episodes import (
+    EpisodeTable,
+    behaviour_of,
+    check_weights,
+    filled,
+    rewards_of,
+)
+from etude.estimation.fqe import FQEConfig, Values, fitted_values
+from etude.estimation.importance import discounted
+from etude.estimation.intervals import effective_size, estimate_of
+from etude.estimation.methods import METHODS, SIMULATION
+from etude.estimation.request import EstimateRequest
+from etude.estimation.target import TargetPolicy, observations_of
+from etude.explore.distributions import Softened
+from etude.offline import Dataset
+from etude.offline.loading import CheckpointedData, load_data
+from etude.training.recording import play
+from etude.training.setup import Setup
+
+FEW = 10.0  # effective episodes below which an estimate by ratios is hardly one
+
+
+class Estimates(dict[str, Estimate]):
+    """Estimates by method. notes: why they may be far off."""
+
+    notes: tuple[str, ...] = ()
+
+    @property
+    def behaviour(self) -> float:
+        """The mean discounted return of the recorded episodes."""
+        return next(iter(self.values())).behaviour
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """A table of text, with its heading."""
+        table: list[tuple[str, ...]] = [("method", "value", "interval", "gain", "effective episodes", "largest weight")]
+        for each in self.values():
+            interval = f"{each.low:.4g} to {each.high:.4g}"
+            counts = f"{each.effective_episodes:.1f}", f"{each.largest_weight:.3g}"
+            table.append((each.method, f"{each.value:.4g}", interval, f"{each.gain:.3g}", *counts))
+        return table
+
+    def __str__(self) -> str:
+        table = self.rows()
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        lines.append(f"The behaviour's own value is {self.behaviour:.4g}.")
+        return "\n".join([*(line.rstrip() for line in lines), *self.notes])
+
+
+def estimate(run: Any, data: Any = None, methods: str | Iterable[str] = ("wis",), **options: Any) -> Estimates:
+    """What the policy of a run would earn in an episode, estimated from episodes that another policy played.
+
+    run: a `Run`, trained or loaded. data, methods, and options such as confidence=0.95, explore=True, softened=0.1: see
+    `estimation.request.EstimateRequest`.
+    Returns estimates by method, each with value, interval, gain over the behaviour, effective number of episodes and
+    largest weight. Warns where an estimate may be far off. Raises ConfigError for what cannot be estimated, and
+    DataError for data that cannot be estimated from, such as episodes without `log_prob`.
+    """
+    found = Estimator(run, EstimateRequest.of({"data": data, "methods": methods, **options}))()
+    for note in found.notes:
+        warnings.warn(note, stacklevel=2)
+    return found
+
+
+class Estimator:
+    """Estimates the present policy of a run, whenever it is called. Data are read and checked once."""
+
+    def __init__(self, run: Any, request: EstimateRequest):
+        if run.engine.spaces.agents is not None:
+            raise ConfigError("Off-policy estimation is for environments of one agent; this one has several.")
+        self._run, self._request = run, request
+        self._gamma = run.agent.config.gamma if request.gamma is None else request.gamma
+        self._seed = run.setup.seed if request.seed is None else request.seed
+        self._actions = run.engine.spaces.action
+        self._data = self._load()
+        episodes = self._data.episodes
+        self._lengths = np.array([len(episode.reward) for episode in episodes])
+        self._reward = filled(self._lengths, rewards_of(episodes))
+        self._behaviour = float(discounted(self._reward, self._gamma).sum(1).mean())
+        by_ratios = [name for name in request.methods if name != SIMULATION and METHODS[name].ratios]
+        self._log_prob = behaviour_of(episodes, self._actions, ", ".join(by_ratios)) if by_ratios else None
+        if request.softened is None and request.explorer is None:
+            run.exploring(1, request.explore)  # refuses what does not explore, before anything is trained
+
+    def __call__(self) -> Estimates:
+        """The estimates of the policy as it is now."""
+        policy = self._policy()
+        table, values, found = self._table(policy), self._values(policy), Estimates()
+        for name in self._request.methods:
+            found[name] = self._simulated(policy) if name == SIMULATION else self._estimate(name, table, values)
+        found.notes = () if self._log_prob is None else tuple(self._notes(table.log_weight))
+        return found
+
+    def _load(self) -> Dataset:
+        run, data = self._run, self._request.data
+        data = run.data if data is None else data
+        if data is None or isinstance(data, CheckpointedData):
+            raise ConfigError(
+                "Estimates are made from recorded episodes, and this run holds none: give data (--data), such as the "
+                "path of a file of episodes."
+            )
+        loaded = load_data(data, run.engine.spaces, action_space_of(run.environment))
+        assert isinstance(loaded, Dataset)
+        return loaded
+
+    def _policy(self) -> TargetPolicy:
+        request = self._request
+        explorer = request.explorer if request.softened is None else Softened(request.softened)
+        if explorer is None:
+            explorer = self._run.exploring(1, request.explore)
+        return TargetPolicy(self._run.actor(request.explore), explorer, self._actions)
+
+    def _table(self, policy: TargetPolicy) -> EpisodeTable:
+        """With the ratios where a method reads them; values are filled in where they are known."""
+        zeros = np.zeros_like(self._reward)
+        if self._log_prob is None:
+            return EpisodeTable(self._reward, zeros, zeros, zeros)
+        log_ratio = filled(self._lengths, policy.log_prob(self._data.episodes) - self._log_prob)
+        if np.isnan(log_ratio).any():
+            raise DataError("The target's probability of a recorded action is not a number. Are its weights finite?")
+        check_weights(log_ratio)
+        return EpisodeTable(self._reward, log_ratio, zeros, zeros)
+
+    def _estimate(self, name: str, table: EpisodeTable, values: dict[str, Values]) -> Estimate:
+        method = METHODS[name]
+        if method.values:
+            q, v = (filled(self._lengths, each) for each in values[name])
+            table = table._replace(q=q, v=v)
+        log_weight = table.log_weight if method.ratios else np.zeros(len(self._lengths))
+        return self._summary(name, method.estimator(*table, self._gamma), log_weight)
+
+    def _summary(self, name: str, contributions: np.ndarray, log_weight: np.ndarray) -> Estimate:
+        rng = generator(self._seed, "bootstrap")
+        return estimate_of(name, contributions, log_weight, self._behaviour, self._request.confidence, rng)
+
+    def _values(self, policy: TargetPolicy) -> dict[str, Values]:
+        """The values that each method reads; what several read is computed once."""
+        model = self._request.model
+        names = [name for name in self._request.methods if name != SIMULATION and METHODS[name].values]
+        own = [] if model is None or isinstance(model, FQEConfig) else [name for name in names if name != "fqe"]
+        found = dict.fromkeys(own, self._modelled()) if own else {}
+        if fitted := [name for name in names if name not in own]:
+            config = model if isinstance(model, FQEConfig) else FQEConfig()
+            found |= dict.fromkeys(fitted, self._fitted(policy, config))
+        return found
+
+    def _modelled(self) -> Values:
+        """The values of a model that the user gave."""
+        model, episodes = self._request.model, self._data.episodes
+        observation = observations_of(episodes)
+        action = np.concatenate([episode.action for episode in episodes])
+        values = Values(np.asarray(model.q(observation, action)), np.asarray(model.v(observation)))
+        for what, found in zip(Values._fields, values, strict=True):
+            if found.shape != (len(action),) or not np.isfinite(found).all():
+                raise ConfigError(
+                    f"model.{what} returned an array of shape {list(found.shape)}; expected {len(action)} finite "
+                    "numbers, one for each recorded step."
+                )
+        return values
+
+    def _fitted(self, policy: TargetPolicy, config: FQEConfig) -> Values:
+        engine = self._run.engine
+        setup = Setup(self._seed, engine.name, engine.device, environments=1)
+        config = dataclasses.replace(config, gamma=self._gamma)
+        return fitted_values(config, policy, self._data, setup, generator(self._seed, "target actions"))
+
+    def _simulated(self, policy: TargetPolicy) -> Estimate:
+        run, request = self._run, self._request
+        explorer = policy.explorer
+        played = play(run.environment, request.episodes, policy.actor, explorer, self._seed, run.task)
+        lengths = np.array([len(episode.reward) for episode in played])
+        returns = discounted(filled(lengths, rewards_of(played)), self._gamma).sum(1)
+        return self._summary(SIMULATION, returns, np.zeros(len(returns)))
+
+    def _notes(self, log_weight: np.ndarray) -> list[str]:
+        """What to know of estimates by ratios with these log weights [E]."""
+        notes, count, never = [], len(log_weight), int(np.isneginf(log_weight).sum())
+        if never:
+            notes.append(
+                f"The target never takes some of the recorded actions: {never:,} of {count:,} episodes have the weight "
+                "0. A policy that takes its best actions alone is estimated better softened (softened=0.1), as it "
+                "explores (explore=True), or by fqe."
+            )
+        size = effective_size(log_weight)
+        if size < min(FEW, count):
+            notes.append(
+                f"The weights of {count:,} episodes are as good as {size:.1f} equally weighted ones: estimates by "
+                "ratios say little. Record more episodes, with a policy that is closer to the target, or use fqe."
+            )
+        return notes
+
+
+class ScheduledEstimates:
+    """Estimates of the present policy of a run while it trains."""
+
+    def __init__(self, run: Any):
+        self._run = run
+        self._estimator: Estimator | None = None
+
+    def prepare(self, request: EstimateRequest) -> None:
+        """Read and check what is estimated from."""
+        self._estimator = Estimator(self._run, request)
+
+    def __call__(self) -> Estimated | Warned:
+        """What cannot be estimated at this step does not stop the run."""
+        assert self._estimator is not None
+        try:
+            found = self._estimator()
+        except (DataError, NumericalError) as error:
+            return Warned(self._run.step, f"No estimates at this step. {error}")
+        return Estimated(self._run.step, dict(found), found.notes)

@@ -1,0 +1,179 @@
+"""Fitted Q evaluation: a critic of a policy that is given, learned from recorded transitions.
+
+Le, Voloshin & Yue 2019, Batch policy learning under constraints, arXiv:1903.08738, algorithm 3, with a target network
+that follows the critic in the place of a new regression for each iteration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude import ops
+from etude.agent import Agent, Loss, Losses
+from etude.base import checks, trees
+from etude.base.data import Batch, Episode
+from etude.base.schedules import Linear
+from etude.base.spaces import Box, Discrete, Spaces
+from etude.base.trees import Tree
+from etude.config import OfflineConfig
+from etude.estimation.target import ROWS, TargetPolicy, observations_of, steps_of, within
+from etude.losses.value import squared, td
+from etude.networks import Maker, Mlp, Spec, target
+from etude.offline import Dataset
+from etude.protocols import Engine
+from etude.replay.sizes import Extras
+from etude.training.build import engine_for
+from etude.training.kinds import OfflineLearning, TrainingContext
+from etude.training.setup import Setup
+from etude.training.sources import Sources
+
+TARGET = "target_policy"  # the extra: probabilities [n], or sampled actions [samples, A], in the next observation
+
+
+class PolicyEvaluation(OfflineLearning):
+    """Recorded transitions, and a policy that is evaluated on them: nothing acts with the critic."""
+
+    def __init__(self) -> None:
+        super().__init__("transitions and a target policy")
+
+    def extras(self, context: TrainingContext) -> Extras:
+        data: Any = context.recorded()
+        policy = data.episodes[0].extras[TARGET]
+        return {TARGET: (policy.shape[1:], policy.dtype)}
+
+    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class FQEConfig(OfflineConfig):
+    """Hyperparameters of FQE, besides those of every offline algorithm. `gamma` is that of the estimate."""
+
+    network: Spec = Mlp((128, 128))
+    learning_rate: float | Linear = Linear(1e-3, 1e-4)
+    steps: int = 10_000  # gradient steps
+    tau: float = 0.05  # Polyak rate of the target critic, applied after every gradient step
+    samples: int = 10  # Box actions: sampled actions of a stochastic target in each observation
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "tau")
+        checks.counts(self, "steps", "samples")
+
+
+class FQE(Agent):
+    """A critic of the target policy: of every Discrete action, or of pairs of observations and Box actions.
+
+    The policy is data, the extra `target_policy`, so that a loss reads arrays on every engine.
+    """
+
+    acts_by = "values"
+    learns_from = PolicyEvaluation()
+    actions = (Discrete, Box)
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.discrete = isinstance(spaces.action, Discrete)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        if isinstance(spaces.action, Discrete):
+            self.critic = make(self.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
+        else:
+            self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
+        self.critic_target = target(self.critic, tau="tau")
+
+    def act(self, observation: Tree) -> Any:
+        """The values [N, n] of Discrete actions under the target policy."""
+        return self.critic(self.normaliser(observation))
+
+    def value(self, observation: Tree) -> Any:
+        """The values [N] of pairs (observation, Box action)."""
+        seen, action = observation
+        return self.critic((self.normaliser(seen), action))[:, 0]
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        following, policy = self.normaliser(batch.next_observation), batch.extras[TARGET]
+        if self.discrete:
+            q = ops.take_last(self.critic(self.normaliser(batch.observation)), batch.action)
+            next_value = ops.sum(policy * self.critic_target(following), -1)
+        else:
+            q = self.critic((self.normaliser(batch.observation), batch.action))[:, 0]
+            next_value = self._mean_over_actions(following, policy)
+        td_error = td(q, batch.reward, batch.discount, next_value)
+        loss = Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=ops.mean(q))
+        return Losses(critic=loss)
+
+    def _mean_over_actions(self, observation: Tree, actions: Any) -> Any:
+        """The mean target value [B] of M actions [B, M, A] for each observation."""
+        many = actions.shape[1]
+        repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
+        joined = ops.concatenate([actions[:, i] for i in range(many)], 0)
+        return ops.mean(ops.reshape(self.critic_target((repeated, joined)), (many, -1)), 0)
+
+
+class Values(NamedTuple):
+    """Values under the target policy, of all recorded steps: [sum of L] each."""
+
+    q: np.ndarray  # of the recorded action
+    v: np.ndarray  # of the observation
+
+
+def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup: Setup, rng: Any) -> Values:
+    """Train a critic of `policy` by an offline run on the episodes, and evaluate it on them.
+
+    setup: with the seed, engine and device. rng: samples Box actions. Raises NumericalError where training diverges.
+    """
+    described = policy.described(data.episodes, config.samples, rng)
+    here, following = steps_of(data.episodes)
+    agent = FQE(config)
+    engine = engine_for(agent, data.spaces, setup)
+    known = _with_policy(data, described[following], policy.actions)
+    sources = Sources({"recorded": known}, {"recorded": 1.0})
+    learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)
+    action = np.concatenate([episode.action for episode in known.episodes])
+    return _values(engine, observations_of(data.episodes), action, described[here])
+
+
+def learn(context: TrainingContext, steps: int) -> None:
+    """All gradient steps of an offline run."""
+    kind: Any = context.agent.learns_from
+    learning: Any = kind.loop_parts(kind.make_learner(context), context, None).learning
+    learning.progress.total = steps
+    while learning.progress.step < steps:
+        learning.collect_request(steps - learning.progress.step)
+        learning.learn_if_due()
+
+
+def _with_policy(data: Dataset, following: np.ndarray, actions: Any) -> Dataset:
+    """The data with what the target policy does next [sum of L, ...] as their only extra."""
+    ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
+    episodes: Sequence[Episode] = [
+        dataclasses.replace(
+            episode,
+            action=within(actions, episode.action) if isinstance(actions, Box) else episode.action,
+            extras={TARGET: part},
+        )
+        for episode, part in zip(data.episodes, np.split(following, ends), strict=True)
+    ]
+    return dataclasses.replace(data, episodes=tuple(episodes))
+
+
+def _values(engine: Engine, observation: Tree, action: np.ndarray, policy: np.ndarray) -> Values:
+    """policy: probabilities [M, n], or sampled actions [M, samples, A]."""
+    parts = []
+    for start in range(0, len(action), ROWS):
+        rows = slice(start, start + ROWS)
+        seen = trees.rows(observation, rows)
+        if isinstance(engine.spaces.action, Discrete):
+            values = engine.act(seen)
+            q = np.take_along_axis(values, action[rows, None], 1)[:, 0]
+            v = (policy[rows] * values).sum(1)
+        else:
+            q = engine.value((seen, action[rows]))
+            v = np.mean([engine.value((seen, each)) for each in np.moveaxis(policy[rows], 1, 0)], 0)
+        parts.append((q, v))
+    q, v = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
+    return Values(q, v)
