@@ -3,5 +3,6 @@
 from etude.offline.dataset import Dataset, to_steps
 from etude.offline.files import read, write
 from etude.offline.recorder import EpisodeRecorder
+from etude.offline.writer import Writer
 
-__all__ = ["Dataset", "EpisodeRecorder", "read", "to_steps", "write"]
+__all__ = ["Dataset", "EpisodeRecorder", "Writer", "read", "to_steps", "write"]

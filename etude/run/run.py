@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -15,10 +16,11 @@ from etude.base.errors import CallbackError, CheckpointError
 from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
+from etude.base.spaces import Spaces
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.envs import examine
+from etude.envs import action_space_of, examine
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.protocols import Explorer
@@ -232,10 +234,14 @@ class Run:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         started = self._started_from
-        yield Started(self.step, {**self.description(), "end": end})
+        yield Started(self.step, {**self.description(), "end": end}, self._recorded_spaces)
         if started is not None and started.note and not self.step:
             yield Warned(self.step, started.note)
         yield from self._loop.steps(end, schedule)
+
+    def _recorded_spaces(self) -> Spaces:
+        """Those that recordings of this run have: actions as the environment takes them."""
+        return dataclasses.replace(self.engine.spaces, action=action_space_of(self.environment))
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
