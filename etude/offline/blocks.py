@@ -34,6 +34,11 @@ class EpisodeBlock:
         return len(self.lengths)
 
     @property
+    def bytes(self) -> int:
+        """Of the transitions, in memory."""
+        return trees.count_bytes((self.observation, self.action, self.reward, self.extras))
+
+    @property
     def last(self) -> np.ndarray:
         """The row of the last transition of each episode, [E]."""
         return np.cumsum(self.lengths) - 1

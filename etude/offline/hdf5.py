@@ -113,9 +113,7 @@ def opened(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def datasets(
-    group: Any, path: Path, images: Collection[str] = (), infos: bool = False
-) -> tuple[dict[str, Any], int]:
+def datasets(group: Any, path: Path, images: Collection[str] = (), infos: bool = False) -> tuple[dict[str, Any], int]:
     """The data sets to read, by name, and the bytes that they take in memory. DataError for any that is no array of
     numbers in this file itself.
 

@@ -122,7 +122,7 @@ def _header(line: bytes, path: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise DataError(
-            f"{path}: its first line does not describe the file, as etude's do: {{\"etude\": ...}}. Record it again; "
+            f'{path}: its first line does not describe the file, as etude\'s do: {{"etude": ...}}. Record it again; '
             "files of RLlib end in .json."
         )
     return found
@@ -199,7 +199,9 @@ def _plain(value: Any) -> Any:
 def _numbers(values: np.ndarray) -> list[Any]:
     """As lists, with None for what is not finite."""
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return np.where(np.isfinite(values), values.astype(object), None).tolist()
+        numbers = values.astype(object)
+        numbers[~np.isfinite(values)] = None
+        return numbers.tolist()
     return values.tolist()
 
 

@@ -133,9 +133,7 @@ def stream(path: Path) -> Iterator[Arrays]:
             try:
                 yield _episode(file[name], f"{file_path}, {name}", leaves, jpeg, ours)
             except (KeyError, ValueError) as error:
-                raise DataError(
-                    f"{file_path}, {name}: it is damaged ({error}). Record or download it again."
-                ) from None
+                raise DataError(f"{file_path}, {name}: it is damaged ({error}). Record or download it again.") from None
 
 
 def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg: bool, ours: bool) -> Arrays:

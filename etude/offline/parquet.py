@@ -23,6 +23,7 @@ from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regu
 from etude.offline.thrift import num_values
 
 WIDEST = 8  # bytes of a number
+FOOTER = 75  # bytes about each column of a row group, about
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
@@ -43,11 +44,12 @@ class ParquetShard:
         self._spaces, self._compression = spaces, compression
         self._file = self._pyarrow.OSFile(str(path), "wb")
         self._writer: Any = None
+        self._chunks = 0  # columns of row groups
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
-        return self._file.tell()
+        """Bytes so far, with those of the footer."""
+        return self._file.tell() + self._chunks * FOOTER
 
     def append(self, block: EpisodeBlock) -> None:
         """Write whole episodes."""
@@ -62,6 +64,7 @@ class ParquetShard:
             options = {"compression": self._compression, "write_page_checksum": True, "write_statistics": False}
             self._writer = self._pq.ParquetWriter(self._file, table.schema, use_dictionary=_images(arrays), **options)
         self._writer.write_table(table, row_group_size=len(table))
+        self._chunks += table.num_columns
 
     def close(self, about: dict[str, Any]) -> None:
         """Complete the table. about: all that is known of it."""

@@ -1,9 +1,9 @@
 """The files of one recording in a folder: shards, the one that is being written, and open episodes at checkpoints.
 
-    NAME-00000.parquet              a shard of whole episodes
-    NAME-00001.parquet.partial      the one that is being written, or was when its process was killed
-    NAME-00002.parquet.superseded   episodes after the checkpoint that the run went on from: recorded again
-    .NAME-4000.last.parquet         the episodes that were open at a checkpoint of step 4000
+NAME-00000.parquet              a shard of whole episodes
+NAME-00001.parquet.partial      the one that is being written, or was when its process was killed
+NAME-00002.parquet.superseded   episodes after the checkpoint that the run went on from: recorded again
+.NAME-4000.last.parquet         the episodes that were open at a checkpoint of step 4000
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
             with np.errstate(divide="ignore", invalid="ignore"):
                 columns["log_prob"] = np.log(_array(held, "action_prob")).astype(np.float32)
         if any(len(values) != rows for values in columns.values()):
-            raise ValueError(f"its columns have {({name: len(values) for name, values in columns.items()})} rows")
+            raise ValueError(f"its columns have { ({name: len(values) for name, values in columns.items()}) } rows")
         return columns, episode
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         text = f"column {error} is missing" if isinstance(error, KeyError) else str(error)

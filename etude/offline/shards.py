@@ -18,6 +18,7 @@ from etude.offline.parquet import ParquetShard
 from etude.offline.recordings import PARTIAL, Recording
 
 PARTS = 24  # in which a shard is written at least
+LARGEST_EXPANSION = 4  # bytes of a file for each byte in memory: JSON of float32
 
 
 class ShardFile(Protocol):
@@ -75,9 +76,9 @@ class ShardWriter:
 
         Raises OSError where it cannot be written; the shard is given up then, and the next block begins a new one.
         """
-        rows = len(block.reward)
         part = self._max_bytes / PARTS  # bytes; a shard misses its size by half of it
-        for each in block.split(max(1, int(part / self._row_bytes)) if self._row_bytes else rows):
+        row_bytes = self._row_bytes or LARGEST_EXPANSION * block.bytes / len(block.reward)
+        for each in block.split(max(1, int(part / row_bytes))):
             try:
                 size = self._append(each)
             except OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from etude.explore import Greedy, Sample
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
-from etude.offline import Dataset, EpisodeRecorder
+from etude.offline import Dataset, EpisodeRecorder, Writer
 from etude.offline.columns import Columns, split
 from etude.protocols import Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
@@ -40,6 +40,7 @@ def record(
     run: Any = None,
     explore: bool = False,
     task: Any = None,
+    output: Writer | None = None,
 ) -> Dataset:
     """Play exactly `episodes` whole episodes; `offline.write` puts them in a file.
 
@@ -51,6 +52,8 @@ def record(
     run: a `Run` that acts with its present weights, in the place of an actor. explore: as it does in training, at its
         present step; else with the best actions.
     task: given to the environments when episodes begin; see `Run.set_task`. None gives none, whatever the run's is.
+    output: writes the episodes as they end, with its shards complete at the end; what is returned is then empty, so
+        that more than fits into memory can be recorded.
     """
     if episodes < 1:
         raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
@@ -70,16 +73,24 @@ def record(
     if task is not None:
         environments.set_task(task_data(task))
     rollout = InProcess(environments, actor, explorer or Greedy(), seed)
-    recorder = EpisodeRecorder()
+    recorder, left = EpisodeRecorder(), episodes
+    source, name = replace(environments.spaces, action=action_space_of(env)), env if isinstance(env, str) else None
     try:
+        if output is not None:
+            output.begin(source, name)
         # As many episodes of each environment, so that short ones are not recorded more often than long ones.
         for _ in range(-(-episodes // count)):
             for steps in rollout.collect_episodes(0):
                 recorder.add(steps)
-        source = Spaces(environments.spaces.observation, action_space_of(env))
+            if output is not None:
+                output.write(recorder.episodes[:left])
+                left -= len(recorder.episodes)
+                recorder.episodes.clear()
     finally:
         rollout.close()
-    return Dataset(tuple(recorder.episodes[:episodes]), source, env if isinstance(env, str) else None)
+        if output is not None:
+            output.close()
+    return Dataset(tuple(recorder.episodes[:episodes]), source, name)
 
 
 def replayed(run: Any) -> Dataset:
