@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from etude.base.data import EpisodeEnd, Estimate, Steps
 from etude.base.errors import DataError
+from etude.base.spaces import Spaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,13 @@ class Started:
 
     step: int
     description: dict
+    _spaces: Callable[[], Spaces] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def spaces(self) -> Spaces | None:
+        """Observations as agents see them, and actions as the environment takes them; None where nothing is stepped.
+        Makes an environment to look at its action space."""
+        return None if self._spaces is None else self._spaces()
 
 
 @dataclass(frozen=True, slots=True)

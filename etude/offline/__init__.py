@@ -1,7 +1,10 @@
 """Recorded data: files of episodes, read into what agents learn from and written from what they did. See `files`."""
 
+from etude.offline.builder import Builder
 from etude.offline.dataset import Dataset, to_steps
 from etude.offline.files import read, write
+from etude.offline.reader import Reader
 from etude.offline.recorder import EpisodeRecorder
+from etude.offline.writer import Writer
 
-__all__ = ["Dataset", "EpisodeRecorder", "read", "to_steps", "write"]
+__all__ = ["Builder", "Dataset", "EpisodeRecorder", "Reader", "Writer", "read", "to_steps", "write"]

@@ -1,59 +1,74 @@
-"""Files of episodes: HDF5 (`.h5`, `.hdf5`) in D4RL's layout, and Parquet (`.parquet`) with the same columns.
+"""Files of episodes, by how their names end; see `layout` for their columns.
 
-The whole file is held in memory. Columns: see `layout`. Metadata: JSON under the name `etude`, as an attribute of the
-HDF5 file or in the schema of the Parquet table.
+    .h5, .hdf5         HDF5 in D4RL's layout
+    .parquet           a table with the same columns
+    .jsonl, .jsonl.gz  lines of JSON, one for each episode
+    -v0 (a folder)     a Minari data set
+    .json              RLlib's lines of JSON, read only
+
+What describes a file is JSON under the name `etude`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
-from etude.base import spaces as spaces_
-from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Spaces, describe
-from etude.offline import hdf5, parquet
-from etude.offline.columns import join, split
-from etude.offline.dataset import Dataset
-from etude.offline.layout import to_arrays, to_columns
-from etude.offline.limits import require_regular
+import numpy as np
 
-FORMATS = {".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet}
-VERSION = 1
-DEEPEST = 32  # of spaces in spaces
-LARGEST_BOX = 2**24  # numbers
+from etude.base.errors import ConfigError, DataError
+from etude.base.spaces import Spaces
+from etude.offline import hdf5, json_lines, minari, parquet, rllib
+from etude.offline.blocks import EpisodeAssembler
+from etude.offline.columns import join, split
+from etude.offline.dataset import Dataset, to_steps
+from etude.offline.layout import Arrays, to_arrays, to_columns
+from etude.offline.metadata import check_counts, describe_recording, parsed, spaces_of
+
+FORMATS: dict[str, Any] = {
+    ".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet, ".jsonl": json_lines, ".jsonl.gz": json_lines, ".json": rllib,
+}  # fmt: skip
+WHOLE = (hdf5, parquet)  # formats that are read and written as a whole as well
 
 
 def write(path: Path | str, dataset: Dataset) -> None:
     """Write episodes in the environment's own values: Box actions scaled to its bounds, Discrete ones counted from its
     start.
 
-    `next_observations` are written, so that the true final observation of every episode is kept. The file is complete,
-    or not there at all: it is written beside and renamed.
+    The true final observation of every episode is kept. The file is complete, or not there at all: it is written
+    beside and renamed. `path` ends in .h5, .hdf5, .parquet, .jsonl or .jsonl.gz; or in -v0, -v1, ..., a new folder,
+    which is a Minari data set.
     """
     path = Path(path)
-    form = _format(path)
     episodes, spaces = dataset.episodes, dataset.source
     if not episodes or not all(len(episode.reward) for episode in episodes):
         raise DataError(f"{path}: nothing to write; expected at least one episode, of at least one transition each.")
-    columns = join(episodes)
-    about = {
-        "version": VERSION,
-        "environment": dataset.environment,
-        "observation_space": spaces_.to_json(spaces.observation),
-        "action_space": spaces_.to_json(spaces.action),
-        "episodes": len(episodes),
-        "transitions": len(columns.reward),
-    }
+    form = minari if minari.is_named(path) else format_of(path)
+    if form is rllib or (form is minari and path.exists()):
+        raise ConfigError(f"{path}: it {'exists' if form is minari else 'is of RLlib'}. Give another name.")
+    about = describe_recording(dataset.environment, spaces)
+    about |= {"episodes": len(episodes), "transitions": len(dataset)}
     partial = path.with_name(f"{path.name}.partial")
     try:
-        form.write(partial, to_arrays(columns, spaces), json.dumps(about))
+        if form in WHOLE:
+            form.write(partial, to_arrays(join(episodes), spaces), json.dumps(about))
+        else:
+            compression = "gzip" if form is minari or path.suffix == ".gz" else "none"
+            shard = (minari.MinariShard if form is minari else json_lines.JsonLinesShard)(
+                partial, spaces, compression, about
+            )
+            assembler = EpisodeAssembler()
+            assembler.add(to_steps(episodes))
+            block = assembler.take()
+            assert block is not None
+            shard.append(block)
+            shard.close(about)
         os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        remove(partial)
 
 
 def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
@@ -64,11 +79,10 @@ def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
     Raises DataError with file, column and row for what is missing, damaged or does not belong to the spaces.
     """
     path = Path(path)
-    form = _format(path)
-    require_regular(path)
-    arrays, text = form.read(path)
-    about = _about(text, path)
-    spaces = _spaces(about, spaces, path)
+    form = format_of(path)
+    arrays, text = form.read(path) if form in WHOLE else (joined(list(form.stream(path)), path), form.about(path))
+    about = parsed(text, path)
+    spaces = spaces_of(about, spaces, path)
     columns = to_columns(arrays, spaces, str(path))
     episodes, dropped = split(columns, str(path))
     if not episodes:
@@ -76,79 +90,45 @@ def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
             f"{path}: each of its episodes is one transition that timed out, and there are no next_observations: what "
             "followed is unknown, and nothing can be learned."
         )
-    for name, count in (("transitions", len(columns.reward)), ("episodes", len(episodes))):
-        if about.get(name, count) != count:
-            raise DataError(
-                f"{path}: it holds {count} {name} and says that it has {_shown(about[name])}: it is incomplete, or "
-                "another program changed it. Record it again, or remove its metadata, 'etude'."
-            )
+    check_counts(about, len(columns.reward), len(episodes), path)
     return Dataset(tuple(episodes), spaces, about.get("environment"), dropped)
 
 
-def _format(path: Path) -> Any:
-    if path.suffix not in FORMATS:
-        raise ConfigError(f"{path}: recorded data ends in {', '.join(FORMATS)}; got {path.suffix or 'no suffix'!r}.")
-    return FORMATS[path.suffix]
-
-
-def _about(text: str | None, path: Path) -> dict[str, Any]:
-    if text is None:
-        return {}
+def joined(parts: list[Arrays], path: Path) -> Arrays:
+    """Columns one after the other. DataError where the parts have other columns, or rows of other shapes."""
+    if len(parts) == 1:
+        return parts[0]
+    names = list(parts[0]) if parts else []
+    for i, part in enumerate(parts):
+        if part.keys() != parts[0].keys():
+            raise DataError(f"{path}: part {i} has the columns {sorted(part)}, and the first {sorted(names)}.")
     try:
-        about = json.loads(text)
-        version = about["version"]
-    except (ValueError, KeyError, RecursionError, TypeError):
-        raise DataError(f"{path}: its metadata, 'etude', is damaged. Record it again, or remove them.") from None
-    if version != VERSION:
-        raise DataError(f"{path}: its layout is version {_shown(version)}; this etude reads {VERSION}. Upgrade etude.")
-    return about
+        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    except ValueError as error:
+        raise DataError(f"{path}: rows of a column have several shapes ({error}).") from None
 
 
-def _shown(value: Any) -> str:
-    """What a file says, for a message; of a long text, its beginning."""
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def metadata_of(path: Path) -> dict[str, Any]:
+    """What a file says of itself; empty for those of other programs."""
+    return parsed(format_of(path).about(path), path)
 
 
-def _space(about: dict[str, Any], name: str, path: Path) -> Any:
-    """A space in the metadata."""
-    try:
-        _check_sizes(about[name])
-        return spaces_.from_json(about[name])
-    except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: its metadata, 'etude', has a damaged {name} ({_shown(repr(error))}). Record it again, or "
-            "remove them."
-        ) from None
+def format_of(path: Path) -> Any:
+    """The module that reads a file or a folder. Raises ConfigError for other names, DataError where it is not there."""
+    if minari.is_minari(path):
+        return minari
+    form = next((form for suffix, form in FORMATS.items() if path.name.endswith(suffix)), None)
+    if form is None:
+        raise ConfigError(
+            f"{path}: recorded data ends in {', '.join(FORMATS)}, or is a Minari folder; got "
+            f"{path.suffix or 'no suffix'!r}."
+        )
+    return form
 
 
-def _check_sizes(data: Any, depth: int = 0) -> None:
-    """Raise ValueError where a space would be too large to make, or is nested too deeply."""
-    if depth > DEEPEST:
-        raise ValueError("nested too deeply")
-    for key, part in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
-        if key == "shape" and math.prod(part) > LARGEST_BOX:
-            raise ValueError(f"a Box of shape {part}")
-        _check_sizes(part, depth + 1)
-
-
-def _spaces(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces:
-    if "action_space" not in about:
-        if given is None:
-            raise DataError(
-                f"{path}: it does not say its spaces. Give those of the environment: "
-                "read(path, Spaces(env.observation_space, env.action_space))."
-            )
-        return given
-    held = Spaces(_space(about, "observation_space", path), _space(about, "action_space", path))
-    if given is None:
-        return held
-    pairs = (("observations", held.observation, given.observation), ("actions", held.action, given.action))
-    for name, mine, theirs in pairs:
-        same_bounds = name == "observations" or spaces_.to_json(mine) == spaces_.to_json(theirs)
-        if describe(mine) != describe(theirs) or not same_bounds:
-            raise DataError(
-                f"{path}: its {name} are of {mine}; expected {theirs}. It was recorded in another environment "
-                f"({_shown(about.get('environment'))})."
-            )
-    return held
+def remove(path: Path) -> None:
+    """Remove a file or folder that was being written, where it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

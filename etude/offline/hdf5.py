@@ -2,34 +2,109 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etude.base.errors import DataError, MissingExtra
-from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
+from etude.base.spaces import Spaces
+from etude.offline.blocks import EpisodeBlock
+from etude.offline.layout import to_arrays
+from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 
 MOST_ITEMS, DEEPEST = 1000, 16
+CHUNK = 2**16  # bytes of a chunk of a shard, before compression
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
     """Write arrays, compressed; `/` in a name makes a group. about: text about the file."""
-    with _h5py().File(path, "w", libver="v110") as file:  # the first that has checksums of what is not numbers
+    with library().File(path, "w", libver="v110") as file:  # the first that has checksums of what is not numbers
         file.attrs["etude"] = about
         for name, values in arrays.items():
             file.create_dataset(name, data=values, compression="gzip", compression_opts=1, shuffle=True)
 
 
+class Hdf5Shard:
+    """A file that is written block by block, its data sets growing."""
+
+    COMPRESSIONS = ("gzip", "lzf", "none")
+
+    def __init__(self, path: Path, spaces: Spaces, compression: str, about: dict[str, Any]):
+        self._spaces, self._path = spaces, path
+        self._filter = {} if compression == "none" else {"compression": compression, "shuffle": True}
+        if compression == "gzip":
+            self._filter["compression_opts"] = 1
+        self._file = library().File(path, "w", libver="v110")
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        self._file.flush()
+        return self._path.stat().st_size
+
+    def append(self, block: EpisodeBlock) -> None:
+        """Write whole episodes."""
+        arrays = to_arrays(block.columns(), self._spaces, exact=True)
+        for name, numbers in (("environment", block.environment), ("episode", block.number)):
+            arrays[f"metadata/{name}"] = np.repeat(numbers, block.lengths)
+        for name, values in arrays.items():
+            if name not in self._file:
+                rows = max(1, CHUNK // max(1, values[0].nbytes))
+                self._file.create_dataset(
+                    name, (0, *values.shape[1:]), values.dtype, maxshape=(None, *values.shape[1:]),
+                    chunks=(rows, *values.shape[1:]), **self._filter,
+                )  # fmt: skip
+            dataset = self._file[name]
+            dataset.resize(len(dataset) + len(values), 0)
+            dataset[-len(values) :] = values
+
+    def close(self, about: dict[str, Any]) -> None:
+        """Complete the file. about: all that is known of it."""
+        self._file.attrs["etude"] = json.dumps(about)
+        self._file.close()
+
+
 def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     """(arrays by name, the text about the file or None). Raises DataError where it is damaged. What is below infos/ and
     metadata/, the simulator's inner state in D4RL's files, is not read."""
+    with opened(path) as file:
+        found, claimed = datasets(file, path)
+        require_memory(path, claimed)
+        return {name: np.asarray(dataset[()]) for name, dataset in found.items()}, file.attrs.get("etude")
+
+
+def about(path: Path) -> str | None:
+    """The text about the file; None where there is none. Raises DataError where it is damaged."""
+    with opened(path) as file:
+        return file.attrs.get("etude")
+
+
+def stream(path: Path) -> Iterator[dict[str, np.ndarray]]:
+    """What `read` returns, some rows at a time. Raises DataError where it is damaged."""
+    with opened(path) as file:
+        found, claimed = datasets(file, path)
+        lengths = {len(dataset) if dataset.shape else 0 for dataset in found.values()}
+        if len(lengths) > 1:  # whatever is wrong is said of all of it
+            require_memory(path, claimed)
+        count = max(lengths, default=0)
+        rows = count if len(lengths) > 1 else max(1, BLOCK * count // max(1, claimed))
+        for start in range(0, count, max(1, rows)):
+            here = slice(start, start + rows)
+            yield {name: np.asarray(dataset[here] if dataset.shape else dataset[()]) for name, dataset in found.items()}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An HDF5 file to read; DataError for what is wrong with it."""
+    require_regular(path)
     try:
-        with _h5py().File(path, "r") as file:
-            found = _datasets(file, path)
-            require_memory(path, sum(_bytes(dataset, path, name) for name, dataset in found.items()))
-            return {name: np.asarray(dataset[()]) for name, dataset in found.items()}, file.attrs.get("etude")
+        with library().File(path, "r") as file:
+            yield file
     except DataError:
         raise
     except (LookupError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
@@ -38,9 +113,20 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
         ) from None
 
 
-def _datasets(file: Any, path: Path) -> dict[str, Any]:
+def datasets(group: Any, path: Path, images: Collection[str] = (), infos: bool = False) -> tuple[dict[str, Any], int]:
+    """The data sets to read, by name, and the bytes that they take in memory. DataError for any that is no array of
+    numbers in this file itself.
+
+    images: names of those that hold JPEG images, each in bytes. infos: whether those below infos/ are read.
+    """
+    left = tuple(name for name in LEFT_ALONE if not (infos and name == "infos/"))
+    found = _datasets(group, path, left)
+    return found, sum(_bytes(dataset, path, name, name in images) for name, dataset in found.items())
+
+
+def _datasets(file: Any, path: Path, left: tuple[str, ...]) -> dict[str, Any]:
     """The data sets to read, by name. Links within a file are not followed, and those out of it refused."""
-    h5py = _h5py()
+    h5py = library()
     found: dict[str, Any] = {}
     waiting, seen = [("", file, 0)], 0
     while waiting:
@@ -52,7 +138,7 @@ def _datasets(file: Any, path: Path) -> dict[str, Any]:
             name, link = f"{prefix}{key}", group.get(key, getlink=True)
             if isinstance(link, h5py.ExternalLink):
                 raise DataError(f"{path}: {name!r} is a link to another file. Copy what it names into this one.")
-            if not isinstance(link, h5py.HardLink) or f"{name}/".startswith(LEFT_ALONE):
+            if not isinstance(link, h5py.HardLink) or f"{name}/".startswith(left):
                 continue
             item = group[key]
             if isinstance(item, h5py.Group):
@@ -62,11 +148,13 @@ def _datasets(file: Any, path: Path) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def _bytes(dataset: Any, path: Path, name: str) -> int:
+def _bytes(dataset: Any, path: Path, name: str, image: bool) -> int:
     """How many a data set takes in memory; DataError where it is no array of numbers that this file itself holds."""
     properties = dataset.id.get_create_plist()
     if dataset.is_virtual or properties.get_external_count():
         raise DataError(f"{path}: column {name!r} is kept in another file. Copy its numbers into this one.")
+    if image and library().check_vlen_dtype(dataset.dtype) == np.uint8:
+        return dataset.id.get_storage_size()  # of pointers; decoding checks what they point to
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(
             f"{path}: column {name!r} has dtype {dataset.dtype}; expected numbers. Remove the column, or put it below "
@@ -78,7 +166,8 @@ def _bytes(dataset: Any, path: Path, name: str) -> int:
     return claimed
 
 
-def _h5py() -> Any:
+def library() -> Any:
+    """h5py; MissingExtra where it is not installed."""
     try:
         import h5py
     except ImportError:

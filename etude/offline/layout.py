@@ -1,43 +1,86 @@
 """Columns by the names that they have in files, checked against the spaces.
 
 D4RL's names: `observations`, `actions`, `rewards`, `terminals`, `timeouts`, and, where it is there,
-`next_observations`. The parts of a Dict or Tuple observation are `observations/<key>`, nested to any depth. Every other
-column with a row for each transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left
-alone.
+`next_observations`. The parts of a Dict or Tuple observation are `observations/<key>`, nested to any depth.
+`normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which clipping and rounding
+do not give back. Every other column with a row for each transition is an extra, such as `log_prob`; what is below
+`infos/` and `metadata/` is left alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from etude.base.data import INFO
 from etude.base.errors import DataError
 from etude.base.spaces import Box, Space, Spaces, describe, parts, storage_dtype
 from etude.base.trees import Tree
 from etude.offline import canonical
+from etude.offline.blocks import EpisodeBlock
 from etude.offline.columns import Columns
 from etude.offline.limits import LEFT_ALONE
 
 Arrays = dict[str, np.ndarray]
-OBSERVATIONS, NEXT = "observations", "next_observations"
-REQUIRED = ("actions", "rewards", "terminals", "timeouts")
+OBSERVATIONS, NEXT, NORMALIZED = "observations", "next_observations", "normalized_actions"
+FLAGS = ("terminals", "timeouts")
+REQUIRED = ("actions", "rewards", *FLAGS)
 
 
-def to_arrays(columns: Columns, spaces: Spaces) -> Arrays:
-    """Canonical columns as the arrays of a file, in the values of `spaces`."""
-    arrays: Arrays = {}
-    for name, tree in ((OBSERVATIONS, columns.observation), (NEXT, columns.next_observation)):
-        for path, space, leaf in _with_spaces(spaces.observation, tree, name):
-            arrays[path] = canonical.counted_from_start(space, leaf)
+def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
+    """Canonical columns as the arrays of a file, in the values of `spaces`; without next observations, none of them.
+
+    exact: with the column `normalized_actions`, where actions are scaled.
+    """
+    arrays = observation_arrays(columns.observation, spaces, OBSERVATIONS)
+    if columns.next_observation is not None:
+        arrays |= observation_arrays(columns.next_observation, spaces, NEXT)
     arrays["actions"] = canonical.actions_out(spaces.action, columns.action)
+    if exact and isinstance(spaces.action, Box):
+        arrays[NORMALIZED] = columns.action
     arrays |= {"rewards": columns.reward, "terminals": columns.terminal, "timeouts": columns.timeout}
     return arrays | columns.extras
+
+
+def observation_arrays(observation: Tree, spaces: Spaces, name: str) -> Arrays:
+    """Canonical observations [M, ...] as the arrays of a file, whose names begin with `name`."""
+    found = _with_spaces(spaces.observation, observation, name)
+    return {path: canonical.counted_from_start(space, leaf) for path, space, leaf in found}
+
+
+def by_episode(block: EpisodeBlock, spaces: Spaces) -> Iterator[Arrays]:
+    """Each episode as the arrays of a file, with one more row of observations than of actions, and no flags."""
+    arrays = to_arrays(block.columns(following=False), spaces, exact=True)
+    finals = observation_arrays(block.final_observation, spaces, OBSERVATIONS)
+    for i, stop in enumerate((block.last + 1).tolist()):
+        here = slice(stop - int(block.lengths[i]), stop)
+        found = {name: values[here] for name, values in arrays.items() if name not in FLAGS}
+        yield found | {name: np.concatenate([found[name], final[i : i + 1]]) for name, final in finals.items()}
+
+
+def from_episode(arrays: Arrays, terminated: bool) -> Arrays:
+    """The columns of one episode in the layout of `by_episode`, whose rewards are [L]. Raises ValueError where a column
+    of observations does not have L + 1 rows."""
+    length = len(arrays["rewards"])
+    flags = np.zeros((2, length), bool)
+    flags[0 if terminated else 1, -1:] = True
+    found = {"terminals": flags[0], "timeouts": flags[1]}
+    for name, values in arrays.items():
+        if name == OBSERVATIONS or name.startswith(f"{OBSERVATIONS}/"):
+            if values.ndim == 0 or len(values) != length + 1:
+                raise ValueError(f"{name!r} has {values.shape[:1]} rows for {length} rewards; expected {length + 1}")
+            found[name], found[NEXT + name.removeprefix(OBSERVATIONS)] = values[:-1], values[1:]
+        else:
+            found[name] = values
+    return found
 
 
 def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
     """The arrays of a file as canonical columns. Raises DataError with the file, the column and the row."""
     _check_names(arrays, spaces, file)
-    rows = _check_lengths(arrays, file)
-    known = {*REQUIRED, *_paths(spaces.observation, OBSERVATIONS), *_paths(spaces.observation, NEXT)}
+    _check_lengths(arrays, file)
+    known = {*REQUIRED, NORMALIZED, *_paths(spaces.observation, OBSERVATIONS), *_paths(spaces.observation, NEXT)}
     extras = {}
     for name, values in arrays.items():
         if name not in known and not name.startswith(LEFT_ALONE):
@@ -46,16 +89,13 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
                     f"{file}: column {name!r} has dtype {values.dtype}; expected numbers. Remove the column, or put it "
                     "below infos/."
                 )
-            extras[name] = _finite(values, name, file)
+            # NaN is what `keep_info` stores where an environment did not return a number.
+            extras[name] = values if name.startswith(INFO) else _finite(values, name, file)
     action = _inside(_fitted(arrays["actions"], spaces.action, "actions", file), spaces.action, "actions", file)
-    reward = arrays["rewards"].reshape(rows, -1)
-    if reward.shape[1] != 1 or reward.dtype.kind not in "biuf":
-        raise DataError(f"{file}: column 'rewards' has shape {arrays['rewards'].shape} and dtype {reward.dtype}; "
-                        f"expected one number for each of {rows} rows.")  # fmt: skip
     return Columns(
         observation=_tree(arrays, spaces.observation, OBSERVATIONS, file),
-        action=canonical.actions_in(spaces.action, action),
-        reward=_finite(_single(reward[:, 0]), "rewards", file),
+        action=_normalized(arrays, spaces.action, action, file),
+        reward=_rewards(arrays["rewards"], spaces, file),
         terminal=_flags(arrays["terminals"], "terminals", file),
         timeout=_flags(arrays["timeouts"], "timeouts", file),
         next_observation=_tree(arrays, spaces.observation, NEXT, file) if _has(arrays, NEXT) else None,
@@ -91,7 +131,7 @@ def _check_names(arrays: Arrays, spaces: Spaces, file: str) -> None:
         )
 
 
-def _check_lengths(arrays: Arrays, file: str) -> int:
+def _check_lengths(arrays: Arrays, file: str) -> None:
     rows = len(arrays["rewards"]) if arrays["rewards"].ndim else 0
     if not rows:
         raise DataError(f"{file}: there are no transitions in it; expected at least one.")
@@ -102,7 +142,6 @@ def _check_lengths(arrays: Arrays, file: str) -> int:
                 f"{file}: column {name!r} has {got} rows, 'rewards' has {rows}; expected one row for each transition "
                 "in every column."
             )
-    return rows
 
 
 def _tree(arrays: Arrays, space: Space, name: str, file: str) -> Tree:
@@ -114,6 +153,29 @@ def _tree(arrays: Arrays, space: Space, name: str, file: str) -> Tree:
         return _finite(canonical.counted_from_zero(space, values), name, file)
     found = {key: _tree(arrays, part, f"{name}/{key}", file) for key, part in inner}
     return found if isinstance(inner[0][0], str) else tuple(found.values())
+
+
+def _rewards(values: np.ndarray, spaces: Spaces, file: str) -> np.ndarray:
+    """[M] float32; [M, agents] of several agents."""
+    reward, agents = values.reshape(len(values), -1), 1 if spaces.agents is None else len(spaces.agents)
+    if reward.shape[1] != agents or reward.dtype.kind not in "biuf":
+        expected = "one number" if agents == 1 else f"{agents} numbers"
+        raise DataError(f"{file}: column 'rewards' has shape {values.shape} and dtype {reward.dtype}; expected "
+                        f"{expected} for each of {len(values)} rows.")  # fmt: skip
+    return _finite(_single(reward if spaces.agents is not None else reward[:, 0]), "rewards", file)
+
+
+def _normalized(arrays: Arrays, space: Space, action: np.ndarray, file: str) -> np.ndarray:
+    """Canonical actions: those that the file holds, or the environment's scaled."""
+    if NORMALIZED not in arrays or not isinstance(space, Box):
+        return canonical.actions_in(space, action)
+    values = arrays[NORMALIZED]
+    if values.dtype.kind != "f" or values[0].size != action[0].size:
+        raise DataError(
+            f"{file}: column {NORMALIZED!r} has rows of shape {values.shape[1:]} and dtype {values.dtype}; expected "
+            "as many float numbers as an action has. Remove the column: actions are then scaled."
+        )
+    return _finite(values.reshape(action.shape).astype(np.float32), NORMALIZED, file)
 
 
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:

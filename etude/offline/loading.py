@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from etude.base.data import Episode, Steps
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Space, Spaces, describe
 from etude.offline.dataset import Dataset
-from etude.offline.files import read
+from etude.offline.files import FORMATS, read
+from etude.offline.reader import EpisodeSource, Reader
+from etude.offline.sources import is_remote
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ RecordedData = Dataset | CheckpointedData
 
 
 def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
-    """The episodes that `data` stands for: a path, a `Dataset`, or canonical episodes; `CheckpointedData` as it is.
+    """The episodes that `data` stands for, in memory: what a `Reader` reads, a `Dataset`, canonical episodes, or an
+    `EpisodeSource`; `CheckpointedData` as it is.
 
     spaces: the agent's. action_space: the environment's own. Raises ConfigError for other data, and DataError where
     there are no episodes or they have other spaces.
@@ -45,17 +52,7 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
     if isinstance(data, CheckpointedData):
         return data
     source = Spaces(spaces.observation, action_space)
-    if isinstance(data, str | Path):
-        found = read(data, source)
-    elif isinstance(data, Dataset):
-        found = data
-    elif isinstance(data, Sequence) and all(isinstance(episode, Episode) for episode in data):
-        found = Dataset(tuple(data), source)
-    else:
-        raise ConfigError(
-            f"data is a {type(data).__name__}; expected the path of a file (.h5, .hdf5, .parquet), an "
-            "etude.offline.Dataset, or a list of episodes."
-        )
+    found = _loaded(data, source)
     if not found.episodes:
         raise DataError("There are no episodes to learn from; expected at least one.")
     for what, mine, theirs in (
@@ -68,3 +65,28 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
                 "environment that the data was recorded in."
             )
     return found
+
+
+def _loaded(data: Any, source: Spaces) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, Reader):
+        return data.read()
+    if isinstance(data, str | os.PathLike):
+        return read(Path(data), source) if _is_one_file(os.fspath(data)) else Reader(data, spaces=source).read()
+    if isinstance(data, EpisodeSource):
+        return Dataset(tuple(data.episodes(np.random.default_rng(0))), source)
+    if isinstance(data, Sequence) and all(isinstance(each, Episode) for each in data):
+        return Dataset(tuple(data), source)
+    if isinstance(data, Sequence) and all(isinstance(each, str | os.PathLike) for each in data):
+        return Reader(data, spaces=source).read()
+    raise ConfigError(
+        f"data is a {type(data).__name__}; expected the path of a file or folder ({', '.join(FORMATS)}, Minari), a "
+        "list of these, an etude.offline.Reader or Dataset, a list of episodes, or an object with spaces and "
+        "episodes(rng)."
+    )
+
+
+def _is_one_file(name: str) -> bool:
+    path = Path(name)
+    return not (is_remote(name) or path.is_dir() or glob.has_magic(name)) and (path.suffix != "" or path.exists())

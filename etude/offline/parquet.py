@@ -1,18 +1,29 @@
-"""Arrays by name in a Parquet table: one column for each, rows of several numbers as lists."""
+"""Arrays by name in a Parquet table: one column for each, rows of several numbers as lists.
+
+In shards, a row of `next_observations` is an empty list where the next row holds that observation: only the final
+observation of an episode is stored twice.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base.errors import DataError, MissingExtra
-from etude.offline.limits import LEFT_ALONE, require_memory, require_stored
+from etude.base.spaces import Spaces
+from etude.offline.blocks import EpisodeBlock
+from etude.offline.layout import NEXT, OBSERVATIONS, observation_arrays, to_arrays
+from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 from etude.offline.thrift import num_values
 
 WIDEST = 8  # bytes of a number
+FOOTER = 75  # bytes about each column of a row group, about
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
@@ -23,15 +34,101 @@ def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
     pq.write_table(table.replace_schema_metadata({"etude": about}), path, compression="zstd", write_page_checksum=True)
 
 
+class ParquetShard:
+    """A table that is written block by block, each a row group."""
+
+    COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "none")
+
+    def __init__(self, path: Path, spaces: Spaces, compression: str, about: dict[str, Any]):
+        self._pyarrow, self._pq = _pyarrow()
+        self._spaces, self._compression = spaces, compression
+        self._file = self._pyarrow.OSFile(str(path), "wb")
+        self._writer: Any = None
+        self._chunks = 0  # columns of row groups
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, with those of the footer."""
+        return self._file.tell() + self._chunks * FOOTER
+
+    def append(self, block: EpisodeBlock) -> None:
+        """Write whole episodes."""
+        arrays = to_arrays(block.columns(following=False), self._spaces, exact=True)
+        columns = {name: _to_arrow(self._pyarrow, values) for name, values in arrays.items()}
+        for name, values in observation_arrays(block.final_observation, self._spaces, NEXT).items():
+            columns[name] = _sparse(self._pyarrow, values, block.last)
+        for name, numbers in (("environment", block.environment), ("episode", block.number)):
+            columns[f"metadata/{name}"] = self._pyarrow.array(np.repeat(numbers, block.lengths))
+        table = self._pyarrow.table(columns)
+        if self._writer is None:
+            options = {"compression": self._compression, "write_page_checksum": True, "write_statistics": False}
+            self._writer = self._pq.ParquetWriter(self._file, table.schema, use_dictionary=_images(arrays), **options)
+        self._writer.write_table(table, row_group_size=len(table))
+        self._chunks += table.num_columns
+
+    def close(self, about: dict[str, Any]) -> None:
+        """Complete the table. about: all that is known of it."""
+        if self._writer is not None:
+            self._writer.add_key_value_metadata({"etude": json.dumps(about)})
+            self._writer.close()
+        self._file.close()
+
+
 def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     """(arrays [M] or [M, n] by name, the text about the file or None). Raises DataError where it is damaged."""
+    pyarrow, _ = _pyarrow()
+    with _opened(path) as file:
+        wanted, claimed = _columns(pyarrow, file, path)
+        require_memory(path, claimed)
+        return _arrays(pyarrow, file.read(wanted), path), _text(file)
+
+
+def about(path: Path) -> str | None:
+    """The text about the file; None where there is none. Raises DataError where it is damaged."""
+    with _opened(path) as file:
+        num_values(_footer(path))
+        return _text(file)
+
+
+def stream(path: Path) -> Iterator[dict[str, np.ndarray]]:
+    """What `read` returns, some rows at a time. Raises DataError where it is damaged."""
+    pyarrow, _ = _pyarrow()
+    with _opened(path) as file:
+        wanted, claimed = _columns(pyarrow, file, path)
+        rows = max(1, BLOCK * file.metadata.num_rows // max(1, claimed))
+        rest: list[Any] = []  # rows at the end whose next observation is in the next batch
+        for batch in file.iter_batches(rows, columns=wanted):
+            table = pyarrow.concat_tables([*rest, pyarrow.Table.from_batches([batch])])
+            whole = _rows_with_next(pyarrow, table)
+            rest = [table.slice(whole)] if whole < len(table) else []
+            if whole:
+                yield _arrays(pyarrow, table.slice(0, whole), path)
+        if rest:
+            yield _arrays(pyarrow, rest[0], path)
+
+
+def _rows_with_next(pyarrow: Any, table: Any) -> int:
+    """How many rows there are up to the last that holds a next observation."""
+    kinds = pyarrow.types
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        if name.startswith(NEXT) and (kinds.is_list(kind) or kinds.is_large_list(kind)):
+            lengths = pyarrow.compute.list_value_length(table.column(name)).to_numpy(zero_copy_only=False)
+            return int(np.flatnonzero(lengths)[-1:].sum()) + 1 if lengths.any() else 0
+    return len(table)
+
+
+def _arrays(pyarrow: Any, table: Any, path: Path) -> dict[str, np.ndarray]:
+    return _filled({name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A Parquet file to read; DataError for what is wrong with it."""
     pyarrow, pq = _pyarrow()
+    require_regular(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read(_columns(pyarrow, file, path))
-        about = (table.schema.metadata or {}).get(b"etude")
-        arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
-        return arrays, None if about is None else about.decode()
+            yield file
     except DataError:
         raise
     except (OSError, LookupError, MemoryError, OverflowError, ValueError, pyarrow.ArrowException) as error:
@@ -40,9 +137,14 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
         ) from None
 
 
-def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
-    """Which columns to read; None for all. DataError for any of other things than numbers, or rows of so many, and for
-    more than is stored."""
+def _text(file: Any) -> str | None:
+    held = (file.metadata.metadata or {}).get(b"etude")
+    return None if held is None else held.decode()
+
+
+def _columns(pyarrow: Any, file: Any, path: Path) -> tuple[list[str] | None, int]:
+    """Which columns to read (None: all), and how many bytes they take. DataError for any of other things than numbers,
+    or rows of so many, and for more than is stored."""
     about, schema, kinds = file.metadata, file.schema_arrow, pyarrow.types
     fixed = 0
     wanted = [name for name in schema.names if not name.startswith(LEFT_ALONE)]
@@ -58,8 +160,7 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> list[str] | None:
         fixed += about.num_rows * (kind.list_size if kinds.is_fixed_size_list(kind) else 1) * WIDEST
     claimed = num_values(_footer(path)) * WIDEST
     require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
-    require_memory(path, max(claimed, fixed))
-    return None if len(wanted) == len(schema.names) else wanted
+    return None if len(wanted) == len(schema.names) else wanted, max(claimed, fixed)
 
 
 def _footer(path: Path) -> bytes:
@@ -75,12 +176,51 @@ def _is_list(kinds: Any, kind: Any) -> bool:
     return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
 
 
+def _images(arrays: dict[str, np.ndarray]) -> list[str]:
+    """The columns with few different values, which a dictionary makes small: those of bytes."""
+    return [name for name, values in arrays.items() if values.dtype.itemsize == 1 and values.dtype != bool]
+
+
+class _Sparse(NamedTuple):
+    """Rows of which some are empty."""
+
+    lengths: np.ndarray  # [M]
+    values: np.ndarray  # [rows that are not empty, n]
+
+
+def _sparse(pyarrow: Any, values: np.ndarray, rows: np.ndarray) -> Any:
+    """A column of lists, empty but for these rows."""
+    width = values[0].size
+    offsets = np.zeros(rows[-1] + 2, np.int32)
+    offsets[rows + 1] = width
+    return pyarrow.ListArray.from_arrays(np.cumsum(offsets, dtype=np.int32), pyarrow.array(values.reshape(-1)))
+
+
+def _filled(arrays: dict[str, Any], path: Path) -> dict[str, np.ndarray]:
+    """Arrays whose empty rows of next observations are the observations of the next row."""
+    for name, held in arrays.items():
+        if not isinstance(held, _Sparse):
+            continue
+        own = arrays.get(OBSERVATIONS + name.removeprefix(NEXT))
+        if not isinstance(own, np.ndarray) or own[0].size != held.values.shape[1] or not held.lengths[-1]:
+            raise DataError(
+                f"{path}: column {name!r} has empty rows that no observation of a next row fills. Record it again."
+            )
+        own = own.reshape(len(own), -1)
+        found = np.empty_like(own)
+        found[:-1] = own[1:]
+        found[held.lengths > 0] = held.values
+        arrays[name] = found
+    return arrays
+
+
 def _to_arrow(pyarrow: Any, values: np.ndarray) -> Any:
     flat = pyarrow.array(values.reshape(-1))
     return flat if values.ndim == 1 else pyarrow.FixedSizeListArray.from_arrays(flat, values[0].size)
 
 
-def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> np.ndarray:
+def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> Any:
+    """A column as an array; one of next observations with empty rows as `_Sparse`."""
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy()))
         raise DataError(f"{path}: column {name!r}, row {row}: there is no value. Repair the row.")
@@ -90,17 +230,21 @@ def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> np.ndarray:
     if not _is_list(kinds, column.type):
         return column.to_numpy(zero_copy_only=False)
     lengths = pyarrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
-    if (lengths != lengths[:1]).any():
-        row = int(np.argmax(lengths != lengths[0]))
+    width = lengths.max(initial=0)
+    sparse = name.startswith(NEXT) and width > 0 and not lengths.all()
+    odd = (lengths != width) & (lengths != 0) if sparse else lengths != lengths[:1]
+    if odd.any():
+        row = int(np.argmax(odd))
         raise DataError(
-            f"{path}: column {name!r}, row {row}: {lengths[row]} numbers, and {lengths[0]} in row 0; expected as many "
-            "in every row."
+            f"{path}: column {name!r}, row {row}: {lengths[row]} numbers, and {width if sparse else lengths[0]} in "
+            f"row {int(np.argmax(lengths)) if sparse else 0}; expected as many in every row."
         )
     flat = column.flatten()
     if flat.null_count:
-        row = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // int(lengths[0])
+        row = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // int(width)
         raise DataError(f"{path}: column {name!r}, row {row}: a number is missing. Repair the row.")
-    return flat.to_numpy(zero_copy_only=False).reshape(rows, -1)
+    values = flat.to_numpy(zero_copy_only=False)
+    return _Sparse(lengths, values.reshape(-1, width)) if sparse else values.reshape(rows, -1)
 
 
 def _pyarrow() -> tuple[Any, Any]:

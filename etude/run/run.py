@@ -253,7 +253,7 @@ class Run:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         started = self._started_from
-        yield Started(self.step, {**self.description(), "end": end})
+        yield Started(self.step, {**self.description(), "end": end}, lambda: build.recorded_spaces(self._context))
         if started is not None and started.note and not self.step:
             yield Warned(self.step, started.note)
         yield from self._loop.steps(end, schedule)

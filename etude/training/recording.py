@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from etude.explore.log_prob import with_log_prob
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.networks.encoding import width
-from etude.offline import Dataset, EpisodeRecorder
+from etude.offline import Dataset, EpisodeRecorder, Writer
 from etude.offline.columns import Columns, split
 from etude.protocols import Environments, Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
@@ -41,6 +41,7 @@ def record(
     run: Any = None,
     explore: bool = False,
     task: Any = None,
+    output: Writer | None = None,
 ) -> Dataset:
     """Play exactly `episodes` whole episodes; `offline.write` puts them in a file.
 
@@ -52,6 +53,8 @@ def record(
     run: a `Run` that acts with its present weights, in the place of an actor. explore: as it does in training, at its
         present step; else with the best actions.
     task: given to the environments when episodes begin; see `Run.set_task`. None gives none, whatever the run's is.
+    output: writes the episodes as they end, with its shards complete at the end; what is returned is then empty, so
+        that more than fits into memory can be recorded.
     """
     if episodes < 1:
         raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
@@ -69,21 +72,33 @@ def record(
     if actor is None:
         actor = RandomActor(environments.spaces)
         explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
-    source = Spaces(environments.spaces.observation, action_space_of(env))
-    found = _play(environments, episodes, actor, explorer or Greedy(), seed, task)
-    return Dataset(found, source, env if isinstance(env, str) else None)
+    source, name = replace(environments.spaces, action=action_space_of(env)), env if isinstance(env, str) else None
+    played, kept = _played(environments, episodes, actor, explorer or Greedy(), seed, task), []
+    if output is None:
+        kept = [episode for some in played for episode in some]
+    else:
+        try:
+            output.begin(source, name)
+            for some in played:
+                output.write(some)
+        finally:
+            played.close()
+            output.close()
+    return Dataset(tuple(kept), source, name)
 
 
 def play(env: Any, episodes: int, actor: Any, explorer: Explorer, seed: int, task: Any = None) -> tuple[Episode, ...]:
     """Exactly `episodes` whole episodes, played for their rewards. Those of an environment without a time limit are cut
     off after 10,000 steps. Other arguments: see `record`."""
     environments, _ = make_for_evaluation(env, np.arange(min(episodes, TOGETHER)), seed)
-    return _play(environments, episodes, actor, explorer, seed, task)
+    played = _played(environments, episodes, actor, explorer, seed, task)
+    return tuple(episode for some in played for episode in some)
 
 
-def _play(
+def _played(
     environments: Environments, episodes: int, actor: Any, explorer: Explorer, seed: int, task: Any
-) -> tuple[Episode, ...]:
+) -> Generator[list[Episode], None, None]:
+    """Exactly `episodes` whole episodes, some at a time. The environments are closed in the end."""
     rollout, recorder = InProcess(environments, actor, explorer, seed), EpisodeRecorder()
     try:
         if task is not None:
@@ -92,9 +107,11 @@ def _play(
         for _ in range(-(-episodes // len(environments.columns))):
             for steps in rollout.collect_episodes(0):
                 recorder.add(steps)
+            yield recorder.episodes[:episodes]
+            episodes -= len(recorder.episodes)
+            recorder.episodes.clear()
     finally:
         rollout.close()
-    return tuple(recorder.episodes[:episodes])
 
 
 def replayed(run: Any) -> Dataset:

@@ -72,6 +72,11 @@ def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: A
     return dataclasses.replace(setup, environments=count)
 
 
+def recorded_spaces(context: TrainingContext) -> Spaces:
+    """The spaces of recordings of a run: actions as the environment takes them."""
+    return dataclasses.replace(context.engine.spaces, action=action_space_of(context.environment))
+
+
 def data_for(data: Any, agent: Agent, env: Any, spaces: Spaces) -> tuple[Agent, Sources | None]:
     """(the agent, with the kind of learning that it has on this data; what its batches are drawn from). None for an
     agent that learns from its environment alone. ConfigError where data and agent do not go together."""

@@ -1,0 +1,226 @@
+"""Steps as a rollout returns them, put together into whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude.base import trees
+from etude.base.data import Episode, Steps
+from etude.base.trees import Tree
+from etude.offline.columns import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeBlock:
+    """E whole episodes: their M transitions, one after the other, and where each ends."""
+
+    observation: Tree  # [M, ...]
+    action: np.ndarray  # [M, ...]
+    reward: np.ndarray  # [M] float32; [M, agents] of several agents
+    extras: dict[str, np.ndarray]  # [M, ...]
+    final_observation: Tree  # [E, ...] the true last ones
+    lengths: np.ndarray  # [E] int64
+    terminated: np.ndarray  # [E] bool
+    truncated: np.ndarray  # [E] bool
+    environment: np.ndarray  # [E] int64: the index of the environment
+    number: np.ndarray  # [E] int64: counts the episodes of an environment, from 0
+
+    def __len__(self) -> int:
+        """The number of episodes."""
+        return len(self.lengths)
+
+    @property
+    def bytes(self) -> int:
+        """Of the transitions, in memory."""
+        return trees.count_bytes((self.observation, self.action, self.reward, self.extras))
+
+    @property
+    def last(self) -> np.ndarray:
+        """The row of the last transition of each episode, [E]."""
+        return np.cumsum(self.lengths) - 1
+
+    def split(self, rows: int) -> Iterator[EpisodeBlock]:
+        """Blocks of about so many transitions, or of one longer episode."""
+        stops = self.last + 1
+        pieces = np.unique(np.searchsorted(stops, np.arange(rows, stops[-1], rows)) + 1)
+        bounds = [0, *pieces[pieces < len(self)].tolist(), len(self)]
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            some = slice(start, stop)
+            here = slice(int(stops[start] - self.lengths[start]), int(stops[stop - 1]))
+            yield EpisodeBlock(
+                trees.rows(self.observation, here), self.action[here], self.reward[here],
+                {name: values[here] for name, values in self.extras.items()}, trees.rows(self.final_observation, some),
+                self.lengths[some], self.terminated[some], self.truncated[some], self.environment[some],
+                self.number[some],
+            )  # fmt: skip
+
+    def columns(self, following: bool = True) -> Columns:
+        """The transitions as flat columns. following: with the observation after each of them."""
+        rows, last = len(self.reward), self.last
+        terminal, timeout = np.zeros(rows, bool), np.zeros(rows, bool)
+        terminal[last], timeout[last] = self.terminated, self.truncated | ~self.terminated
+        after = trees.map(_shifted(last), self.observation, self.final_observation) if following else None
+        return Columns(self.observation, self.action, self.reward, terminal, timeout, after, self.extras)
+
+    def episodes(self) -> Iterator[Episode]:
+        """One after the other, in arrays of their own."""
+        for i, stop in enumerate((self.last + 1).tolist()):
+            here = slice(stop - int(self.lengths[i]), stop)
+            final = trees.rows(self.final_observation, slice(i, i + 1))
+            yield Episode(
+                observation=trees.concatenate([trees.rows(self.observation, here), final]),
+                action=self.action[here].copy(),  # a view would keep all of the block in memory
+                reward=self.reward[here].copy(),
+                terminated=bool(self.terminated[i]),
+                truncated=bool(self.truncated[i]),
+                extras={name: values[here].copy() for name, values in self.extras.items()},
+            )
+
+
+class _Ended(NamedTuple):
+    rows: list[np.ndarray]  # of the episode, in order
+    final: Tree  # [...]
+    terminated: bool
+    truncated: bool
+    environment: int
+    number: int
+
+
+class EpisodeAssembler:
+    """Puts episodes together from `Steps` of any environments, in the order in which they end.
+
+    incomplete: episodes that were left out because their first steps were not seen: an open one that the next steps do
+    not continue, and one that had begun before.
+    """
+
+    def __init__(self) -> None:
+        self.incomplete = 0
+        self._parts: list[dict[str, Any]] = []  # rows [M, ...], by the names that they have in `Steps`
+        self._rows = 0
+        self._ended: list[_Ended] = []
+        self._ended_rows = 0
+        self._open: dict[int, list[np.ndarray]] = {}  # by environment: rows of the episode that goes on
+        self._following: dict[int, Tree] = {}  # by environment: the observation [...] after those rows
+
+    @property
+    def ended_bytes(self) -> int:
+        """Bytes of the transitions of ended episodes."""
+        return self._ended_rows * self._row_bytes()
+
+    @property
+    def open_bytes(self) -> int:
+        """Bytes of the other transitions."""
+        return (self._rows - self._ended_rows) * self._row_bytes()
+
+    def add(self, steps: Steps) -> None:
+        """Take in what was collected next; copies it."""
+        time, count = steps.shape
+        rows = self._rows + np.arange(time * count).reshape(time, count)
+        self._store(_flat(steps, time * count), time * count)
+        columns = steps.columns.tolist()
+        for column, restarted in zip(columns, steps.restarted.tolist(), strict=True):
+            if restarted and self._open.pop(column, None):
+                self.incomplete += 1
+        start = [0] * count
+        known = len(steps.episodes) == len(steps.final_index)
+        for i, (t, n) in enumerate(steps.final_index.tolist()):
+            pieces = [*self._open.pop(columns[n], []), rows[start[n] : t + 1, n]]
+            start[n], length = t + 1, sum(map(len, pieces))
+            if known and steps.episodes[i].length != length:
+                self.incomplete += 1
+                continue
+            final = trees.rows(steps.final_observation, i)
+            ended = bool(steps.terminated[t, n]), bool(steps.truncated[t, n])
+            self._ended.append(_Ended(pieces, final, *ended, columns[n], steps.episodes[i].episode if known else i))
+            self._ended_rows += length
+        following = trees.map(np.copy, steps.next_observation)
+        for n, column in enumerate(columns):
+            if start[n] < time:
+                self._open.setdefault(column, []).append(rows[start[n] :, n])
+                self._following[column] = trees.rows(following, n)
+
+    def take(self) -> EpisodeBlock | None:
+        """The episodes that have ended since the last call; None where there are none."""
+        if not self._ended:
+            return None
+        ended, everything = self._ended, _joined(self._parts)
+        self._ended, self._ended_rows = [], 0
+        block = _block(everything, ended)
+        kept = {column: np.concatenate(pieces) for column, pieces in self._open.items()}
+        self._parts, self._rows, self._open = [], 0, {}
+        if kept:
+            order = np.concatenate(list(kept.values()))
+            self._store(trees.rows(everything, order), len(order))
+            ends = np.cumsum([len(rows) for rows in kept.values()]).tolist()
+            places = np.split(np.arange(len(order)), ends[:-1])
+            self._open = {column: [place] for column, place in zip(kept, places, strict=True)}
+        return block
+
+    def unfinished(self) -> EpisodeBlock | None:
+        """The open episodes as they are, neither terminated nor truncated, by environment; None where there are none.
+        They go on afterwards."""
+        open_ = [(column, pieces) for column, pieces in sorted(self._open.items()) if pieces]
+        ended = [_Ended(pieces, self._following[column], False, False, column, 0) for column, pieces in open_]
+        return _block(_joined(self._parts), ended) if ended else None
+
+    def restore(self, episodes: Mapping[int, Episode]) -> None:
+        """Continue open episodes, by environment, from what `unfinished` returned."""
+        self.forget()
+        for column, episode in episodes.items():
+            length = len(episode.reward)
+            self._open[column] = [self._rows + np.arange(length)]
+            observation = trees.rows(episode.observation, slice(0, -1))
+            self._following[column] = trees.rows(episode.observation, -1)
+            part = {"observation": observation, "action": episode.action, "reward": episode.reward}
+            self._store({**part, "extras": dict(episode.extras)}, length)
+
+    def forget(self) -> None:
+        """Drop everything that was not taken."""
+        self._parts, self._rows, self._ended, self._ended_rows, self._open = [], 0, [], 0, {}
+
+    def _store(self, part: dict[str, Any], rows: int) -> None:
+        self._parts.append(part)
+        self._rows += rows
+
+    def _row_bytes(self) -> int:
+        return trees.count_bytes(self._parts[0]) // max(1, len(self._parts[0]["reward"])) if self._parts else 0
+
+
+def _flat(steps: Steps, rows: int) -> dict[str, Any]:
+    def copied(leaf: np.ndarray) -> np.ndarray:
+        return np.array(leaf).reshape(rows, *leaf.shape[2:])
+
+    named = {name: getattr(steps, name) for name in ("observation", "action", "reward", "extras")}
+    return trees.map(copied, named)
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return parts[0] if len(parts) == 1 else trees.concatenate(parts)
+
+
+def _block(everything: dict[str, Any], ended: list[_Ended]) -> EpisodeBlock:
+    found = trees.rows(everything, np.concatenate([rows for each in ended for rows in each.rows]))
+    return EpisodeBlock(
+        **found,
+        final_observation=trees.stack([each.final for each in ended]),
+        lengths=np.array([sum(map(len, each.rows)) for each in ended], np.int64),
+        terminated=np.array([each.terminated for each in ended], bool),
+        truncated=np.array([each.truncated for each in ended], bool),
+        environment=np.array([each.environment for each in ended], np.int64),
+        number=np.array([each.number for each in ended], np.int64),
+    )
+
+
+def _shifted(last: np.ndarray) -> Any:
+    """From observations [M, ...] and final ones [E, ...], what followed each."""
+
+    def following(own: np.ndarray, final: np.ndarray) -> np.ndarray:
+        found = np.empty_like(own)
+        found[:-1], found[last] = own[1:], final
+        return found
+
+    return following

@@ -1,0 +1,96 @@
+"""Recordings of RLlib's JSON writer: lines of JSON, each a batch of steps (`SampleBatch`), read only.
+
+Moritz et al. 2018, "RLlib", ICML; the columns of ray 0.8 to 2: `obs`, `new_obs`, `actions`, `rewards`, `dones` or
+`terminateds` and `truncateds`, `eps_id`, `action_logp` or `action_prob`. Columns that RLlib has compressed are pickles,
+which could run code when they are read: refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.base.errors import DataError
+from etude.offline.json_lines import EXPANSION, LONGEST
+from etude.offline.layout import NEXT, OBSERVATIONS, Arrays
+from etude.offline.limits import require_memory, require_regular
+
+COLUMNS = {OBSERVATIONS: "obs", "actions": "actions", "rewards": "rewards"}
+
+
+def about(path: Path) -> str | None:
+    """None: these files do not describe themselves."""
+    require_regular(path)
+    return None
+
+
+def stream(path: Path) -> Iterator[Arrays]:
+    """The columns of each batch. A batch may end within an episode that goes on in the next one. Raises DataError."""
+    before: Arrays | None = None
+    last, number = None, 0
+    require_regular(path)
+    with path.open("rb") as file:
+        while line := file.readline(LONGEST):
+            number += 1
+            require_memory(path, EXPANSION * len(line))
+            if not line.strip():
+                continue
+            arrays, episode = _batch(line, f"{path}, line {number}")
+            if before is not None:
+                if episode is not None and last is not None and episode[0] != last and not before["terminals"][-1]:
+                    before["timeouts"][-1] = True
+                yield before
+            before, last = arrays, None if episode is None else episode[-1]
+    if before is not None:
+        yield before
+
+
+def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
+    """(columns, the episode of each row or None)."""
+    try:
+        held = json.loads(line)
+        if held.get("type") == "MultiAgentBatch":
+            raise ValueError("it has several policies. Write the batch of one policy in a file of its own")
+        columns = {name: _array(held, own) for name, own in COLUMNS.items()}
+        rows = len(columns["rewards"])
+        if "new_obs" in held:
+            columns[NEXT] = _array(held, "new_obs")
+        episode = _array(held, "eps_id") if "eps_id" in held else None
+        columns |= _flags(held, rows, episode)
+        if "action_logp" in held:
+            columns["log_prob"] = _array(held, "action_logp").astype(np.float32)
+        elif "action_prob" in held:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                columns["log_prob"] = np.log(_array(held, "action_prob")).astype(np.float32)
+        if any(len(values) != rows for values in columns.values()):
+            raise ValueError(f"its columns have { ({name: len(values) for name, values in columns.items()}) } rows")
+        return columns, episode
+    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        text = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{where}: it is no batch that etude reads: {text[:400]}.") from None
+
+
+def _flags(held: dict[str, Any], rows: int, episode: np.ndarray | None) -> Arrays:
+    """Where episodes end. RLlib's `dones` do not say why: taken for terminated."""
+    terminals = _array(held, "terminateds" if "terminateds" in held else "dones").astype(bool)
+    timeouts = _array(held, "truncateds").astype(bool) if "truncateds" in held else np.zeros(rows, bool)
+    if episode is not None:  # one that is followed by another, and did not end, was cut off
+        timeouts[:-1] |= (episode[1:] != episode[:-1]) & ~terminals[:-1]
+    return {"terminals": terminals, "timeouts": timeouts & ~terminals}
+
+
+def _array(held: dict[str, Any], name: str) -> np.ndarray:
+    value = held[name]
+    if isinstance(value, str):
+        raise ValueError(
+            f"column {name!r} is compressed, which is a pickle and could run code. Write it again in RLlib with "
+            'config["output_compress_columns"] = []'
+        )
+    found = np.array(value)
+    if found.ndim == 0 or found.dtype.kind not in "biuf":
+        raise ValueError(f"column {name!r} holds no numbers, or not as many in each row")
+    return found
