@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from etude.adapt.rule import Adapt, rules_of
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam, Optimizer, check_optimizer
@@ -29,6 +30,7 @@ class Config:
     clip_reward: bool = False  # learn from the sign of each reward; reported returns are unclipped
     normalize_reward: bool = False  # divide by the running standard deviation of the discounted return
     optimizer: Optimizer = Adam()  # one of `etude.optimizers`: Adam, AdamW, RMSProp, SGD or Lion
+    adapt: tuple[Adapt, ...] = ()  # rules by which hyperparameters adjust themselves
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         if given:  # a copy is made without
@@ -42,6 +44,7 @@ class Config:
         checks.fractions(self, "gamma")
         checks.not_negative(self, "learning_rate")
         check_optimizer(type(self).__name__, self.optimizer)
+        object.__setattr__(self, "adapt", rules_of(self.adapt))
         if self.max_gradient_norm is not None:
             checks.positive(self, "max_gradient_norm")
 

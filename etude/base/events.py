@@ -61,6 +61,17 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class Adjusted:
+    """A hyperparameter was changed while the run goes on."""
+
+    step: int
+    name: str
+    before: float
+    after: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Learned:
     """Gradient steps were taken: means over this learn call. `gradient_steps` counts those since the run began."""
 
@@ -69,6 +80,7 @@ class Learned:
     losses: dict[str, float]
     metrics: dict[str, float]
     seconds: float
+    adjusted: tuple[Adjusted, ...] = ()  # what rules changed after it; events of their own as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +110,6 @@ class Estimated:
     step: int
     estimates: dict[str, Estimate]  # by method
     notes: tuple[str, ...] = ()  # why an estimate may be far off
-
-
-@dataclass(frozen=True, slots=True)
-class Adjusted:
-    """A hyperparameter was changed while the run goes on."""
-
-    step: int
-    name: str
-    before: float
-    after: float
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Train:
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
     config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    adapt: UseAppendAction[tuple[str, ...]] = ()  # SIGNAL:HYPERPARAMETER, such as ess:batch_size; adjusts the latter
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
@@ -252,6 +253,8 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
     given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)
+    if options.adapt:
+        given["adapt"] = options.adapt
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")

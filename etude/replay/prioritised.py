@@ -152,6 +152,11 @@ class Prioritised:
             self.tree.set(rows, self._priority(rows))
         self._changed, self._changes = [], 0
 
+    def all_priorities(self, ring: Ring) -> np.ndarray:
+        """The priorities, alpha included, of all stored rows: [rows]."""
+        self.refresh()
+        return self.tree.values(ring.oldest(ring.filled))
+
     def priorities(self, ring: Ring, column: int) -> np.ndarray:
         """The priorities, alpha included, of the stored rows of a column, the oldest first: [ring.filled[column]]."""
         self.refresh()

@@ -342,7 +342,7 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "task")
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "adapting", "task")
         held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)

@@ -12,7 +12,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
-from etude.base.events import Learned
+from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.engines.gradients import GradientSource
@@ -20,6 +20,7 @@ from etude.networks import RunningMoments, RunningScale
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import RecordedTerms
 from etude.rewrite import Rewriters
+from etude.training.adapting import Adapting
 from etude.training.progress import RunProgress, check_progress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
@@ -31,7 +32,8 @@ class LearnerParts:
     """What a kind of learning gives the learner.
 
     acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
-    environments that are collected from in one call. terms: recorded transitions for terms of the losses.
+    environments that are collected from in one call. terms: recorded transitions for terms of the losses. adapting:
+    what changes hyperparameters after learning phases.
     """
 
     replay: Replay
@@ -41,6 +43,7 @@ class LearnerParts:
     example_bytes: int
     count: int
     terms: RecordedTerms = field(default_factory=lambda: RecordedTerms({}, {}))
+    adapting: Adapting | None = None
 
 
 class Learner:
@@ -55,6 +58,7 @@ class Learner:
         self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
         self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
         self.terms, self.progress, self.rewriters = parts.terms, RunProgress(), rewriters
+        self.adapting = parts.adapting
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
@@ -116,15 +120,16 @@ class Learner:
     def learn(self, due: UpdatesDue) -> Learned:
         """The gradient steps that are due."""
         began = time.perf_counter()
-        losses, metrics = self._learn(due)
+        losses, metrics, adjusted = self._learn(due)
         if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
             self.engine.load(moved)
         if self.rewriters is not None:
             metrics |= self.rewriters.metrics()
         self.progress.gradient_steps += due.gradient_steps
-        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
 
-    def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float]]:
+    def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
@@ -140,10 +145,18 @@ class Learner:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 add_to_means(means, values, k, due.gradient_steps)
-        return losses, metrics
+        if self.adapting is None:
+            return losses, metrics, ()
+        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
+        self.update_schedule = self.adapting.update_schedule()
+        return losses, metrics, adjusted
 
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
+        return self._scheduled() if self.adapting is None else self.adapting.floats(self._scheduled())
+
+    def _scheduled(self) -> dict[str, float]:
+        """The same, as the config has them."""
         config, progress = self.agent.config, self.progress
         return all_at(config, self.engine.layout.hyper, progress.step, progress.total)
 
@@ -184,6 +197,7 @@ class Learner:
             "scale": None if self.scale is None else self.scale.state(),
             **({"recorded": self.terms.state()} if self.terms else {}),
             **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
+            **({"adapting": self.adapting.rules.state()} if self.adapting is not None else {}),
         }
 
     def check_state(self, held: dict[str, Stored]) -> None:
@@ -199,6 +213,8 @@ class Learner:
         self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
         if self.rewriters is not None:
             self.rewriters.check_state(held.get("rewriters", Stored({}, "rewriters")))
+        if self.adapting is not None and "replay" in held:
+            self.adapting.rules.check_state(held.get("adapting", Stored({}, "adapting")))
         if self.moments is None:
             held["moments"].like(None)
         else:
@@ -215,6 +231,9 @@ class Learner:
         self.terms.restore(state.get("recorded", {}))
         if self.rewriters is not None:
             self.rewriters.restore(state.get("rewriters", {}))
+        if self.adapting is not None and "adapting" in state:
+            self.adapting.rules.restore(state["adapting"])
+            self.update_schedule = self.adapting.update_schedule()
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

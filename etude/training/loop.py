@@ -259,6 +259,7 @@ class Loop:
             collected.release()
         if learned is not None:
             yield learned
+            yield from learned.adjusted
             yield from (Warned(self.step, note) for note in self._divergence.notes(learned))
         if failure is not None:
             raise failure

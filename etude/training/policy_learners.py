@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, NoReturn
@@ -93,7 +94,12 @@ class PolicyLearners:
             league.update(self.progress.step)
             metrics |= league.metrics()
         seconds = sum(learned.seconds for learned in found.values())
-        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds)
+        adjusted = tuple(
+            dataclasses.replace(event, step=self.progress.step, name=f"{policy}.{event.name}")
+            for policy, learned in found.items()
+            for event in learned.adjusted
+        )
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normalisers of those that learn; whether there is one."""

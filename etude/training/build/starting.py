@@ -20,7 +20,8 @@ from etude.training.learner import Learner
 from etude.training.loop import RunLearning
 
 SHOWN = 8  # names in a message
-SKIPPED = ("replay", "rollout", "recorded", "rewriters", "scale", "layer_noise")  # hold no weights of the agent
+# Components that hold no weights of the agent.
+SKIPPED = ("replay", "rollout", "recorded", "rewriters", "adapting", "scale", "layer_noise")
 
 
 class SourceWeights(NamedTuple):

@@ -15,6 +15,7 @@ from etude.envs.make import Vectorization
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import GradientQueue
 from etude.rollout import AsyncGradients, LocalActorLearners, RemoteActorLearners, split_environments
+from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.actor_learners import MakeActorLearner
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
@@ -37,6 +38,10 @@ class AsyncGradientLearning(LearningKind):
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return AsyncGradientsSchedule(config)
+
+    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
+        refuse_rules(context.agent.config)
+        return super().adapting(context, replay)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromRollouts(context.engine)

@@ -15,6 +15,7 @@ from etude.envs.make import Vectorization
 from etude.explore import ByEnvironment, Greedy
 from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import Fitness
+from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.episodes import EpisodeLearning
 
@@ -33,6 +34,10 @@ class EvolutionStrategiesLearning(EpisodeLearning):
             f"rewrite= changes the rewards of steps; {type(context.agent).__name__} learns from the returns of whole "
             "episodes, which are the environment's. Wrap the environment."
         )
+
+    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
+        refuse_rules(context.agent.config)
+        return super().adapting(context, replay)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromReturns(context.engine, context.setup.seed, context.count)

@@ -27,6 +27,7 @@ from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import terms_of
 from etude.training.learner import Learner, LearnerParts
@@ -95,6 +96,15 @@ class LearningKind:
         """Where the gradients of a learning phase come from."""
         return FromLosses(context.engine)
 
+    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
+        """What follows the rules of the config; ConfigError where nothing can."""
+        schedule_for = functools.partial(self.update_schedule, count=self.count(context))
+        return Adapting(context.agent.config, context.engine, schedule_for, lambda: self.priorities(replay))
+
+    def priorities(self, replay: Replay) -> np.ndarray | None:
+        """Those of all stored rows; None where rows are drawn without."""
+        return None
+
     def count(self, context: TrainingContext) -> int:
         """How many environments are collected from in one call."""
         return context.count
@@ -130,14 +140,16 @@ class LearningKind:
                 "its workers compute losses, without this data. Use an algorithm whose losses the learner alone "
                 "computes, or leave actor_priorities off."
             )
+        replay = self.replay(context)
         return LearnerParts(
-            replay=self.replay(context),
+            replay=replay,
             update_schedule=self.update_schedule(context.agent.config, count),
             gradients=self.gradients(context),
             acting_weights=self.acting_weights(context),
             example_bytes=self.example_bytes(context),
             count=count,
             terms=terms_of(context),
+            adapting=self.adapting(context, replay) if context.agent.config.adapt else None,
         )
 
     def loop_parts(self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> LoopParts:

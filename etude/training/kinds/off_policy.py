@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
@@ -84,6 +86,11 @@ class OffPolicyLearning(LearningKind):
     def selector(self, config: Any, ring: Ring) -> Selector:
         """Chooses rows of the ring."""
         return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
+
+    def priorities(self, replay: Replay) -> np.ndarray | None:
+        if isinstance(replay, Buffer) and isinstance(replay.selector, Prioritised):
+            return replay.selector.all_priorities(replay.ring)
+        return None
 
     def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""

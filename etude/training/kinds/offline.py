@@ -137,7 +137,8 @@ class OfflineLearner:
     def learn_if_due(self) -> Learned:
         """The phase that was requested last."""
         self.progress.step += self._requested
-        return self._learner.learn(UpdatesDue(self._requested, self._learner.agent.config.batch_size))
+        size = self._learner.update_schedule.updates_due(self.progress, self._learner.replay).size
+        return self._learner.learn(UpdatesDue(self._requested, size))
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """The normaliser stays at the moments of the data."""

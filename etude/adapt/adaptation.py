@@ -1,0 +1,202 @@
+"""The rules of a run at work: smoothed signals, and the hyperparameters that they have moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from etude.adapt.rule import COUNTS, FRACTIONS, Adapt
+from etude.adapt.signals import (
+    UnusableSignal,
+    effective_sample_size,
+    gradient_noise_scale,
+    gradient_variance,
+    smoothed,
+)
+from etude.base.checks import Stored
+from etude.base.errors import ConfigError
+from etude.base.events import Adjusted
+from etude.protocols import Weights
+
+SIZES = ("batch_size", "minibatch_size")
+EXPLORERS = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not
+TINY = 1e-6  # ratio
+
+
+class LearningPhase(NamedTuple):
+    """What a learning phase was like.
+
+    priorities: returns those of the replay, [rows]; None without them. td_error, ratio: of the sampled rows, where the
+    losses report them; advantages count as errors. gradients: called with M, returns those of M parts of a minibatch,
+    by name, and the size of a part.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    priorities: Callable[[], np.ndarray | None]
+    td_error: np.ndarray | None
+    ratio: np.ndarray | None
+    gradients: Callable[[int], tuple[list[Weights], int]]
+
+
+class Adaptation:
+    """Rules, and what they have changed so far. Hyperparameters are multiplied by factors, so that schedules go on
+    underneath.
+
+    config: of the agent. adjustable: the names of the floats that may change while a run goes on.
+    """
+
+    def __init__(self, rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]):
+        _check(rules, config, adjustable)
+        self.rules = rules
+        self._counts = {rule.hyperparameter: getattr(config, rule.hyperparameter) for rule in rules}
+        self._factors = {rule.hyperparameter: 1.0 for rule in rules}
+        self._average: list[float | None] = [None] * len(rules)
+        self._target = [rule.target for rule in rules]
+        self._unusable = [""] * len(rules)  # why there was no signal
+        self._phases = 0
+
+    def floats(self, given: Mapping[str, float]) -> dict[str, float]:
+        """The present values of floats that schedules have at `given`."""
+        return {name: self._value(name, value) if name in self._factors else value for name, value in given.items()}
+
+    def counts(self) -> dict[str, int]:
+        """The present values of the whole numbers that rules change."""
+        return {name: int(self._value(name, base)) for name, base in self._counts.items() if name in COUNTS}
+
+    def observe(self, phase: LearningPhase, given: Mapping[str, float]) -> tuple[Adjusted, ...]:
+        """Take in a learning phase; returns the changes that follow. given: the floats, as schedules have them."""
+        self._phases += 1
+        bases = {**given, **{name: base for name, base in self._counts.items() if name in COUNTS}}
+        return tuple(event for i in range(len(self.rules)) for event in self._followed(i, phase, bases))
+
+    def state(self) -> dict[str, Any]:
+        """Plain data from which `restore` goes on."""
+        return {
+            "factors": dict(self._factors),
+            "averages": list(self._average),
+            "targets": list(self._target),
+            "phases": self._phases,
+        }
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        held = saved.fields(("factors", "averages", "targets", "phases"))
+        for factor in held["factors"].fields(self._factors).values():
+            factor.number(1e-9, 1e9)
+        held["phases"].whole(0)
+        for name in ("averages", "targets"):
+            values = held[name].items()
+            if len(values) != len(self.rules):
+                held[name].refuse(f"{len(self.rules)} numbers, one for each rule")
+            for value in values:
+                if value.value is not None:
+                    value.number()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        self._factors, self._average = dict(state["factors"]), list(state["averages"])
+        self._target, self._phases = list(state["targets"]), state["phases"]
+
+    def _followed(self, i: int, phase: LearningPhase, bases: Mapping[str, float]) -> Iterator[Adjusted]:
+        """What rule number i makes of a phase."""
+        rule = self.rules[i]
+        if self._phases % rule.every:
+            return
+        name, base = rule.hyperparameter, float(bases[rule.hyperparameter])
+        before = self._value(name, base)
+        try:
+            signal = signal_of(rule, phase)
+        except UnusableSignal as error:
+            if self._unusable[i] != str(error):  # said once
+                self._unusable[i] = str(error)
+                yield Adjusted(phase.step, name, before, before, f"unchanged: {error}")
+            return
+        self._unusable[i] = ""
+        self._average[i] = average = smoothed(self._average[i], signal, rule.smooth)
+        if self._target[i] is None and not follows_size(rule):
+            self._target[i] = average
+        if target := before if follows_size(rule) else self._target[i]:
+            self._move(rule, base, average / target)
+        after = self._value(name, base)
+        if after != before:
+            yield Adjusted(phase.step, name, before, after, f"{rule.signal} {average:.3g}")
+
+    def _move(self, rule: Adapt, base: float, ratio: float) -> None:
+        """Change a factor by the ratio of the signal to its target, within the rate and the bounds of a rule."""
+        name, reach = rule.hyperparameter, 1.0 + rule.rate
+        sign = -rule.sign if name in FRACTIONS else rule.sign
+        wanted = self._factors[name] * min(max(max(ratio, TINY) ** sign, 1.0 / reach), reach)
+        low, high = _limits(rule, base)
+        self._factors[name] = min(max(wanted, low), high)
+
+    def _value(self, name: str, base: float) -> float:
+        """A hyperparameter as it is now, where the config has it at `base`."""
+        factor = self._factors[name]
+        if name in SIZES:
+            return max(1.0, round(base * 2.0 ** round(math.log2(factor))))
+        if name in COUNTS:
+            return max(1.0, round(base * factor))
+        return 1.0 - (1.0 - base) * factor if name in FRACTIONS else base * factor
+
+
+def signal_of(rule: Adapt, phase: LearningPhase) -> float:
+    """The signal of a rule after a learning phase; UnusableSignal says why there is none."""
+    if rule.signal == "kl":
+        if "approx_kl" not in phase.metrics:
+            raise UnusableSignal("this algorithm reports no approx_kl")
+        value = float(phase.metrics["approx_kl"])
+    elif rule.signal == "ess":
+        weight = _weights(phase)
+        value = effective_sample_size(weight) / weight.size
+    else:
+        gradients, size = phase.gradients(rule.parts)
+        noise = rule.signal == "noise_scale"
+        value = gradient_noise_scale(gradients, size) if noise else gradient_variance(gradients)
+    if not math.isfinite(value):
+        raise UnusableSignal(f"{rule.signal} is {value}")
+    return value
+
+
+def follows_size(rule: Adapt) -> bool:
+    """Whether the target of a rule is the present size of a batch."""
+    return rule.target is None and rule.signal == "noise_scale" and rule.hyperparameter in SIZES
+
+
+def _weights(phase: LearningPhase) -> np.ndarray:
+    """What the effective sample size is of: the priorities, or the errors of the sampled rows, times their ratios."""
+    if (priorities := phase.priorities()) is not None:
+        return priorities
+    if phase.td_error is None:
+        raise UnusableSignal("this algorithm reports no errors of its samples, and its replay has no priorities")
+    error = np.abs(np.asarray(phase.td_error, np.float64)).reshape(-1)
+    return error if phase.ratio is None else error * np.asarray(phase.ratio, np.float64).reshape(-1)
+
+
+def _limits(rule: Adapt, base: float) -> tuple[float, float]:
+    """The smallest and the largest factor of a hyperparameter that the config has at `base`."""
+    widest = 4.0 if rule.hyperparameter in COUNTS else 10.0
+    low, high = rule.low, rule.high
+    if rule.hyperparameter in FRACTIONS:
+        base, low, high = 1.0 - base, None if high is None else 1.0 - high, None if low is None else 1.0 - low
+    if not base:
+        return 1.0, 1.0
+    return 1.0 / widest if low is None else low / base, widest if high is None else high / base
+
+
+def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -> None:
+    """Raise ConfigError where a rule cannot be followed."""
+    possible = [name for name in COUNTS if getattr(config, name, None)]
+    possible += [name for name in adjustable if name not in EXPLORERS]
+    names = [rule.hyperparameter for rule in rules]
+    for name in names:
+        if name not in possible:
+            raise ConfigError(
+                f"{type(config).__name__}: adapt = {name}; expected a hyperparameter that may change while a run goes "
+                f"on: {', '.join(sorted(possible))}."
+            )
+        if names.count(name) > 1:
+            raise ConfigError(f"{type(config).__name__}: two rules of adapt change {name}; expected one for each.")

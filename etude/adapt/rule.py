@@ -1,0 +1,102 @@
+"""Rules: which signal moves which hyperparameter, how far and how fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from etude.base import checks
+from etude.base.errors import ConfigError
+
+SIGNALS = ("ess", "gradient_variance", "noise_scale", "kl")
+COUNTS = ("batch_size", "minibatch_size", "gradient_steps", "epochs")  # whole numbers that a rule may change
+FRACTIONS = ("gamma", "gae_lambda")  # adjusted by their distance from 1
+
+# 1: grows with the signal. Where samples are worth more (a larger effective sample size), steps are bolder; where
+# gradients are noisier, or the policy moves further, they are more careful.
+_BOLDER = dict.fromkeys(("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "priority_exponent"), 1)
+_CAREFUL = dict.fromkeys(_BOLDER, -1)
+_LARGER = {"batch_size": 1, "minibatch_size": 1}
+DIRECTIONS: dict[str, dict[str, int]] = {
+    "ess": {**_BOLDER, **_LARGER, "importance_exponent": -1, "gamma": 1},
+    "gradient_variance": {**_CAREFUL, **_LARGER, "importance_exponent": 1, "gamma": -1},
+    "noise_scale": {**_CAREFUL, **_LARGER, "importance_exponent": 1, "gamma": -1},
+    "kl": {**_CAREFUL, **_LARGER},
+}
+
+
+@dataclass(frozen=True)
+class Adapt:
+    """A hyperparameter that is multiplied, every so many learning phases, by the ratio of a smoothed signal to its
+    target, or divided by it, as its direction says.
+
+    signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
+        number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
+    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps or epochs. Sizes of batches
+        move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance from 1.
+    target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
+    low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
+        four times for whole numbers.
+    """
+
+    signal: str
+    hyperparameter: str
+    target: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rate: float = 0.1  # the largest relative change at once
+    smooth: float = 0.2  # weight of a new value in the moving average of the signal
+    every: int = 10  # learning phases from one signal, and change, to the next
+    parts: int = 4  # of a minibatch, for signals of gradients
+    direction: int = 0  # 1: grows with the signal, -1: shrinks; 0: as the table in docs/adapting.md says
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        if self.signal not in SIGNALS:
+            raise ConfigError(f"Adapt: signal = {self.signal!r}; expected one of {', '.join(SIGNALS)}.")
+        checks.counts(self, "every", "parts")
+        checks.positive(self, "rate")
+        checks.fractions(self, "smooth")
+        if not self.smooth or self.parts < 2:
+            raise ConfigError(f"Adapt: smooth = {self.smooth}, parts = {self.parts}; expected above 0, and at least 2.")
+        for name in ("target", "low", "high"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"Adapt: {name} = {value}; expected a positive number, or None.")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise ConfigError(f"Adapt: low = {self.low} is above high = {self.high}.")
+        if self.direction not in (-1, 0, 1):
+            raise ConfigError(f"Adapt: direction = {self.direction}; expected 1, -1, or 0 for the table's.")
+        if not self.sign:
+            known = ", ".join(DIRECTIONS[self.signal])
+            raise ConfigError(
+                f"Adapt: {self.hyperparameter} by {self.signal} has no direction of its own; known are {known}. Give "
+                "direction=1 (it grows with the signal) or direction=-1."
+            )
+
+    @property
+    def sign(self) -> int:
+        """1: the hyperparameter grows with the signal; -1: it shrinks; 0: nobody knows."""
+        return self.direction or DIRECTIONS[self.signal].get(self.hyperparameter, 0)
+
+    @classmethod
+    def parse(cls, text: str) -> Adapt:
+        """The rule that `signal:hyperparameter` stands for."""
+        signal, colon, name = text.partition(":")
+        if not (signal and colon and name):
+            raise ConfigError(f"adapt = {text!r}; expected a signal and a hyperparameter, such as ess:batch_size.")
+        return cls(signal, name.replace("-", "_"))
+
+
+def rules_of(given: Any) -> tuple[Adapt, ...]:
+    """One rule, a text such as `ess:batch_size`, or an iterable of them, as a tuple. ConfigError for what is none."""
+    each = (given,) if isinstance(given, str | Adapt) else given
+    if not isinstance(each, Iterable):
+        raise ConfigError(f"adapt = {given!r}; expected rules, such as Adapt('ess', 'batch_size') or 'ess:batch_size'.")
+    rules = tuple(Adapt.parse(rule) if isinstance(rule, str) else rule for rule in each)
+    for rule in rules:
+        if not isinstance(rule, Adapt):
+            raise ConfigError(f"adapt holds {rule!r}; expected Adapt, or a text such as 'ess:batch_size'.")
+    return rules

@@ -1,0 +1,81 @@
+"""The rules of a config (`adapt`) at the end of each learning phase."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from etude.adapt import Adaptation, LearningPhase
+from etude.adapt.signals import UnusableSignal
+from etude.base import trees
+from etude.base.data import Batch, Update
+from etude.base.errors import ConfigError
+from etude.base.events import Adjusted
+from etude.protocols import Engine, Weights
+from etude.training.update_schedule import UpdateSchedule
+
+
+class Adapting:
+    """What a learner asks for the present values of hyperparameters, and tells how it learned.
+
+    schedule_for: the schedule of updates that a config describes. priorities: all of the replay's, or None.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        engine: Engine,
+        schedule_for: Callable[[Any], UpdateSchedule],
+        priorities: Callable[[], np.ndarray | None],
+    ):
+        self.rules = Adaptation(config.adapt, config, engine.layout.hyper)
+        self._config, self._engine = config, engine
+        self._schedule_for, self._priorities = schedule_for, priorities
+
+    def floats(self, given: Mapping[str, float]) -> dict[str, float]:
+        """The present values of floats that schedules have at `given`."""
+        return self.rules.floats(given)
+
+    def update_schedule(self) -> UpdateSchedule:
+        """With the present whole numbers. ConfigError where the config refuses them."""
+        return self._schedule_for(dataclasses.replace(self._config, **self.rules.counts()))
+
+    def observe(
+        self, step: int, batches: Batch, update: Update, metrics: Mapping[str, float], given: Mapping[str, float]
+    ) -> tuple[Adjusted, ...]:
+        """The changes after a learning phase. batches: the last [k, n, ...] that were learned from, and their update.
+        given: the floats, as schedules have them."""
+        errors = batches.extras.get("advantage") if update.td_error is None else update.td_error
+        phase = LearningPhase(
+            step, metrics, self._priorities, errors, update.ratio,
+            lambda parts: self._gradients(batches, parts, self.floats(given)),
+        )  # fmt: skip
+        return self.rules.observe(phase, given)
+
+    def _gradients(self, batches: Batch, parts: int, hyper: dict[str, float]) -> tuple[list[Weights], int]:
+        """The gradients of parts of the first of the batches, and how many examples a part has."""
+        size = batches.weight.shape[1] // parts
+        if not size:
+            raise UnusableSignal(f"a batch of {batches.weight.shape[1]} has no {parts} parts")
+        each = (_part(batches, slice(i * size, (i + 1) * size)) for i in range(parts))
+        return [self._engine.gradients(part, hyper)[0] for part in each], size
+
+
+def refuse_rules(config: Any) -> None:
+    """Raise ConfigError where a config has rules, for kinds of learning that cannot follow them."""
+    if config.adapt:
+        raise ConfigError(
+            f"{type(config).__name__}: adapt has {len(config.adapt)} rules, and the gradients of this algorithm do not "
+            "come from losses on batches. Leave adapt out, or use an algorithm whose learner computes the losses."
+        )
+
+
+def _part(batches: Batch, rows: slice) -> Batch:
+    """These rows of the first of stacked batches."""
+    values: dict[str, Any] = {field.name: getattr(batches, field.name) for field in dataclasses.fields(Batch)}
+    for name, value in values.items():
+        values[name] = None if value is None else trees.rows(value, (0, rows))
+    return Batch(**values)
