@@ -18,9 +18,7 @@ import measure
 import numpy as np
 
 import etude
-from etude.estimation.estimator import Estimator
-from etude.estimation.fqe import FQEConfig
-from etude.estimation.request import EstimateRequest
+from etude.estimation import EstimateRequest, Estimator, FQEConfig
 from etude.explore import Boltzmann
 
 METHODS = ("is", "pdis", "wis", "trajectory_wis", "dr", "wdr", "fqe", "simulation")

@@ -21,8 +21,7 @@ from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs import examine
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
-from etude.estimation.estimator import Estimator
-from etude.estimation.request import EstimateRequest
+from etude.estimation import EstimateRequest, Estimator
 from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
 from etude.training import build
