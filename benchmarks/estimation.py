@@ -18,15 +18,13 @@ import measure
 import numpy as np
 
 import etude
-from etude.estimation.estimator import Estimator
-from etude.estimation.fqe import FQEConfig
-from etude.estimation.request import EstimateRequest
+from etude.estimation import EstimateRequest, Estimator, FQEConfig
 from etude.explore import Boltzmann
 
 METHODS = ("is", "pdis", "wis", "trajectory_wis", "dr", "wdr", "fqe", "simulation")
 CHECKPOINTS = tuple(range(1_000, 10_001, 1_000))  # environment steps
-BEHAVIOUR, TEMPERATURE, SOFTENED = 6_000, 5.0, 0.2
-EPISODES, SIMULATED, MODEL = 300, 200, FQEConfig(steps=5_000)
+BEHAVIOUR, TEMPERATURE, SOFTENED = 6_000, 10.0, 0.2
+EPISODES, SIMULATED, MODEL = 300, 200, FQEConfig(steps=3_000)
 
 
 def checkpoints(env: str) -> dict[int, dict[str, np.ndarray]]:

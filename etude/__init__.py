@@ -12,7 +12,7 @@ from etude.config import (
     OffPolicyConfig,
     OnPolicyConfig,
 )
-from etude.estimation.estimator import estimate
+from etude.estimation import estimate
 from etude.multi_agent.by_policy import Alternate, Frozen, League
 from etude.multi_agent.policies import Policies
 from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target

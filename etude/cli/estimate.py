@@ -50,9 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _report(run, options: EstimateOptions) -> None:
-    from etude.estimation.estimator import Estimator
-    from etude.estimation.fqe import FQEConfig
-    from etude.estimation.request import EstimateRequest
+    from etude.estimation import EstimateRequest, Estimator, FQEConfig
 
     request = EstimateRequest(
         data=options.data,

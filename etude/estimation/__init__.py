@@ -1,1 +1,11 @@
-"""Off-policy estimation: what a policy would earn, from episodes that another one played. See `estimate`."""
+"""Off-policy estimation: what a policy would earn, from episodes that another one played.
+
+`etude.estimate` is the front door. Estimators are functions of arrays, in `importance`, `doubly_robust` and `direct`.
+"""
+
+from etude.estimation.estimator import Estimates, Estimator, ScheduledEstimates, estimate
+from etude.estimation.fqe import FQE, FQEConfig
+from etude.estimation.methods import METHODS
+from etude.estimation.request import EstimateRequest
+
+__all__ = ["FQE", "METHODS", "EstimateRequest", "Estimates", "Estimator", "FQEConfig", "ScheduledEstimates", "estimate"]

@@ -7,6 +7,7 @@ that follows the critic in the place of a new regression for each iteration.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.data import Batch, Episode
+from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.base.trees import Tree
@@ -59,11 +61,15 @@ class FQEConfig(OfflineConfig):
     steps: int = 10_000  # gradient steps
     tau: float = 0.05  # Polyak rate of the target critic, applied after every gradient step
     samples: int = 10  # Box actions: sampled actions of a stochastic target in each observation
+    v_min: float = -math.inf  # bounds on values that are bootstrapped from; narrower ones follow from the rewards
+    v_max: float = math.inf
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.counts(self, "steps", "samples")
+        if not self.v_min < self.v_max:
+            raise ConfigError(f"FQEConfig: v_min = {self.v_min} and v_max = {self.v_max}; expected v_min < v_max.")
 
 
 class FQE(Agent):
@@ -102,6 +108,7 @@ class FQE(Agent):
         else:
             q = self.critic((self.normaliser(batch.observation), batch.action))[:, 0]
             next_value = self._mean_over_actions(following, policy)
+        next_value = ops.clip(next_value, self.config.v_min, self.config.v_max)
         td_error = td(q, batch.reward, batch.discount, next_value)
         loss = Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=ops.mean(q))
         return Losses(critic=loss)
@@ -128,13 +135,24 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     """
     described = policy.described(data.episodes, config.samples, rng)
     here, following = steps_of(data.episodes)
-    agent = FQE(config)
+    agent = FQE(bounded(config, np.concatenate([episode.reward for episode in data.episodes])))
     engine = engine_for(agent, data.spaces, setup)
     known = _with_policy(data, described[following], policy.actions)
     sources = Sources({"recorded": known}, {"recorded": 1.0})
     learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)
     action = np.concatenate([episode.action for episode in known.episodes])
     return _values(engine, observations_of(data.episodes), action, described[here])
+
+
+def bounded(config: FQEConfig, reward: np.ndarray) -> FQEConfig:
+    """With bounds that no value exceeds if all rewards are between the smallest and the largest of these, [M]: without
+    them, values that are bootstrapped from actions outside the data can grow without limit."""
+    if config.gamma == 1:
+        return config
+    low, high = (float(each) / (1 - config.gamma) for each in (min(reward.min(), 0.0), max(reward.max(), 0.0)))
+    if not low < high:  # all rewards are 0
+        return config
+    return dataclasses.replace(config, v_min=max(low, config.v_min), v_max=min(high, config.v_max))
 
 
 def learn(context: TrainingContext, steps: int) -> None:

@@ -20,8 +20,7 @@ from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
-from etude.estimation.estimator import ScheduledEstimates
-from etude.estimation.request import EstimateRequest
+from etude.estimation import EstimateRequest, ScheduledEstimates
 from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
 from etude.run import online

@@ -15,8 +15,9 @@ from written import PAGES, ROOT, code_spans, name_of, quoted, section, table
 from etude import cli, networks
 from etude.algorithms import ALGORITHMS
 from etude.base import events
-from etude.base.data import EpisodeEnd
+from etude.base.data import EpisodeEnd, Estimate
 from etude.base.optimizers import OPTIMIZERS
+from etude.estimation.methods import METHODS, SIMULATION
 from etude.report.records import MetricsRecorder
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -24,13 +25,14 @@ FOLDERS = ("benchmarks", "docs", "etude", "tests")
 PATH = re.compile(rf"(?<![\w/.:$~-])(?:{'|'.join(FOLDERS)})/[\w/.*<>-]*[\w*>]")
 MODULE = re.compile(r"(?<![\w./])etude(?:\.\w+)+(?![\w/:])")
 OPTION = re.compile(r"--[a-z][\w.-]*")
-METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|train|time)/[\w<>/.]*[\w>]")
+METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|estimate|train|time)/[\w<>/.]*[\w>]")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "etude").rglob("*.py"))
 EVENTS = {
     events.Started: (1, {}),
     events.Collected: (2_000, (EpisodeEnd(0, 0, 9, 1.0, False, {"<agent>": 1.0}),), 0.1, {"<metric>": np.ones(1)}),
     events.Learned: (2_000, 1, {"<loss>": 1.0}, {"<metric>": 1.0}, 0.1),
     events.Evaluated: (2_000, (1.0,), (9,), True, 0, {"<agent>": (1.0,)}),
+    events.Estimated: (2_000, {"<method>": Estimate("<method>", 1.0, 0.5, 2.0, 1.0, 1.0, 3.0, 1.0)}, ("why",)),
     events.Adjusted: (2_000, "gamma", 0.9, 0.99, "why"),
     events.Warned: (2_000, "what"),
     events.WorkerReplaced: (2_000, 1, (2, 3), "why"),
@@ -159,6 +161,8 @@ def emitted_events():
 def exists_as_metric(name, keys):
     """Whether a record has this name, or a loss logs it: by name in the code, or as the norm of a loss's gradient."""
     if name in keys or re.sub(r"/\w+$", "/<agent>", name) in keys:
+        return True
+    if re.sub(rf"^estimate/({'|'.join([*METHODS, SIMULATION])})", "estimate/<method>", name) in keys:
         return True
     kind, _, own = name.partition("/")
     own = re.sub(r"_gradient_(norm|clipped)$", "", own).rpartition(".")[2]  # after the name of a policy
