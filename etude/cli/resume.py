@@ -24,6 +24,8 @@ class Resume:
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
     env: str | None = None  # another environment with the same spaces; None: as before
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
+    output: str | None = None  # folder to record all episodes in; None: as before
+    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
     trust: bool = False  # import and write to what RUN names, though you did not train it here
@@ -38,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _resume(path: Path, options: Resume) -> int:
     from etude.checkpoint.run_directory import RunDirectory
-    from etude.cli.sessions import carry_out
+    from etude.cli.sessions import Output, carry_out
     from etude.run import Schedule, from_state
 
     display = shown(options)
@@ -55,7 +57,11 @@ def _resume(path: Path, options: Resume) -> int:
                     f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
                     f"etude resume {path} --steps {2 * run.step}"
                 )
-            schedule = Schedule(**directory.read_config()["schedule"])
+            config = directory.read_config()
+            schedule = Schedule(**config["schedule"])
             if options.target is not None:
                 schedule = dataclasses.replace(schedule, target=options.target)
-            return carry_out(run, total - run.step, schedule, display)
+            recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)
+            format = options.output_format or (recorded.format if recorded is not None else "parquet")
+            output = recorded if options.output is None else Output(options.output, format)
+            return carry_out(run, total - run.step, schedule, display, output)

@@ -44,7 +44,7 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: str | None = None  # a file of recorded episodes, for airl, bc, cql, gail, iql, marwil and td3_bc
+    data: str | None = None  # recorded episodes, a file, folder or Minari id, for airl, bc, cql, gail, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
@@ -70,6 +70,8 @@ class Train:
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
     start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
+    output: Path | None = None  # folder to record all episodes in
+    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -188,7 +190,7 @@ def _schedule(options: Any) -> Any:
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory
-    from etude.cli.sessions import carry_out
+    from etude.cli.sessions import Output, carry_out
     from etude.run import Run
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info")
@@ -198,8 +200,9 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
     given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)
+    output = None if options.output is None else Output(str(options.output), options.output_format)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:
-            return carry_out(run, options.steps, schedule, shown(options))
+            return carry_out(run, options.steps, schedule, shown(options), output)
