@@ -6,8 +6,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude.base.events import Finished
 from etude.base.errors import CheckpointError
+from etude.base.events import Finished
 from etude.checkpoint import trust
 from etude.cli import INTERRUPTED
 from etude.cli.options import Display
@@ -24,7 +24,6 @@ class Output(NamedTuple):
 
     folder: str
     format: str
-
 
     @classmethod
     def resumed(cls, held: Any, trusted: bool) -> Output | None:

@@ -82,7 +82,8 @@ def _loaded(data: Any, source: Spaces) -> Dataset:
         return Reader(data, spaces=source).read()
     raise ConfigError(
         f"data is a {type(data).__name__}; expected the path of a file or folder ({', '.join(FORMATS)}, Minari), a "
-        "list of these, an etude.offline.Reader or Dataset, a list of episodes, or an object with spaces and episodes(rng)."
+        "list of these, an etude.offline.Reader or Dataset, a list of episodes, or an object with spaces and "
+        "episodes(rng)."
     )
 
 
