@@ -24,8 +24,9 @@ from etude.envs.configured import ConfiguredEnvironment
 from etude.envs.imports import Code, imported_by
 
 ENVIRONMENT, ARGUMENTS, WRAPPERS, REPLAY_FOLDER = "environment", "environment_arguments", "wrappers", "replay_folder"
+OUTPUT = "output"
 _SIZE = 32  # bytes of the key
-_ARGUMENTS = {ENVIRONMENT: "env", REPLAY_FOLDER: "replay_folder"}
+_ARGUMENTS = {ENVIRONMENT: "env", REPLAY_FOLDER: "replay_folder", OUTPUT: "output"}
 
 
 class Claim(NamedTuple):
@@ -58,6 +59,12 @@ def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
     return found
 
 
+def output_claims(folder: str) -> dict[str, Claim]:
+    """Where a run would write its recorded episodes."""
+    place = _absolute(folder)
+    return {OUTPUT: Claim(folder, f"it records episodes in {place or folder!r}", place)}
+
+
 def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, Claim]:
     """One claim for all of these names whose import needs trust."""
     needed = {name: codes for name in names if isinstance(name, str) and (codes := imported_by(name))}
@@ -83,12 +90,13 @@ def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
 def require(description: Mapping[str, Any], environment: Any, replay_folder: Any) -> None:
     """Raise UntrustedError unless the user who runs this signed what is taken from a run's description: its environment
     and the folder of its replay, or None for what is not."""
-    held, key = description.get("signatures"), _key(make=False)
-    refused = {
-        kind: claim
-        for kind, claim in claims(environment, replay_folder).items()
-        if key is None or not _is_signed(key, kind, claim, held)
-    }
+    require_signed(claims(environment, replay_folder), description.get("signatures"))
+
+
+def require_signed(made: Mapping[str, Claim], held: Any) -> None:
+    """Raise UntrustedError unless the user who runs this signed all of these claims. held: their signatures."""
+    key = _key(make=False)
+    refused = {kind: claim for kind, claim in made.items() if key is None or not _is_signed(key, kind, claim, held)}
     if refused:
         reasons = ", and ".join(claim.reason for claim in refused.values())
         raise UntrustedError(

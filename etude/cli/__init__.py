@@ -24,6 +24,7 @@ COMMANDS = {
     "estimate": ("etude.cli.estimate", "Estimate what a trained agent would earn, from recorded episodes."),
     "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),
     "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
+    "data": ("etude.cli.data", "Describe recorded data: spaces, episodes, returns, damage."),
     "stacks": ("etude.cli.stacks", "Print the Python stacks of a run that seems stuck, and of its workers."),
     "list": ("etude.cli.listing", "Algorithms with the spaces they accept, and tuned presets."),
     "check-env": ("etude.cli.check_env", "Find the mistakes in an environment of your own."),

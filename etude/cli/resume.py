@@ -31,6 +31,8 @@ class Resume:
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
     env: str | None = None  # another environment with the same spaces; None: as before
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
+    output: str | None = None  # folder to record all episodes in; None: as before
+    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
     trust: bool = False  # import and write to what RUN names, though you did not train it here
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _resume(path: Path, options: Resume) -> int:
     from etude.checkpoint.run_directory import RunDirectory
-    from etude.cli.sessions import carry_out
+    from etude.cli.sessions import Output, carry_out
     from etude.run import Schedule, from_state
 
     display, changed = shown(options), _changed(options)
@@ -65,15 +67,19 @@ def _resume(path: Path, options: Resume) -> int:
                     f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
                     f"etude resume {path} --steps {2 * run.step}"
                 )
-            schedule = Schedule(**directory.read_config()["schedule"])
+            config = directory.read_config()
+            schedule = Schedule(**config["schedule"])
             if options.target is not None:
                 schedule = dataclasses.replace(schedule, target=options.target)
-            return carry_out(run, total - run.step, schedule, display)
+            recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)
+            format = options.output_format or (recorded.format if recorded is not None else "parquet")
+            output = recorded if options.output is None else Output(options.output, format)
+            return carry_out(run, total - run.step, schedule, display, output)
 
 
 def _go_online(path: Path, options: Resume) -> int:
     from etude.checkpoint.run_directory import RunDirectory, read_run
-    from etude.cli.sessions import carry_out
+    from etude.cli.sessions import Output, carry_out
     from etude.cli.train import EVALUATION_SHARE
     from etude.run import COMPONENTS, Schedule, from_state
 
@@ -98,7 +104,8 @@ def _go_online(path: Path, options: Resume) -> int:
             evaluate_share=EVALUATION_SHARE if options.target is None else None,
         )
         with online.directory:
-            return carry_out(online, options.steps, schedule, display)
+            output = None if options.output is None else Output(options.output, options.output_format or "parquet")
+            return carry_out(online, options.steps, schedule, display, output)
 
 
 def _changed(options: Resume) -> dict[str, Any]:

@@ -4,24 +4,51 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from etude.base.errors import CheckpointError
 from etude.base.events import Finished
+from etude.checkpoint import trust
 from etude.cli import INTERRUPTED
 from etude.cli.options import Display
 from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
+from etude.offline import Writer
 from etude.protocols import Reporter
 from etude.report import Curve, EventLines, JsonLines, Progress, TensorBoard
 from etude.run import Run, Schedule
 
 
-def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "progress") -> int:
+class Output(NamedTuple):
+    """Where a run is recorded, and in which format; see `offline.Writer`."""
+
+    folder: str
+    format: str
+
+    @classmethod
+    def resumed(cls, held: Any, trusted: bool) -> Output | None:
+        """From the config.json of a run; None where it was not recorded. Raises UntrustedError where the user of this
+        process did not give the folder, and CheckpointError where it is damaged."""
+        if held is None:
+            return None
+        if not isinstance(held, dict) or not all(isinstance(held.get(name), str) for name in cls._fields):
+            raise CheckpointError(f"config.json of this run has a damaged output: {held!r:.200}. Give --output.")
+        if not trusted:
+            trust.require_signed(trust.output_claims(held["folder"]), held.get("signatures"))
+        return cls(held["folder"], held["format"])
+
+
+def carry_out(
+    run: Run, steps: int, schedule: Schedule, display: Display = "progress", output: Output | None = None
+) -> int:
     """Train `run` for `steps` more environment steps; returns the exit code. display: what to print."""
     assert run.directory is not None
     directory = run.directory
     total = run.step + steps
     about = run.description()
     about |= {"total": total, "schedule": schedule.plain(), "versions": used_by(about)}
+    if output is not None:
+        about["output"] = {**output._asdict(), "signatures": trust.signatures(trust.output_claims(output.folder))}
     directory.write_config(about)
     with ExitStack() as stack:
         reporters: list[Reporter] = [
@@ -29,6 +56,8 @@ def carry_out(run: Run, steps: int, schedule: Schedule, display: Display = "prog
             stack.enter_context(closing(TensorBoard(directory.tensorboard))),
             Curve(directory.curve),
         ]
+        if output is not None:
+            reporters.append(Writer(output.folder, output.format))
         if display == "progress":
             reporters.insert(0, stack.enter_context(closing(Progress())))
         elif display == "events":

@@ -45,7 +45,7 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: tuple[str, ...] = ()  # file of recorded episodes; FILE=SHARE for several, sampler=SHARE to collect as well
+    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
@@ -76,6 +76,8 @@ class Train:
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
     start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
+    output: Path | None = None  # folder to record all episodes in
+    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
 
 
@@ -238,7 +240,7 @@ def _estimate(options: Any) -> dict[str, Any] | None:
 
 def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory
-    from etude.cli.sessions import carry_out
+    from etude.cli.sessions import Output, carry_out
     from etude.run import Run
 
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info")
@@ -255,8 +257,9 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     given["explorer"] = options.explorer and explorer(options.explorer)
     if options.adapt:
         given["adapt"] = options.adapt
+    output = None if options.output is None else Output(str(options.output), options.output_format)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
         with run.directory:
-            return carry_out(run, options.steps, schedule, shown(options))
+            return carry_out(run, options.steps, schedule, shown(options), output)

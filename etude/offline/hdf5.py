@@ -18,7 +18,7 @@ from etude.offline.layout import to_arrays
 from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 
 MOST_ITEMS, DEEPEST = 1000, 16
-CHUNK = 2**16  # bytes of a chunk of a shard, before compression
+CHUNK = 2**18  # bytes of a chunk of all columns of a shard, before compression
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
@@ -40,33 +40,56 @@ class Hdf5Shard:
         if compression == "gzip":
             self._filter["compression_opts"] = 1
         self._file = library().File(path, "w", libver="v110")
+        self._rows = self._written = 0  # rows of a chunk; rows in the file
+        self._waiting: list[dict[str, np.ndarray]] = []
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Bytes so far, with about those of rows that wait to fill a chunk."""
         self._file.flush()
-        return self._path.stat().st_size
+        size, waiting = self._path.stat().st_size, sum(len(part["rewards"]) for part in self._waiting)
+        return size + size * waiting // self._written if self._written else sum(map(_size, self._waiting))
 
     def append(self, block: EpisodeBlock) -> None:
-        """Write whole episodes."""
+        """Write whole episodes, in whole chunks: one that is written twice leaves a hole in the file."""
         arrays = to_arrays(block.columns(), self._spaces, exact=True)
         for name, numbers in (("environment", block.environment), ("episode", block.number)):
             arrays[f"metadata/{name}"] = np.repeat(numbers, block.lengths)
-        for name, values in arrays.items():
-            if name not in self._file:
-                rows = max(1, CHUNK // max(1, values[0].nbytes))
-                self._file.create_dataset(
-                    name, (0, *values.shape[1:]), values.dtype, maxshape=(None, *values.shape[1:]),
-                    chunks=(rows, *values.shape[1:]), **self._filter,
-                )  # fmt: skip
-            dataset = self._file[name]
-            dataset.resize(len(dataset) + len(values), 0)
-            dataset[-len(values) :] = values
+        if not self._rows:
+            self._rows = max(1, CHUNK * len(block.reward) // _size(arrays))
+            self._create(arrays)
+        self._waiting.append(arrays)
+        waiting = sum(len(part["rewards"]) for part in self._waiting)
+        self._write(waiting - waiting % self._rows)
 
     def close(self, about: dict[str, Any]) -> None:
         """Complete the file. about: all that is known of it."""
+        self._write(sum(len(part["rewards"]) for part in self._waiting))
         self._file.attrs["etude"] = json.dumps(about)
         self._file.close()
+
+    def _create(self, arrays: dict[str, np.ndarray]) -> None:
+        for name, values in arrays.items():
+            inner = values.shape[1:]
+            self._file.create_dataset(
+                name, (0, *inner), values.dtype, maxshape=(None, *inner), chunks=(self._rows, *inner), **self._filter
+            )
+
+    def _write(self, rows: int) -> None:
+        """The first so many of the rows that wait."""
+        if not rows:
+            return
+        joined = {name: np.concatenate([part[name] for part in self._waiting]) for name in self._waiting[0]}
+        for name, values in joined.items():
+            dataset = self._file[name]
+            dataset.resize(self._written + rows, 0)
+            dataset[self._written :] = values[:rows]
+        self._written += rows
+        self._waiting = [{name: values[rows:].copy() for name, values in joined.items()}]
+
+
+def _size(arrays: dict[str, np.ndarray]) -> int:
+    return sum(values.nbytes for values in arrays.values())
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:

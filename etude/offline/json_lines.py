@@ -66,7 +66,8 @@ class JsonLinesShard:
 
     def close(self, about: dict[str, Any]) -> None:
         """Complete the file. about: all that is known of it."""
-        changed = {name: value for name, value in about.items() if self._about.get(name) != value}
+        counts = ("episodes", "transitions")
+        changed = {name: value for name, value in about.items() if name in counts or self._about.get(name) != value}
         self._write([{"etude": _plain(changed)}])
         self._file.close()
 
@@ -102,15 +103,17 @@ def stream(path: Path) -> Iterator[Arrays]:
 
 
 def _lines(file: Any, path: Path) -> Iterator[bytes]:
-    most = DENSEST * path.stat().st_size + SLACK if path.suffix == ".gz" else None
-    while line := file.readline(LONGEST):
+    left = DENSEST * path.stat().st_size + SLACK if path.suffix == ".gz" else None
+    while line := file.readline(LONGEST if left is None else min(LONGEST, left + 1)):
+        if left is not None:
+            left -= len(line)
+            if left < 0:
+                raise DataError(
+                    f"{path}: it expands to more than {DENSEST} times its size, which no recording does. Record it "
+                    "again, or decompress it."
+                )
         if not line.endswith(b"\n") and len(line) == LONGEST:
             raise DataError(f"{path}: a line is longer than {LONGEST:,} bytes. Record such episodes in Parquet.")
-        if most is not None and (most := most - len(line)) < 0:
-            raise DataError(
-                f"{path}: it expands to more than {DENSEST} times its size, which no recording does. Record it again, "
-                "or decompress it."
-            )
         require_memory(path, EXPANSION * len(line))
         yield line
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ class MinariShard:
             "jpeg_encoding": False,
             "observation_space": json.dumps(_to_json(self._spaces.observation)),
             "action_space": json.dumps(_to_json(self._spaces.action)),
-            "dataset_id": name,
+            "dataset_id": _id(self._path.with_name(name)),
             "minari_version": VERSION,
             "dataset_size": round(self._path.joinpath(DATA, NUMBERS).stat().st_size / 1e6, 1),
             "etude": about,
@@ -94,6 +95,18 @@ class MinariShard:
         if isinstance(environment, str) and environment in gym.registry:
             metadata["env_spec"] = gym.spec(environment).to_json()
         (self._path / DATA / METADATA).write_text(json.dumps(metadata))
+
+
+def root() -> Path:
+    """The folder where Minari keeps data sets."""
+    given = os.environ.get("MINARI_DATASETS_PATH")
+    return Path(given) if given else Path.home() / ".minari" / "datasets"
+
+
+def _id(path: Path) -> str:
+    """The id of a data set: below Minari's folder with its namespace."""
+    here = path.resolve()
+    return here.relative_to(root().resolve()).as_posix() if here.is_relative_to(root().resolve()) else path.name
 
 
 def about(path: Path) -> str | None:

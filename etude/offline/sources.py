@@ -97,8 +97,7 @@ def _minari_folder(name: str) -> Path | None:
     """The folder of a Minari data set, where Minari keeps it; None where it is not there."""
     if os.path.isabs(name) or ".." in Path(name).parts:
         return None
-    root = os.environ.get("MINARI_DATASETS_PATH")
-    path = (Path(root) if root else Path.home() / ".minari" / "datasets") / name
+    path = minari.root() / name
     return path if minari.is_minari(path) else None
 
 

@@ -1,0 +1,35 @@
+"""Runs of several agents are recorded with the rewards and actions of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_recordings import Kept, assert_same_episodes, each_format
+
+import etude
+from etude.networks import Mlp
+from etude.offline import Reader, Writer
+
+
+@each_format
+def test_episodes_of_several_agents_pass_bit_for_bit(tmp_path, form):
+    kept = Kept()
+    run = etude.Run("ppo", "mpe2:simple_speaker_listener_v4", seed=1, engine="torch", environments=2,
+                    network=Mlp((8,)), rollout_length=32, minibatch_size=32, epochs=1)  # fmt: skip
+    run.train(256, [kept, Writer(tmp_path, form)])
+    reader = Reader(tmp_path)
+    assert_same_episodes(reader.episodes(), kept.episodes)
+    assert list(reader.source.agents) == ["listener_0", "speaker_0"] and kept.episodes[0].reward.shape[1:] == (2,)
+    assert np.isfinite(kept.episodes[0].reward).all()
+    assert kept.episodes[0].extras["log_prob"].shape[1:] == (2,)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_extras_of_info_may_be_missing(tmp_path, workers):
+    kept = Kept()
+    with etude.Run("ppo", "CartPole-v1", seed=1, engine="torch", environments=2, network=Mlp((8,)), rollout_length=32,
+                   keep_info=["absent"], workers=workers) as run:  # fmt: skip
+        run.train(128, [kept, Writer(tmp_path, "jsonl")])
+    found = list(Reader(tmp_path).episodes())
+    assert_same_episodes(found, kept.episodes)
+    assert np.isnan(found[0].extras["info.absent"]).all()
