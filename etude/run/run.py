@@ -47,9 +47,10 @@ class Run:
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
     train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
-    data: recorded episodes, for the algorithms that learn from them: the path of a file, a `Dataset` of
-        `etude.offline`, or canonical episodes. All steps of bc, cql, iql, marwil and td3_bc are gradient steps, and
-        `env` is only evaluated on; airl and gail step it, and the data shows them an expert.
+    data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. All steps of
+        bc, cql, iql, marwil, td3_bc and off-policy algorithms are then gradient steps, and `env` is only evaluated on;
+        airl and gail step it, and the data shows them an expert. Or several sources and their shares of every batch, a
+        dict by path or pairs, with "sampler" for what the run collects: {"demos.h5": 0.5, "sampler": 0.5}.
     run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
         None keeps everything in memory.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
