@@ -7,7 +7,7 @@ from etude.replay.episode_batch import EpisodeBatch, EpisodeReturns
 from etude.replay.fitness import Fitness
 from etude.replay.gradient_queue import GradientQueue
 from etude.replay.hindsight import Hindsight
-from etude.replay.mixture import BufferMixture
+from etude.replay.mixture import MixedReplay
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
 from etude.replay.recorded_terms import RecordedTerms
@@ -22,7 +22,7 @@ from etude.replay.whole_returns import OneStepAndReturns, WholeReturns
 
 __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
-    "Epochs", "Fitness", "GradientQueue", "Hindsight", "BufferMixture", "MultiAgentAdvantages", "MultiAgentTransitions",
+    "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay", "MultiAgentAdvantages", "MultiAgentTransitions",
     "NStep", "OneStep", "OneStepAndNextActions", "OneStepAndReturns", "Passes", "Prioritised", "Recent",
     "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
     "bytes_needed",

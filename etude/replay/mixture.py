@@ -19,7 +19,7 @@ from etude.replay.buffer import Buffer, View
 from etude.replay.ring import Ring
 
 
-class BufferMixture:
+class MixedReplay:
     """A replay of several buffers. Each batch of n holds n * share rows of every buffer, rounded up or down at random
     so that the expected number is exact; the rows of one buffer stand together, in the order of `buffers`.
 
@@ -141,12 +141,12 @@ def _require_parts(buffers: Mapping[str, Buffer], shares: Mapping[str, float], o
     good = buffers and shares.keys() == buffers.keys() and (online is None or online in buffers)
     if not good or not all(math.isfinite(share) and share > 0 for share in shares.values()):
         raise ConfigError(
-            f"BufferMixture: buffers {list(buffers)}, shares {dict(shares)}, online = {online!r}; expected a positive "
+            f"MixedReplay: buffers {list(buffers)}, shares {dict(shares)}, online = {online!r}; expected a positive "
             "share for each buffer, and the name of one of them, or None."
         )
     extras = {name: sorted(buffer.ring.extras) for name, buffer in buffers.items()}
     if len(set(map(tuple, extras.values()))) > 1:
-        raise ConfigError(f"BufferMixture: the buffers store the extras {extras}; expected the same in each.")
+        raise ConfigError(f"MixedReplay: the buffers store the extras {extras}; expected the same in each.")
 
 
 class _Views:

@@ -11,7 +11,7 @@ from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.envs import ConfiguredEnvironment
 from etude.offline.loading import CheckpointedData
-from etude.replay import BufferMixture
+from etude.replay import MixedReplay
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.sources import Sources
@@ -60,13 +60,13 @@ def take_over(old: Learner, new: Learner) -> None:
     if old.scale is not None and new.scale is not None:
         new.scale.moments = old.scale.moments
     new.progress.gradient_steps = old.progress.gradient_steps
-    if isinstance(new.replay, BufferMixture):
+    if isinstance(new.replay, MixedReplay):
         for name, buffer in _recorded(old, new.replay).items():
             new.replay.buffers[name].restore(buffer.state())
 
 
-def _recorded(old: Learner, mixture: BufferMixture) -> dict[str, Any]:
+def _recorded(old: Learner, mixture: MixedReplay) -> dict[str, Any]:
     """The buffers of recorded transitions of a learner, by their names in a mixture that has them, too."""
-    if isinstance(old.replay, BufferMixture):
+    if isinstance(old.replay, MixedReplay):
         return old.replay.buffers
     return {next(iter(mixture.buffers)): old.replay}

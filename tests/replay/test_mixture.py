@@ -10,7 +10,7 @@ from recorded_world import GOALS, STACKS, VECTOR, World
 
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
-from etude.replay import Buffer, Mixture, NStep, OneStep, Prioritised, Ring, Uniform
+from etude.replay import Buffer, MixedReplay, NStep, OneStep, Prioritised, Ring, Uniform
 
 SHARES = {"a": 0.7, "b": 0.2, "c": 0.1}
 
@@ -26,12 +26,12 @@ def buffer_of(world: int, rows: int, spaces=VECTOR, stack: int = 1, alpha: float
     return buffer
 
 
-def mixture_of(shares=SHARES, rows=(50, 20, 200), online="c", **settings) -> Mixture:
+def mixture_of(shares=SHARES, rows=(50, 20, 200), online="c", **settings) -> MixedReplay:
     buffers = {name: buffer_of(i, rows[i], **settings) for i, name in enumerate(shares)}
-    return Mixture(buffers, shares, np.random.default_rng(9), online)
+    return MixedReplay(buffers, shares, np.random.default_rng(9), online)
 
 
-def counts_of(mixture: Mixture, batch) -> dict[str, np.ndarray]:
+def counts_of(mixture: MixedReplay, batch) -> dict[str, np.ndarray]:
     """The rows of each buffer in each batch: [k] by name."""
     found, first = {}, 0
     for name, buffer in mixture.buffers.items():
@@ -60,7 +60,7 @@ def test_shares_of_any_sum_are_taken_and_others_are_refused():
     assert mixture_of({"a": 7, "b": 2, "c": 1}).shares == pytest.approx(SHARES)
     for shares in ({"a": 0.5}, {"a": 0.5, "b": 0, "c": 1}, {"a": math.nan, "b": 1, "c": 1}):
         with pytest.raises(ConfigError, match="expected a positive share for each buffer"):
-            Mixture(mixture_of().buffers, shares, np.random.default_rng(0), None)
+            MixedReplay(mixture_of().buffers, shares, np.random.default_rng(0), None)
     with pytest.raises(ConfigError, match="expected a positive share"):
         mixture_of(online="d")
 
@@ -69,7 +69,7 @@ def test_buffers_of_different_extras_are_refused():
     ring = Ring(VECTOR, 10, 1, {"log_prob": ((), np.float32)})
     other = Buffer(ring, Uniform(), OneStep(0.9), np.random.default_rng(0))
     with pytest.raises(ConfigError, match="extras"):
-        Mixture({"a": buffer_of(0, 10), "b": other}, {"a": 1, "b": 1}, np.random.default_rng(0), None)
+        MixedReplay({"a": buffer_of(0, 10), "b": other}, {"a": 1, "b": 1}, np.random.default_rng(0), None)
 
 
 @pytest.mark.parametrize("settings", [{}, {"n": 3}, {"spaces": STACKS, "stack": 3}, {"spaces": GOALS, "alpha": 0.7}])

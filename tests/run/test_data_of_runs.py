@@ -15,7 +15,7 @@ from etude.algorithms import ALGORITHMS, R2D2Config, SACConfig
 from etude.base.errors import CallbackError, CheckpointError, ConfigError, DataError
 from etude.base.events import Collected, Learned
 from etude.examples.point import PointWorld
-from etude.replay import Buffer, Mixture
+from etude.replay import Buffer, MixedReplay
 from etude.training.kinds import kind_for
 from etude.training.setup import Setup
 from etude.training.sources import SAMPLER
@@ -48,7 +48,7 @@ def test_a_path_and_its_share_stand_for_its_episodes(cart, tmp_path):
     for path in paths:
         offline.write(path, cart)
     run = run_on({paths[0]: 0.7, paths[1]: 0.2, SAMPLER: 0.1})
-    assert isinstance(run.learner.replay, Mixture)
+    assert isinstance(run.learner.replay, MixedReplay)
     assert run.learner.replay.shares == pytest.approx({paths[0]: 0.7, paths[1]: 0.2, SAMPLER: 0.1})
     assert [len(run.learner.replay.buffers[path]) for path in paths] == [len(cart)] * 2
     described = run.description()["data"]
@@ -240,7 +240,7 @@ def test_where_a_callback_fails_the_run_with_data_is_saved(cart, tmp_path):
         run.train(200, fails)
     run.close()
     again = etude.load(tmp_path / "run")
-    assert again.step >= 80 and isinstance(again.learner.replay, Mixture)
+    assert again.step >= 80 and isinstance(again.learner.replay, MixedReplay)
     assert again.train(40).reason == "steps"
 
 

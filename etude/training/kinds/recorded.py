@@ -10,7 +10,7 @@ from typing import Any
 from etude.base.seeding import generator
 from etude.offline.loading import RecordedData
 from etude.protocols import Replay
-from etude.replay import Buffer, BufferMixture, OneStep, RecordedTerms, Ring, Uniform, View
+from etude.replay import Buffer, MixedReplay, OneStep, RecordedTerms, Ring, Uniform, View
 from etude.training.kinds.context import TrainingContext
 from etude.training.learner import Learner
 from etude.training.sources import SAMPLER
@@ -40,7 +40,7 @@ class BufferRequest:
 
 
 def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRequest], Buffer]) -> Replay:
-    """The replay of a run: one buffer, or a `BufferMixture` of several sources. capacity: for what is collected."""
+    """The replay of a run: one buffer, or a `MixedReplay` of several sources. capacity: for what is collected."""
     collected = BufferRequest(capacity, context.count, None, recorded=False)
     if context.data is None:
         return make(collected)
@@ -55,7 +55,7 @@ def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRe
         buffers[SAMPLER], shares[SAMPLER] = make(collected), data.online
     if len(buffers) == 1:
         return next(iter(buffers.values()))
-    return BufferMixture(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
+    return MixedReplay(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
 
 
 def store_recorded(learner: Learner, context: TrainingContext) -> None:
@@ -64,7 +64,7 @@ def store_recorded(learner: Learner, context: TrainingContext) -> None:
     for name, recorded in (context.data.recorded if context.data is not None else {}).items():
         if (steps := recorded.steps()) is not None:
             replay = learner.replay
-            buffer: Any = replay.buffers[name] if isinstance(replay, BufferMixture) else replay
+            buffer: Any = replay.buffers[name] if isinstance(replay, MixedReplay) else replay
             read = {name: values for name, values in steps.extras.items() if name in buffer.ring.extras}
             learner.store(dataclasses.replace(steps, extras=read), buffer)
             learner.follow_moments(steps)

@@ -15,7 +15,7 @@ from etude.algorithms import BCConfig, CQLConfig, IQLConfig, SACConfig, TD3BCCon
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
 from etude.presets import RLPD
-from etude.replay import Buffer, Mixture
+from etude.replay import Buffer, MixedReplay
 
 OFFLINE = {
     "network": Mlp((8,)), "batch_size": 8, "gradient_steps": 5, "train_every": 10, "learning_starts": 20,
@@ -52,7 +52,7 @@ def test_a_resumed_run_on_recorded_and_collected_steps_equals_the_uninterrupted_
     env, data, config = MIXED[name]
     run = etude.Run(name, env, config=config, data=[(data, 0.5), ("sampler", 0.5)], engine=engine_name, seed=3)
     run.train(60)
-    assert isinstance(run.learner.replay, Mixture)
+    assert isinstance(run.learner.replay, MixedReplay)
     assert goes_on_as_when_saved(run, tmp_path / "run.etude")
 
 
