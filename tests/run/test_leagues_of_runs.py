@@ -16,6 +16,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.connect_four import COLUMNS, LINES, ROWS, ConnectFour, connect_four, look_ahead
 from etude.explore.league import SampledOpponent
 from etude.explore.stateless import StatelessExplorer
+from etude.networks import ActorCritic
 from etude.run import from_state
 from etude.training.league import FIRST, LeagueCopy, LeagueTable
 
@@ -200,6 +201,14 @@ def test_a_league_that_was_changed_in_a_checkpoint_is_refused(spoil, message):
     spoil(state["leagues"]["odd"])
     with pytest.raises(CheckpointError, match=message):
         from_state(state, partial(Duel))
+
+
+def test_a_league_of_a_module_of_one_s_own_is_refused():
+    torch = pytest.importorskip("torch")
+    network = ActorCritic(lambda: torch.nn.Linear(1, 2), lambda: torch.nn.Linear(1, 1))
+    config = PPOConfig(network=network, rollout_length=16)
+    with pytest.raises(ConfigError, match="league of 'even', whose network NumPy cannot compute. Use a spec, such as"):
+        made({"even": PPO(config), "odd": SMALL})
 
 
 def test_in_turns_a_copy_plays_the_second_seat():
