@@ -86,7 +86,7 @@ def trained(kind: str, seed: int, steps: int) -> dict[str, Any]:
             curve.append({"step": run.step, "won": round(won, 3), "elo": round(elo)})
         sides = results(tests, run, TESTED)
         table = [{**row, "elo": round(row["elo"])} for row in run.learner.leagues["other"].table()]
-    won = statistics.mean(found["won"] for found in sides.values())
+    won = measure.significant(statistics.mean(found["won"] for found in sides.values()))
     return {"won": won, "reached": won >= BAR, "by_side": sides, "seconds": round(seconds), "curve": curve,
             "copies": len(table), "oldest": table[0], "newest": table[-1]}  # fmt: skip
 
