@@ -113,7 +113,7 @@ class MADDPG(CentralisedCritics):
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         found: list[Any] = []
-        seen = self.normaliser(observation)[AGENTS]
+        seen = self.normaliser.part(AGENTS, observation)
         for name, own in self.agents.items():
             x = self._policy(name, "actor", seen)
             if isinstance(own.action, Box):

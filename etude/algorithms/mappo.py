@@ -82,7 +82,7 @@ class MAPPO(CentralisedCritics):
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         found: dict[str, Any] = {}
-        seen = self.normaliser(observation)[AGENTS]
+        seen = self.normaliser.part(AGENTS, observation)
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._policy(policy, seen), len(names)), strict=True))
         return tuple(found[name] for name in self.agents)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
-from etude.base.errors import MissingExtra
+from etude.base.errors import ConfigError, MissingExtra
 
 try:
     from pettingzoo import AECEnv
@@ -19,8 +19,14 @@ except ImportError:
 ROWS, COLUMNS, LINE = 6, 7, 4
 AGENTS = ("player", "opponent")
 _DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
-_HEIGHT = ROWS + 1  # bits of a column in a set of stones: one above the top row separates columns
-_SHIFTS = (1, _HEIGHT - 1, _HEIGHT, _HEIGHT + 1)  # from a stone to the next one in each direction
+LINES = tuple(
+    tuple((row + i * down, column + i * right) for i in range(LINE))
+    for down, right in _DIRECTIONS
+    for row in range(ROWS)
+    for column in range(COLUMNS)
+    if row + (LINE - 1) * down < ROWS and 0 <= column + (LINE - 1) * right < COLUMNS
+)
+_LINES_THROUGH = np.array([[divmod(i, COLUMNS) in line for line in LINES] for i in range(ROWS * COLUMNS)])
 
 
 class RandomSeats(AECEnv):
@@ -87,19 +93,23 @@ class ConnectFour(AECEnv):
     """The rules, observations and agents of `connect_four`, in plain Python, with boards of uint8, which convolutions
     read as images.
 
-    random_moves: an episode begins with up to so many random moves, a number drawn anew for each, none of which wins.
-        They show an agent that trains against itself more positions than it would reach (exploring starts).
+    line_counts: whether observations hold `columns` [7, 12] float32: for the cell where a stone would fall in each
+        column, and then for the cell above, how many lines of four through it hold 1, 2, 3 of one's own stones and none
+        of the other's; then 1, 2, 3 of the other's and none of one's own. Zeros where there is no such cell.
+    begins: the agent that has the first move; None: drawn from the seed of each episode.
     """
 
     metadata: dict[str, Any] = {"name": "connect_four", "render_modes": ["ansi"], "is_parallelizable": False}
 
-    def __init__(self, random_moves: int = 0, render_mode: str | None = None):
-        self.random_moves, self.render_mode, self.possible_agents = random_moves, render_mode, list(AGENTS)
+    def __init__(self, line_counts: bool = False, begins: str | None = None, render_mode: str | None = None):
+        if begins not in (None, *AGENTS):
+            raise ConfigError(f"begins = {begins!r}; expected {AGENTS[0]!r}, {AGENTS[1]!r} or None.")
+        self.line_counts, self.begins = line_counts, begins
+        self.render_mode, self.possible_agents = render_mode, list(AGENTS)
         board, mask = Box(0, 1, (ROWS, COLUMNS, 2), np.uint8), Box(0, 1, (COLUMNS,), np.int8)
-        self._observation_space, self._action_space = (
-            Dict({"observation": board, "action_mask": mask}),
-            Discrete(COLUMNS),
-        )
+        counts = {"columns": Box(0, len(LINES), (COLUMNS, 12), np.float32)} if line_counts else {}
+        self._observation_space = Dict({"observation": board, "action_mask": mask, **counts})
+        self._action_space = Discrete(COLUMNS)
         self._seeds = np.random.default_rng()
 
     def observation_space(self, agent: str) -> Any:
@@ -110,19 +120,15 @@ class ConnectFour(AECEnv):
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> None:
         rng = self._seeds if seed is None else np.random.default_rng(seed)
-        first, second = AGENTS if rng.random() < 0.5 else AGENTS[::-1]
+        first = AGENTS[int(rng.random() >= 0.5)] if self.begins is None else self.begins
+        second = AGENTS[1 - AGENTS.index(first)]
         self.agents, self.agent_selection, self._other = list(AGENTS), first, {first: second, second: first}
         self._boards = {agent: np.zeros((ROWS, COLUMNS, 2), np.uint8) for agent in AGENTS}
-        self._stones = dict.fromkeys(AGENTS, 0)  # a bit for each: column * _HEIGHT + row
+        self._in_lines = {agent: np.zeros(len(LINES), np.int64) for agent in AGENTS}  # stones in each of `LINES`
         self._free = [ROWS] * COLUMNS  # rows of each column
         self._mask, self._none = np.ones(COLUMNS, np.int8), np.zeros(COLUMNS, np.int8)
         self._over, self._returns = False, dict.fromkeys(AGENTS, 0.0)
         self.infos: dict[str, dict] = {agent: {} for agent in AGENTS}
-        for _ in range(int(rng.integers(self.random_moves + 1)) if self.random_moves else 0):
-            quiet = [column for column in np.flatnonzero(self._mask).tolist() if not self._wins(column)]
-            if not quiet or sum(self._free) == 1:
-                break
-            self.step(int(rng.choice(quiet)))
 
     def step(self, action: int | None) -> None:
         agent = self.agent_selection
@@ -133,18 +139,19 @@ class ConnectFour(AECEnv):
             return
         if action is None or not self._mask[action]:
             raise ValueError(f"column {action} is no legal move; the mask is {self._mask.tolist()}")
-        won, self.agent_selection = self._wins(action), other
         row = self._free[action] = self._free[action] - 1
         self._mask[action] = row > 0
         self._boards[agent][row, action, 0] = self._boards[other][row, action, 1] = 1
-        self._stones[agent] |= 1 << action * _HEIGHT + row
+        self._in_lines[agent] += _LINES_THROUGH[row * COLUMNS + action]
+        won = bool((self._in_lines[agent] == LINE).any())
         if won:
             self._returns = {agent: 1.0, other: -1.0}
-        self._over = won or not self._mask.any()
+        self._over, self.agent_selection = won or not self._mask.any(), other
 
     def observe(self, agent: str) -> dict[str, np.ndarray]:
         mask = self._mask if agent == self.agent_selection else self._none
-        return {"observation": self._boards[agent].copy(), "action_mask": mask.copy()}
+        seen = {"observation": self._boards[agent].copy(), "action_mask": mask.copy()}
+        return {**seen, "columns": self._line_counts(agent)} if self.line_counts else seen
 
     def last(self, observe: bool = True) -> tuple[Any, ...]:
         agent = self.agent_selection
@@ -161,14 +168,23 @@ class ConnectFour(AECEnv):
     def close(self) -> None:
         """Nothing to close."""
 
-    def _wins(self, column: int) -> bool:
-        """Whether whose turn it is wins with a stone in this column."""
-        stones = self._stones[self.agent_selection] | 1 << column * _HEIGHT + self._free[column] - 1
-        for shift in _SHIFTS:
-            pairs = stones & stones >> shift
-            if pairs & pairs >> 2 * shift:
-                return True
-        return False
+    def _line_counts(self, agent: str) -> np.ndarray:
+        own, other = self._in_lines[agent], self._in_lines[self._other[agent]]
+        cells = _LINES_THROUGH.astype(np.float32) @ _KINDS[own * (LINE + 1) + other]  # [cells, 6]
+        cells = np.concatenate([np.zeros((2 * COLUMNS, 6), np.float32), cells])
+        lowest = (np.array(self._free) + 1) * COLUMNS + np.arange(COLUMNS)  # behind two rows of zeros
+        return np.concatenate([cells[lowest], cells[lowest - COLUMNS]], 1)
+
+
+def _kinds() -> np.ndarray:
+    """[25, 6] by 5 times one's own stones in a line plus the other's: which of six kinds the line is of, one-hot."""
+    kinds = np.zeros(((LINE + 1) ** 2, 2 * (LINE - 1)), np.float32)
+    for count in range(1, LINE):
+        kinds[count * (LINE + 1), count - 1] = kinds[count, LINE - 2 + count] = 1
+    return kinds
+
+
+_KINDS = _kinds()
 
 
 def look_ahead(observation: dict[str, np.ndarray], rng: np.random.Generator) -> int:

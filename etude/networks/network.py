@@ -179,6 +179,11 @@ class Normaliser(Part):
     def __call__(self, observation: Tree = None) -> Tree:
         return normalise(self.variables, self.parts, observation)
 
+    def part(self, key: str, observation: Tree) -> Tree:
+        """The part of this key of Dict observations, normalised; the other parts are not read."""
+        own = [part for part in self.parts if part.path[0] == key]
+        return normalise(self.variables, own, {key: observation[key]})[key]
+
 
 def _joined(space: Space | tuple[Space, ...]) -> Space:
     return gym_spaces.Tuple(space) if isinstance(space, tuple) else space

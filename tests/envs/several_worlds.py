@@ -199,15 +199,17 @@ class Hidden(ParallelEnv):
     """Nobody sees the side, 0 or 1, which only `state()` holds beside the time. Both agents earn the side in each of
     `length` steps, after which time is out: discounted without end, a side of 1 is worth 1 / (1 - gamma).
 
-    ann_leaves_early: `ann` is truncated a step before `bob`. wrong: what `state()` returns from the 30th step on.
+    timed: whether the state holds the time; else 0 in its place. ann_leaves_early: `ann` is truncated a step before
+    `bob`. wrong: what `state()` returns from the 30th step on.
     """
 
     metadata = {"name": "hidden"}
     possible_agents = ["ann", "bob"]
     state_space = Box(-1, 100, (2,), np.float32)
 
-    def __init__(self, length=3, ann_leaves_early=False, wrong=None):
-        self.length, self.ann_leaves_early, self.wrong, self.steps = length, ann_leaves_early, wrong, 0
+    def __init__(self, length=3, timed=True, ann_leaves_early=False, wrong=None):
+        self.length, self.timed, self.ann_leaves_early = length, timed, ann_leaves_early
+        self.wrong, self.steps = wrong, 0
 
     def observation_space(self, agent):
         return SIGN
@@ -232,7 +234,7 @@ class Hidden(ParallelEnv):
     def state(self):
         if self.wrong is not None and self.steps >= 30:
             return self.wrong
-        return np.array([self.side, self.time], np.float32)
+        return np.array([self.side, self.time * self.timed], np.float32)
 
     def _of(self, value):
         return dict.fromkeys(self.possible_agents, value)

@@ -1,5 +1,6 @@
 """Critics that read the global state of an environment of several agents, `state()`."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -144,11 +145,14 @@ def test_a_league_copies_a_policy_whose_critic_reads_the_state():
         assert len(run.learner.leagues["bob"].copies) == 4
 
 
-def test_a_policy_acts_and_is_evaluated_on_other_environments_without_a_state_in_what_it_is_given():
-    with made("mappo") as run:
+@pytest.mark.parametrize("algorithm", ["mappo", "maddpg"])
+def test_a_policy_acts_where_there_is_no_state(algorithm):
+    config = dataclasses.replace(CONFIGS[algorithm], normalize_observation=True)
+    with made(algorithm, config=config) as run:
         run.train(32)
         assert set(run.act({"ann": np.zeros(1, np.float32)})) == {"ann"}
         assert len(run.evaluate(episodes=2, env=partial(Hidden, length=5)).returns) == 2
+        assert len(etude.record(partial(Hidden), 2, run=run).episodes) == 2
 
 
 class Shapeless(Hidden):

@@ -13,9 +13,10 @@ from etude import Conv, League, Run
 from etude.algorithms import DQN, PPO, PPOConfig
 from etude.base.data import Choice
 from etude.base.errors import CheckpointError, ConfigError
-from etude.examples.connect_four import COLUMNS, ROWS, ConnectFour, connect_four, look_ahead
+from etude.examples.connect_four import COLUMNS, LINES, ROWS, ConnectFour, connect_four, look_ahead
 from etude.explore.league import SampledOpponent
 from etude.explore.stateless import StatelessExplorer
+from etude.networks import ActorCritic
 from etude.run import from_state
 from etude.training.league import FIRST, LeagueCopy, LeagueTable
 
@@ -202,6 +203,14 @@ def test_a_league_that_was_changed_in_a_checkpoint_is_refused(spoil, message):
         from_state(state, partial(Duel))
 
 
+def test_a_league_of_a_module_of_one_s_own_is_refused():
+    torch = pytest.importorskip("torch")
+    network = ActorCritic(lambda: torch.nn.Linear(1, 2), lambda: torch.nn.Linear(1, 1))
+    config = PPOConfig(network=network, rollout_length=16)
+    with pytest.raises(ConfigError, match="league of 'even', whose network NumPy cannot compute. Use a spec, such as"):
+        made({"even": PPO(config), "odd": SMALL})
+
+
 def test_in_turns_a_copy_plays_the_second_seat():
     with made({"first": PPO(PPO_TINY), "second": League("first", 64, 2)}, Counting) as run:
         run.train(200)
@@ -298,15 +307,6 @@ def test_connect_four_ends_in_a_draw_where_the_board_is_full_and_refuses_a_full_
     assert "." not in env.render()
 
 
-def test_random_moves_begin_an_episode_and_never_end_it():
-    env, stones = ConnectFour(random_moves=30), []
-    for seed in range(200):
-        env.reset(seed=seed)
-        assert env.last(observe=False)[1:3] == (0.0, False)
-        stones.append(int(env.observe("player")["observation"].sum()))
-    assert min(stones) == 0 and 20 < max(stones) <= 30
-
-
 class Screen(Duel):
     """Where the agents see an image of a side."""
 
@@ -338,3 +338,42 @@ def test_a_league_of_a_convolutional_policy_acts_with_its_copies_and_goes_on_bit
         assert league_of(again).table() == table
         for name, value in expected.items():
             np.testing.assert_array_equal(again.engine.of["even"].weights()[name], value, name)
+
+
+def slow_line_counts(board, column, row):
+    """How many lines through a cell hold 1, 2, 3 stones of one side and none of the other."""
+    found = np.zeros(6)
+    for line in LINES:
+        if row >= 0 and (row, column) in line:
+            own, other = (sum(int(board[r, c, side]) for r, c in line) for side in (0, 1))
+            if (own == 0) != (other == 0):
+                found[own - 1 if own else 2 + other] += 1
+    return found
+
+
+def test_counts_of_lines_are_those_through_the_two_cells_that_a_column_offers_next():
+    assert len(LINES) == 69
+    env = ConnectFour(line_counts=True)
+    for seed in range(12):
+        env.reset(seed=seed)
+        rng = np.random.default_rng(seed)
+        for _ in range(3 * seed):
+            if not env.last(observe=False)[2]:
+                env.step(int(rng.choice(np.flatnonzero(env.observe(env.agent_selection)["action_mask"]))))
+        for agent in env.possible_agents:
+            seen = env.observe(agent)
+            board = seen["observation"]
+            for column in range(COLUMNS):
+                lowest = ROWS - 1 - int(board[:, column].sum())
+                expected = [slow_line_counts(board, column, row) for row in (lowest, lowest - 1)]
+                np.testing.assert_array_equal(seen["columns"][column], np.concatenate(expected))
+
+
+def test_an_agent_may_be_the_one_that_always_begins():
+    for agent in ("player", "opponent"):
+        env = ConnectFour(begins=agent)
+        for seed in range(6):
+            env.reset(seed=seed)
+            assert env.agent_selection == agent
+    with pytest.raises(ConfigError, match="begins = 'red'; expected 'player', 'opponent' or None"):
+        ConnectFour(begins="red")
