@@ -59,6 +59,8 @@ class Train:
     evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
+    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
+    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
     save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
@@ -181,6 +183,8 @@ def _schedule(options: Any) -> Any:
         evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
         evaluate_episodes=options.evaluate_episodes,
         evaluate_max_steps=options.evaluate_max_steps,
+        evaluate_steps=options.evaluate_steps,
+        evaluate_workers=options.evaluate_workers,
         evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and options.data is None else None,
         save_every=options.save_every or max(1, options.steps // 10),
     )

@@ -31,7 +31,7 @@ from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
 from etude.training.setup import Setup
 
-COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
+COMPONENTS = ("description", "engine", "rollout", "progress", "moments", "scale")  # in every checkpoint of a run
 
 
 class Run:
@@ -115,9 +115,8 @@ class Run:
         # Made last, so that a run that cannot be leaves no empty directory behind.
         self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
         self._metrics = Metrics(self.setup.keep_info)
-        self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics
-        )
+        self._evaluator = build.RunEvaluator(self._policy, self._context, self.learner, self)
+        self._loop = Loop(learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics)
         self._acts_only = False  # loaded without its replay
 
     @property
@@ -139,6 +138,9 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        evaluate_steps: int | None = None,
+        evaluate_workers: int = 0,
+        evaluate: Any = None,
         **unknown: Any,
     ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
@@ -146,11 +148,15 @@ class Run:
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
             `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
+        evaluate: a function of this run that is called in the place of playing episodes. It returns the returns of
+            episodes, an `Evaluation` such as `run.evaluate(...)`, or a dict of numbers, reported as `eval/<name>`, in
+            which "returns" may hold returns: the target and `best` go by their mean.
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            evaluate_steps, evaluate_workers, evaluate,
         )  # fmt: skip
         schedule, event = Schedule.of(given, unknown), None
         call = CallbackList(as_list(callbacks), self)
@@ -210,6 +216,9 @@ class Run:
         evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None,
         evaluate_env: Any = None,
+        evaluate_steps: int | None = None,
+        evaluate_workers: int = 0,
+        evaluate: Any = None,
         **unknown: Any,
     ) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
@@ -218,14 +227,15 @@ class Run:
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
         given = (
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env
+            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+            evaluate_steps, evaluate_workers, evaluate,
         )  # fmt: skip
         yield from self._steps(steps, Schedule.of(given, unknown))
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
-        self._policy.check_evaluations(schedule)
+        self._evaluator.check(schedule)
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end)
         if self.directory is not None and self._owns_directory:
@@ -248,16 +258,18 @@ class Run:
         task: Any = None,
         explore: bool = False,
         env: Any = None,
+        steps: int | None = None,
     ) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
+        steps: environment steps that the episodes take at least: more than `episodes` are played until then.
         seed: of the episodes; None: the same of the run at every evaluation.
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         task: of these episodes; None takes that of `set_task`, on the run's own environment.
         explore: act as in training, at the run's present step.
         env: another environment of the same spaces, in the same wrappers; None: the run's own.
         """
-        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env))
+        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env, steps))
 
     def actor(self, explore: bool = False) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
@@ -293,9 +305,13 @@ class Run:
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
+        state = {**self.learner.state(), "rollout": self._lifecycle.state(), **self._evaluator.state()}
+        return self._described(state)
+
+    def _described(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The components of a checkpoint, with what the run is."""
         described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        task = {} if self.task is None else {"task": self.task}
-        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state(), **task}
+        return {"description": described, **state, **({} if self.task is None else {"task": self.task})}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.
@@ -303,8 +319,8 @@ class Run:
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
         state = present_state(state)
-        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "task")
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
+        optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "task", "evaluation")
+        held = Stored(state, "").fields(COMPONENTS, optional)
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         layout = self.engine.layout
@@ -312,17 +328,21 @@ class Run:
         self._lifecycle.check_state(held["rollout"], trained)
         if "task" in held:
             check_stored_task(held["task"])
+        self._evaluator.check_state(held)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:
             self._lifecycle.set_task(state["task"])
+        self._evaluator.restore(state)
         self._acts_only = "replay" not in state
         self._policy.reload()
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
             raise CheckpointError(
-                f"This run was loaded without its replay, to act only; it cannot {what}. Load all of it: etude.load."
+                f"This run was loaded without its replay, to act only; it cannot {what}. Load a checkpoint that has "
+                "one (best.etude has none where evaluate_workers evaluated), or start a new run from these weights: "
+                "start_from=."
             )
 
     def save(self, path: str | Path) -> None:
@@ -333,15 +353,24 @@ class Run:
         if self.directory is None:
             return
         yield Saving(self.step, kind)
-        save = self.directory.save if kind == "last" else self.directory.save_best
         try:
-            yield Saved(self.step, str(save(self.step, self.state())), kind)
+            yield Saved(self.step, str(self._written(self.directory, kind)), kind)
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
+
+    def _written(self, directory: RunDirectory, kind: str) -> Path:
+        """The checkpoint that was written; the best one is of the policy that was evaluated last."""
+        if kind == "last":
+            return directory.save(self.step, self.state())
+        evaluated = self._evaluator.evaluated_state()
+        if evaluated is None:
+            return directory.save_best(self.step, self.state())
+        return directory.save_best(evaluated["progress"]["step"], self._described(evaluated))
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
         the same. May be called twice."""
+        self._evaluator.close()
         self._lifecycle.close()
         if self.directory is not None and self._owns_directory:
             self.directory.close()

@@ -21,6 +21,7 @@ from etude.training.build.described import (
     taken_from,
     train_only_from,
 )
+from etude.training.build.evaluator import RunEvaluator
 from etude.training.build.exploration import best_for
 from etude.training.build.parts import RunParts, context_for, data_for, engine_for, run_parts, with_environments
 from etude.training.build.rewriting import as_rewriters, rewriters_from
@@ -35,8 +36,8 @@ from etude.training.build.usable import (
 )
 
 __all__ = [
-    "Assembled", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble", "best_for",
-    "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
+    "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble",
+    "best_for", "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
     "check_takes_tasks", "check_team", "config_for", "config_from", "context_for", "data_for", "describe", "engine_for",
     "environment_for", "environment_from", "fitting", "members_from", "multi_agent_for", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "rewriters_from", "run_parts", "start_from", "taken_from",

@@ -20,7 +20,7 @@ from etude.training.learner import Learner
 from etude.training.loop import RunLearning
 
 SHOWN = 8  # names in a message
-SKIPPED = ("replay", "rollout", "recorded", "rewriters", "scale", "layer_noise")  # hold no weights of the agent
+SKIPPED = ("replay", "rollout", "recorded", "rewriters", "scale", "layer_noise", "evaluation")  # hold no weights
 
 
 class SourceWeights(NamedTuple):
