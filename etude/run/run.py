@@ -305,13 +305,14 @@ class Run:
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
-        state = {**self.learner.state(), "rollout": self._lifecycle.state(), **self._evaluator.state()}
+        task = {} if self.task is None else {"task": self.task}
+        state = {**self.learner.state(), "rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
         return self._described(state)
 
     def _described(self, state: dict[str, Any]) -> dict[str, Any]:
         """The components of a checkpoint, with what the run is."""
         described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        return {"description": described, **state, **({} if self.task is None else {"task": self.task})}
+        return {"description": described, **state}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.

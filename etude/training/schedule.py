@@ -73,10 +73,10 @@ class Schedule:
         own = ("evaluate_env", "evaluate")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in own}
 
-    def request(self, task: Any = None) -> EvaluationRequest:
+    def request(self) -> EvaluationRequest:
         """What an evaluation plays."""
         env, most = self.evaluate_env, self.evaluate_max_steps
-        return EvaluationRequest(self.evaluate_episodes, None, most, task, env=env, steps=self.evaluate_steps)
+        return EvaluationRequest(self.evaluate_episodes, None, most, env=env, steps=self.evaluate_steps)
 
     def reached(self, mean: float) -> bool:
         """Whether this mean return of an evaluation reaches the target."""

@@ -97,7 +97,7 @@ class Raising(Coded):
         raise ValueError("the gripper fell off")
 
 
-def told(events):
+def numbers_of(events):
     """What does not depend on the clock."""
     return [
         (type(event).__name__, event.step, getattr(event, "returns", None), getattr(event, "kind", None))
@@ -129,7 +129,7 @@ def test_an_evaluation_is_reported_when_the_next_is_due_and_at_the_end_whatever_
         fast = list(run.steps(100, **SCHEDULE, evaluate_workers=1))
     with tiny(Coded) as run:
         slow = list(run.steps(100, **SCHEDULE, evaluate_workers=1, evaluate_env=Slow))
-    assert told(fast) == told(slow)
+    assert numbers_of(fast) == numbers_of(slow)
     where = [
         (event.step, max(e.step for e in fast[:i])) for i, event in enumerate(fast) if isinstance(event, Evaluated)
     ]
@@ -160,6 +160,21 @@ def test_the_best_checkpoint_is_the_agent_that_was_evaluated_and_not_the_one_tha
         assert fresh.evaluate(4).returns == best.returns
 
 
+def test_the_best_checkpoint_has_the_task_that_was_evaluated(tmp_path):
+    with tiny(Tasked, run_dir=tmp_path / "run") as run:
+        run.set_task(3)
+        events = []
+        for event in run.steps(80, **SCHEDULE, evaluate_workers=1, evaluate_env=Coded):
+            events.append(event)
+            if isinstance(event, Learned) and event.step == 48:
+                run.set_task(1)
+            if isinstance(event, Saved):
+                break
+    assert max(evaluated(events)[0].returns) < 1, "another environment is given no task"
+    with etude.load(tmp_path / "run" / "checkpoints" / "best.etude", env=Tasked) as again:
+        assert (again.step, again.task) == (40, 3)
+
+
 def test_a_target_stops_the_run_when_the_result_is_known(tmp_path):
     with tiny(Counted, run_dir=tmp_path / "run") as run:
         events = list(run.steps(400, **SCHEDULE, evaluate_workers=1, target=10.0))
@@ -187,8 +202,8 @@ def test_a_run_resumed_while_an_evaluation_is_pending_goes_on_as_if_it_had_not_s
         rest = list(again.steps(160 - at, **schedule))
         for name, value in weights.items():
             np.testing.assert_array_equal(again.engine.weights()[name], value, name)
-    ended = [event for event in told(events[position:]) if event[0] != "Saved"]
-    assert [event for event in told(rest) if event[0] != "Saved"] == ended
+    ended = [event for event in numbers_of(events[position:]) if event[0] != "Saved"]
+    assert [event for event in numbers_of(rest) if event[0] != "Saved"] == ended
     assert {int(value) // 1200 for value in evaluated(rest)[0].returns} == {1}, "the task of the step of its weights"
 
 
@@ -207,7 +222,7 @@ def test_a_pending_evaluation_is_reported_by_a_run_without_workers_too():
 def test_a_stop_does_not_wait_for_an_evaluation_which_is_reported_when_the_run_goes_on(tmp_path):
     schedule = {**SCHEDULE, "evaluate_workers": 1, "evaluate_env": Waiting}
     with tiny(Coded) as run:
-        expected = told(run.steps(120, **SCHEDULE, evaluate_workers=1))
+        expected = numbers_of(run.steps(120, **SCHEDULE, evaluate_workers=1))
     with tiny(Coded, run_dir=tmp_path / "run") as run:
         timer = threading.Timer(1.0, run.stop)
         stopped = []
@@ -219,7 +234,7 @@ def test_a_stop_does_not_wait_for_an_evaluation_which_is_reported_when_the_run_g
     assert (stopped[-1].reason, stopped[-1].step, evaluated(stopped)) == ("interrupted", 80, [])
     with etude.load(tmp_path / "run", env=Coded) as again:
         rest = list(again.steps(40, **SCHEDULE, evaluate_workers=1))
-    known = [event for event in told(stopped) + told(rest) if event[0] in ("Evaluated", "Learned")]
+    known = [event for event in numbers_of(stopped) + numbers_of(rest) if event[0] in ("Evaluated", "Learned")]
     assert known == [event for event in expected if event[0] in ("Evaluated", "Learned")]
 
 
@@ -241,7 +256,7 @@ def test_an_environment_that_raises_in_an_evaluation_ends_the_run_with_its_words
         with pytest.raises(EnvironmentFault, match=r"Raising.*the gripper fell off"):
             for event in run.steps(120, **SCHEDULE, evaluate_workers=1, evaluate_env=Raising):
                 events.append(event)
-        assert told(events)[-1][:2] == ("Saved", 80)
+        assert numbers_of(events)[-1][:2] == ("Saved", 80)
         assert run.train(40).reason == "steps"
     with etude.load(tmp_path / "run", env=Coded) as again:
         assert [event.step for event in evaluated(again.steps(8, **SCHEDULE, evaluate_workers=1))] == [40, 120]

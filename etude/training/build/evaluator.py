@@ -12,7 +12,7 @@ from etude.base.events import Evaluated
 from etude.envs.tasks import check_stored_task
 from etude.protocols import Weights
 from etude.training.build.acting import TrainedPolicy
-from etude.training.evaluate import Evaluation
+from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.evaluation_workers import EvaluationWorkers
 from etude.training.kinds import TrainingContext
 from etude.training.loop import RunLearning
@@ -25,8 +25,8 @@ POLICY = ("engine", "progress", "moments", "scale"), ("layer_noise", "learners",
 class FrozenPolicy(NamedTuple):
     """The policy of a run at a step, which is evaluated while the run goes on.
 
-    weights: that it acts with. state: components of a checkpoint, from which a run acts and does not train. task: that
-    environments are given.
+    weights: that it acts with. state: components of a checkpoint, from which a run acts and does not train. task: of
+    the run; None: none was set.
     """
 
     step: int
@@ -78,15 +78,19 @@ class RunEvaluator:
             self._start(plan, self._pending)
 
     def begin(self, plan: Schedule) -> None:
-        learner, task = self._learner, self._policy.complete(plan.request()).task
+        learner = self._learner
         weights, state = copy.deepcopy((learner.acting_weights(), learner.policy_state()))
-        self._pending = FrozenPolicy(learner.progress.step, weights, state, task)
+        self._pending = FrozenPolicy(learner.progress.step, weights, state, self._run.task)
         self._start(plan, self._pending)
 
     def _start(self, plan: Schedule, policy: FrozenPolicy) -> None:
         assert self._workers is not None
-        request = self._policy.complete(plan.request(policy.task))
-        self._workers.start(request._replace(env=None, task=policy.task), policy.weights)
+        self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
+
+    def _request(self, plan: Schedule, policy: FrozenPolicy) -> EvaluationRequest:
+        """What is played of a frozen policy: its task, but for another environment, which is given none."""
+        request = self._policy.complete(plan.request())
+        return request._replace(task=policy.task if plan.evaluate_env is None else None)
 
     def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         step = self._learner.progress.step if self._pending is None else self._pending.step
@@ -109,8 +113,7 @@ class RunEvaluator:
 
     def _awaited(self, plan: Schedule, policy: FrozenPolicy, stopped: Callable[[], bool]) -> Evaluation | None:
         if self._workers is None:  # it was begun by workers that this schedule does not have
-            request = self._policy.complete(plan.request(policy.task))
-            return self._policy.play(request._replace(task=policy.task), policy.weights, stopped)
+            return self._policy.play(self._request(plan, policy), policy.weights, stopped)
         try:
             return self._workers.result(stopped)
         except BaseException:
@@ -125,9 +128,9 @@ class RunEvaluator:
         present one."""
         if self._reported is None:
             return None
-        state = self._reported.state
+        state, task = self._reported.state, self._reported.task
         progress = {**state["progress"], "best": self._learner.progress.best}
-        return {**state, "progress": progress, "rollout": None}
+        return {**state, "progress": progress, "rollout": None, **({} if task is None else {"task": task})}
 
     def state(self) -> dict[str, Any]:
         """What `restore` continues from, where an evaluation is pending."""

@@ -110,7 +110,7 @@ def test_a_task_is_learned_with_and_saved_and_resumed_in_workers_with_the_same_n
 
 @pytest.mark.parametrize(
     ("algorithm", "other", "taken"),
-    [("ppo", A2C_TINY, "actor.policy"), ("dqn", DQN_TINY, "q.")],
+    [("ppo", A2C_TINY, "model.policy"), ("dqn", DQN_TINY, "q.")],
     ids=["ppo-from-a2c", "dqn-from-dqn"],
 )
 def test_a_run_starts_from_the_weights_of_another_by_their_names(algorithm, other, taken, engine_name, tmp_path):
