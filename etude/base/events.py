@@ -85,7 +85,11 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The agent was evaluated on environments of its own."""
+    """The agent was evaluated on environments of its own.
+
+    step: at which it was evaluated. Beside training (`evaluate_workers`), that is before the step of the events around
+    this one. metrics: numbers of an evaluation function of one's own, by name, which may return no returns at all.
+    """
 
     step: int
     returns: tuple[float, ...]
@@ -93,10 +97,12 @@ class Evaluated:
     best: bool  # whether the mean return is the highest so far
     cut_off: int = 0  # episodes that had not ended after as many steps as an evaluation plays
     returns_by_agent: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of several agents, those of each
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
-        return sum(self.returns) / len(self.returns)
+        """The mean return; NaN without returns."""
+        return sum(self.returns) / len(self.returns) if self.returns else float("nan")
 
     @property
     def mean_by_agent(self) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from etude.cli.options import one_run, parse, split_positionals
+from etude.cli.options import one_run, parse, split_positionals, task
 from etude.cli.output import say
 
 
@@ -19,7 +19,9 @@ class Evaluate:
 
     episodes: int = 20  # whole episodes
     seed: int | None = None  # of the episodes; None: derived from the run's seed, different from those of training
+    steps: int | None = None  # environment steps that the episodes take at least; None: any
     max_steps: int | None = None  # step limit of an episode; None: 10,000 if ENV has no time limit
+    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
     checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
     env: str | None = None  # another environment with the same spaces; None: the run's
     trust: bool = False  # import the environment that RUN names, though you did not train it here
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     from etude.cli.runs import trained
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
-        found = run.evaluate(options.episodes, options.seed, options.max_steps)
+        given = task(options.task)
+        found = run.evaluate(options.episodes, options.seed, options.max_steps, task=given, steps=options.steps)
         say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
     return 0

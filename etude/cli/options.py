@@ -99,11 +99,23 @@ def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
         name, given, value = text.partition("=")
         if not (given and name.isidentifier()):
             raise ConfigError(f"--env-arg {text}: expected NAME=VALUE, as in is_slippery=False.")
-        try:
-            found[name] = {"true": True, "false": False}[value] if value in ("true", "false") else literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = value
+        found[name] = plain_value(value)
     return found
+
+
+def plain_value(text: str) -> Any:
+    """What a text stands for: a Python literal, true and false, and itself otherwise."""
+    try:
+        return {"true": True, "false": False}[text] if text in ("true", "false") else literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def task(text: str | None) -> Any:
+    """The task that --task TASK stands for; None where none is given. ConfigError for what is no plain data."""
+    from etude.envs.tasks import task_data
+
+    return None if text is None else task_data(plain_value(text))
 
 
 def shown(options: Any) -> Display:

@@ -60,6 +60,8 @@ class Train:
     evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
+    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
+    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
     estimate_every: int | None = None  # environment steps between off-policy estimates from recorded episodes
     estimate_data: str | None = None  # their file; None: --data
     estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
@@ -190,6 +192,8 @@ def _schedule(options: Any) -> Any:
         evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
         evaluate_episodes=options.evaluate_episodes,
         evaluate_max_steps=options.evaluate_max_steps,
+        evaluate_steps=options.evaluate_steps,
+        evaluate_workers=options.evaluate_workers,
         evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and not alone else None,
         save_every=options.save_every or max(1, options.steps // 10),
         estimate_every=options.estimate_every,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.base.errors import ConfigError
-from etude.cli.options import one_run, parse, split_positionals
+from etude.cli.options import one_run, parse, split_positionals, task
 from etude.cli.output import say
 from etude.report.display import has_display, render_without_display
 
@@ -21,6 +21,7 @@ class Watch:
     episodes: int = 1  # whole episodes
     max_steps: int = 5_000  # step limit of all episodes together
     seed: int = 0  # of the first episode; each further episode adds 1
+    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
     checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
     env: str | None = None  # another environment with the same spaces; None: the run's
     trust: bool = False  # import the environment that RUN names, though you did not train it here
@@ -46,6 +47,8 @@ def _watch(path: Path, options: Watch) -> int:
         mode = "rgb_array" if options.video else "human"
         environment = make_environment(run.environment, render_mode=mode)
         try:
+            if (given := run.task if options.task is None else task(options.task)) is not None:
+                environment.set_task(given)
             if options.video is None:
                 for _ in play(run, environment, options):
                     pass

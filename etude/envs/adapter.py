@@ -15,7 +15,9 @@ from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.observations import Mismatch, Observations
+from etude.envs.results import check_reset, explain_flag, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
+from etude.envs.tasks import GiveTask, task_giver
 
 
 @dataclass(frozen=True)
@@ -37,50 +39,6 @@ class SpaceConversion:
         return Spaces(self.observations.space, self.actions.space)
 
 
-def check_reset(result: Any, where: FaultLocation) -> tuple[Any, dict[str, Any]]:
-    """What `reset` returned, as (observation, info)."""
-    wrong = explain_reset(result)
-    if wrong is None:
-        return result
-    raise where.fault(wrong)
-
-
-def explain_reset(result: Any) -> str | None:
-    """Why a result of `reset` cannot be used; None where it can."""
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
-        return None
-    got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a bare {type(result).__name__}"
-    return f"reset returned {got}; expected (observation, info). End it with `return observation, {{}}`"
-
-
-def explain_step(result: Any) -> str:
-    """Why a result of `step` that is not a five-tuple cannot be used."""
-    if isinstance(result, tuple) and len(result) == 4 and not isinstance(result[3], dict):
-        return "step returned four values; the info is missing: return observation, reward, terminated, truncated, {}"
-    if isinstance(result, tuple) and len(result) == 4:
-        return (
-            "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, "
-            "info). Split `done`: terminated where the task ended, truncated where time ran out"
-        )
-    got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
-    return f"step returned {got}; expected (observation, reward, terminated, truncated, info)"
-
-
-def explain_flag(name: str, value: Any) -> str | None:
-    """Why a `terminated` or `truncated` cannot be used; None where it is a bool, or a 0 or 1 that stands for one."""
-    if isinstance(value, bool | np.bool_) or (isinstance(value, int | float | np.number) and value in (0, 1)):
-        return None
-    return f"{name} is {repr(value)[:80]}, a {type(value).__name__}; expected one bool, such as `bool(...)` gives"
-
-
-def as_flag(name: str, value: Any) -> bool:
-    """A flag as a bool; TypeError where it cannot be used."""
-    wrong = explain_flag(name, value)
-    if wrong is not None:
-        raise TypeError(wrong)
-    return bool(value)
-
-
 class AdaptedEnvironment:
     """One environment that does not reset itself, for rendering.
 
@@ -97,13 +55,19 @@ class AdaptedEnvironment:
     ):
         self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
         self._where = FaultLocation(name, 0, -1, 0)
+        self._task: Any = None
+        self._give: GiveTask = _nothing
         _, info = self._raw_reset(None)
         self._layout = SpaceConversion.of(env.observation_space, env.action_space, info, scaling)
         self.spaces = spaces or self._layout.spaces
 
+    def set_task(self, task: Any) -> None:
+        """Give this task, from `task_data`, to the episodes that begin from now on. ConfigError where it takes none."""
+        self._give, self._task = task_giver(self.env, self.name), task
+
     def reset(self, seed: int | None = None) -> Tree:
         """Start an episode; returns its first observation, without a batch axis."""
-        self._where = FaultLocation(self.name, 0, self._where.episode + 1, 0, seed)
+        self._where = FaultLocation(self.name, 0, self._where.episode + 1, 0, seed, self._task)
         return self._observe(*self._raw_reset(seed))
 
     def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
@@ -139,7 +103,7 @@ class AdaptedEnvironment:
 
     def _raw_reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
-            result = self.env.reset(seed=seed)
+            result = self.env.reset(seed=seed, **self._give(self._task))
         except RAISED as problem:
             raise self._where.raised(problem) from cause_of(problem)
         return check_reset(result, self._where)
@@ -161,3 +125,7 @@ class AdaptedEnvironment:
             return self._layout.observations.gather_final(observation, info)
         except Mismatch as problem:
             raise self._where.mismatch(problem) from None
+
+
+def _nothing(task: Any) -> dict[str, Any]:
+    return {}

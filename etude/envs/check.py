@@ -14,7 +14,6 @@ from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
 from etude.base.spaces import parts
 from etude.envs.actions import Actions
-from etude.envs.adapter import explain_reset, explain_step
 from etude.envs.closing import close_all, explain_closing
 from etude.envs.faults import RAISED, explain_error
 from etude.envs.hidden_state import Generators, statistics_in
@@ -24,6 +23,7 @@ from etude.envs.native import restart_of
 from etude.envs.observations import Observations
 from etude.envs.random_actions import random_actions
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, resolve
+from etude.envs.results import explain_reset, explain_step
 from etude.envs.rewards import MultiAgentReward
 from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
 

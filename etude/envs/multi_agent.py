@@ -16,9 +16,9 @@ import numpy as np
 from etude.base.errors import SpaceError
 from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
 from etude.envs.actions import Actions
-from etude.envs.adapter import as_flag
 from etude.envs.faults import explain_error
 from etude.envs.observations import Observations, flat_mask
+from etude.envs.results import as_flag
 from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
 

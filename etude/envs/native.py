@@ -27,11 +27,12 @@ from etude.base.errors import ConfigError, SpaceError
 from etude.base.seeding import episode_seed
 from etude.base.spaces import ACTION_MASK
 from etude.base.trees import Tree
-from etude.envs.adapter import SpaceConversion, check_reset, explain_flag, explain_step
+from etude.envs.adapter import SpaceConversion
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.kept_info import KeptInfo, WrongInfo
 from etude.envs.observations import Mismatch
+from etude.envs.results import check_reset, explain_flag, explain_step
 from etude.envs.translation import AgentTranslation, Translation
 
 Restart = Callable[[VectorEnv, np.ndarray], tuple[Any, dict[str, Any]]]  # (simulator, ended [N]) -> observations, infos

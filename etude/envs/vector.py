@@ -18,12 +18,13 @@ from etude.base.seeding import episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
-from etude.envs.adapter import SpaceConversion, explain_flag, explain_reset, explain_step
+from etude.envs.adapter import SpaceConversion
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.kept_info import KeptInfo, WrongInfo
 from etude.envs.observations import Mismatch
+from etude.envs.results import explain_flag, explain_reset, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.tasks import GiveTask, task_giver
 from etude.envs.translation import Translation, translation_of

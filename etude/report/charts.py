@@ -59,6 +59,7 @@ class WandB:
         self._recorder = MetricsRecorder(every, distributions=True)
         self._options = options
         self._run: Any = None
+        self._step = 0  # of the last values: Weights & Biases drops values of earlier steps
 
     def __call__(self, event: Event) -> None:
         for record in self._recorder(event):
@@ -67,7 +68,10 @@ class WandB:
             values: dict[str, Any] = scalars(record)
             values |= {tag: self._wandb.Histogram(found) for tag, found in distributions(record).items()}
             if values:
-                self._run.log(values, step=record["step"])
+                if record["step"] < self._step:  # an evaluation beside training
+                    values["eval/step"] = record["step"]
+                self._step = max(self._step, record["step"])
+                self._run.log(values, step=self._step)
 
     def close(self) -> None:
         if self._run is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Finished, Started
 from etude.envs import AdaptedEnvironment, make_environment
+from etude.envs.tasks import task_data
 from etude.report.display import has_display, render_without_display
 from etude.report.video import write_film
 from etude.rollout.actor import SingleEpisode
@@ -21,9 +22,10 @@ class Video(Callback):
     after every `every` environment steps: `folder/step-<step>.mp4`. Training goes on with the same numbers.
 
     every: environment steps between two films. folder: made if it is missing. max_steps: at which a film ends.
-    seed: of the filmed episodes, the same for all. format: "mp4" or "gif".
+    seed: of the filmed episodes, the same for all. format: "mp4" or "gif". task: of the filmed episodes, plain data;
+    None: that of `run.set_task` at the time.
 
-    ConfigError, before the first step, where the environment cannot render to arrays.
+    ConfigError, before the first step, where the environment cannot render to arrays, or takes no tasks.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Video(Callback):
         max_steps: int = 5_000,
         seed: int = 0,
         format: str = "mp4",
+        task: Any = None,
     ):
         for name, value in (("every", every), ("max_steps", max_steps)):
             if type(value) is not int or value < 1:
@@ -40,6 +43,7 @@ class Video(Callback):
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
         self.every, self.folder, self.max_steps, self.seed, self.format = every, Path(folder), max_steps, seed, format
+        self.task = None if task is None else task_data(task)
         self._filmed = 0  # the step of the last film
 
     def on_train_begin(self, run: Any, event: Started) -> None:
@@ -58,7 +62,10 @@ class Video(Callback):
     def _film(self, run: Any, step: int) -> None:
         self._filmed = step
         environment = make_environment(run.environment, render_mode="rgb_array")
+        task = run.task if self.task is None else self.task
         try:
+            if task is not None:
+                environment.set_task(task)
             path = self.folder / f"step-{step}.{self.format}"
             write_film(self._frames(run, environment), path, environment.render_fps)
         finally:

@@ -143,15 +143,7 @@ def _described(event: Evaluated | Estimated | Adjusted | Warned | Saved | Finish
     if isinstance(event, Estimated):
         return _estimates(event)
     if isinstance(event, Evaluated):
-        return {
-            "eval/mean_reward": event.mean,
-            "eval/mean_ep_length": _mean(event.lengths),
-            "eval/cut_off": event.cut_off,
-            "eval/returns": list(event.returns),
-            **{f"eval/mean_reward/{agent}": mean for agent, mean in event.mean_by_agent.items()},
-            **{f"eval/returns/{agent}": list(returns) for agent, returns in event.returns_by_agent.items()},
-            "best": event.best,
-        }
+        return _evaluated(event)
     if isinstance(event, Adjusted):
         change = {"adjusted": event.name, "before": event.before, "after": event.after, "reason": event.reason}
         return change | {f"train/{event.name}": event.after}
@@ -175,6 +167,19 @@ def _estimates(event: Estimated) -> Record:
             "estimate/behaviour": each.behaviour,
         }
     return found | ({"notes": list(event.notes)} if event.notes else {})
+
+
+def _evaluated(event: Evaluated) -> Record:
+    record: Record = {f"eval/{name}": value for name, value in event.metrics.items()}
+    if event.returns:
+        record["eval/mean_reward"] = event.mean
+    if event.lengths:  # unknown of an evaluation function
+        record |= {"eval/mean_ep_length": _mean(event.lengths), "eval/cut_off": event.cut_off}
+    if event.returns:
+        record["eval/returns"] = list(event.returns)
+    record |= {f"eval/mean_reward/{agent}": mean for agent, mean in event.mean_by_agent.items()}
+    record |= {f"eval/returns/{agent}": list(returns) for agent, returns in event.returns_by_agent.items()}
+    return {**record, "best": event.best}
 
 
 def _mean(values: Any) -> float:

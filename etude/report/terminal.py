@@ -131,7 +131,8 @@ class _State:
         self.best: float | None = None
 
     def take(self, event: Event, now: float) -> None:
-        self.step = event.step
+        late = isinstance(event, Evaluated) and event.step < self.step  # beside training
+        self.step = self.step if late else event.step
         if isinstance(event, Started):
             self.first_step, self.began, self.finished = event.step, now, False
             self.total = int(event.description.get("end") or event.description.get("total") or 0)
@@ -166,7 +167,9 @@ class _State:
         if self.evaluation is not None:
             best = "" if self.best is None else f", best {_number(self.best)}"
             each = _named(self.evaluation.mean_by_agent)
-            mean_of = _number(self.evaluation.mean) + (f" ({each})" if each else "")
+            found = [_number(self.evaluation.mean)] if self.evaluation.returns else []
+            mean_of = ", ".join([*found, *filter(None, [_named(self.evaluation.metrics)])])
+            mean_of += f" ({each})" if each else ""
             facts.append(("evaluated", f"{mean_of} at step {self.evaluation.step:,}{best}"))
         if self.estimated is not None:
             each = _named({name: found.value for name, found in self.estimated.estimates.items()})

@@ -34,7 +34,7 @@ from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
 from etude.training.setup import Setup
 
-COMPONENTS = ("description", "engine", "replay", "rollout", "progress", "moments", "scale")
+COMPONENTS = ("description", "engine", "rollout", "progress", "moments", "scale")  # in every checkpoint of a run
 
 
 class Run:
@@ -118,10 +118,10 @@ class Run:
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
+        self._evaluator = build.RunEvaluator(self._policy, self._context, self.learner, self)
         self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._policy.evaluate_by, self._metrics,
-            self._estimator,
-        )  # fmt: skip
+            learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics, self._estimator
+        )
         self._acts_only = False  # loaded without its replay
         self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
@@ -140,35 +140,29 @@ class Run:
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(
-        self,
-        steps: int | None = None,
-        callbacks: Any = (),
-        *,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 10,
-        target: float | None = None,
-        save_every: int | None = None,
-        evaluate_max_steps: int | None = None,
-        evaluate_share: float | None = None,
-        evaluate_env: Any = None,
-        estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None,
-        **unknown: Any,
-    ) -> Finished:
+        self, steps: int | None = None, callbacks: Any = (), *,
+        evaluate_every: int | None = None, evaluate_episodes: int = 10,
+        target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
+        evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
+        evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None, **unknown: Any,
+    ) -> Finished:  # fmt: skip
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
             `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
+        evaluate: a function of this run that is called in the place of playing episodes. It returns the returns of
+            episodes, an `Evaluation` such as `run.evaluate(...)`, or a dict of numbers, reported as `eval/<name>`, in
+            which "returns" may hold returns: the target and `best` go by their mean.
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        given = (
+        schedule = Schedule.of(
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            estimate_every, estimate,
+            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, unknown=unknown,
         )  # fmt: skip
-        schedule, event = Schedule.of(given, unknown), None
-        call = CallbackList(as_list(callbacks), self)
+        call, event = CallbackList(as_list(callbacks), self), None
         try:
             with obeying_signals(self.stop, self._loop.request_save):
                 for event in self._steps(steps, schedule):
@@ -177,8 +171,7 @@ class Run:
             for event in self._loop.save_if_new():
                 with contextlib.suppress(CallbackError):
                     call(event)
-            path = None if self.directory is None else self.directory.path
-            raise stopped_by(error, path) from error.__cause__
+            raise stopped_by(error, self.directory and self.directory.path) from error.__cause__
         assert isinstance(event, Finished)
         return event
 
@@ -215,35 +208,27 @@ class Run:
         self._loop.stop("interrupted")
 
     def steps(
-        self,
-        steps: int | None = None,
-        *,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 10,
-        target: float | None = None,
-        save_every: int | None = None,
-        evaluate_max_steps: int | None = None,
-        evaluate_share: float | None = None,
-        evaluate_env: Any = None,
-        estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None,
-        **unknown: Any,
-    ) -> Iterator[Event]:
-        """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: see `Schedule`.
+        self, steps: int | None = None, *,
+        evaluate_every: int | None = None, evaluate_episodes: int = 10,
+        target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
+        evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
+        evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
+        estimate: dict[str, Any] | None = None, **unknown: Any,
+    ) -> Iterator[Event]:  # fmt: skip
+        """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: those of `train`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment fails, the run is saved (in its directory) before the error is raised.
         """
-        given = (
+        yield from self._steps(steps, Schedule.of(
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            estimate_every, estimate,
-        )  # fmt: skip
-        yield from self._steps(steps, Schedule.of(given, unknown))
+            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, unknown=unknown,
+        ))  # fmt: skip
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
-        self._policy.check_evaluations(schedule)
+        self._evaluator.check(schedule)
         if schedule.estimate_every is not None:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
@@ -268,16 +253,18 @@ class Run:
         task: Any = None,
         explore: bool = False,
         env: Any = None,
+        steps: int | None = None,
     ) -> Evaluation:
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
+        steps: environment steps that the episodes take at least: more than `episodes` are played until then.
         seed: of the episodes; None: the same of the run at every evaluation.
         max_steps: after which an episode is cut off; None takes 10,000 where the environment declares no time limit.
         task: of these episodes; None takes that of `set_task`, on the run's own environment.
         explore: act as in training, at the run's present step.
         env: another environment of the same spaces, in the same wrappers; None: the run's own.
         """
-        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env))
+        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env, steps))
 
     def actor(self, explore: bool = False) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
@@ -331,9 +318,14 @@ class Run:
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         self._refuse_without_replay("save")
-        described = {**self.description(), "signatures": trust_.signatures(self._claims)}
         task = {} if self.task is None else {"task": self.task}
-        return {"description": described, **self.learner.state(), "rollout": self._lifecycle.state(), **task}
+        state = {**self.learner.state(), "rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
+        return self._described(state)
+
+    def _described(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The components of a checkpoint, with what the run is."""
+        described = {**self.description(), "signatures": trust_.signatures(self._claims)}
+        return {"description": described, **state}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment.
@@ -342,7 +334,7 @@ class Run:
         """
         state = present_state(state)
         optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "adapting", "task")
-        held = Stored(state, "").fields([name for name in COMPONENTS if name != "replay"], optional)
+        held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation"))
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         layout = self.engine.layout
@@ -350,17 +342,21 @@ class Run:
         self._lifecycle.check_state(held["rollout"], trained)
         if "task" in held:
             check_stored_task(held["task"])
+        self._evaluator.check_state(held)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:
             self._lifecycle.set_task(state["task"])
+        self._evaluator.restore(state)
         self._acts_only = "replay" not in state
         self._policy.reload()
 
     def _refuse_without_replay(self, what: str) -> None:
         if self._acts_only:
             raise CheckpointError(
-                f"This run was loaded without its replay, to act only; it cannot {what}. Load all of it: etude.load."
+                f"This run was loaded without its replay, to act only; it cannot {what}. Load a checkpoint that has "
+                "one (best.etude has none where evaluate_workers evaluated), or start a new run from these weights: "
+                "start_from=."
             )
 
     def save(self, path: str | Path) -> None:
@@ -368,12 +364,16 @@ class Run:
         checkpoint.write(Path(path), self.state())
 
     def _save(self, kind: str) -> Iterator[Event]:
+        """Write a checkpoint: "last" is of the present step, "best" of the policy that was evaluated last."""
         if self.directory is None:
             return
         yield Saving(self.step, kind)
-        save = self.directory.save if kind == "last" else self.directory.save_best
+        evaluated = None if kind == "last" else self._evaluator.evaluated_state()
+        step = self.step if evaluated is None else evaluated["progress"]["step"]
+        write = self.directory.save if kind == "last" else self.directory.save_best
         try:
-            yield Saved(self.step, str(save(self.step, self.state())), kind)
+            path = write(step, self.state() if evaluated is None else self._described(evaluated))
+            yield Saved(self.step, str(path), kind)
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
 
@@ -384,6 +384,7 @@ class Run:
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
         the same. May be called twice."""
+        self._evaluator.close()
         self._lifecycle.close()
         if self.directory is not None and self._owns_directory:
             self.directory.close()

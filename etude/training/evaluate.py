@@ -3,7 +3,7 @@ frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from etude.base.data import EpisodeEnd
 from etude.base.seeding import generator
+from etude.envs import make_for_evaluation
+from etude.envs.tasks import task_data
 from etude.protocols import Environments, Explorer
 from etude.rollout.actor import Actor, with_state
 from etude.rollout.episodes import EpisodeStatistics
@@ -19,18 +21,31 @@ from etude.rollout.episodes import EpisodeStatistics
 @dataclass(frozen=True)
 class Evaluation:
     """Undiscounted returns and lengths of whole episodes, in the environment's own rewards. Those of several agents are
-    summed; `returns_by_agent` has those of each, by name."""
+    summed; `returns_by_agent` has those of each, by name. metrics: of an evaluation function of one's own."""
 
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     cut_off: int = 0  # episodes that had not ended after `max_steps`, and count with what they had earned by then
     returns_by_agent: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
     def of(played: list[EpisodeEnd], cut_off: int, agents: tuple[str, ...]) -> Evaluation:
         """Of these episodes, in their order."""
         by_agent = {name: tuple((end.total_by_agent or {})[name] for end in played) for name in agents}
         return Evaluation(tuple(end.total for end in played), tuple(end.length for end in played), cut_off, by_agent)
+
+    @staticmethod
+    def joined(parts: Iterable[Evaluation]) -> Evaluation:
+        """One evaluation of all episodes of several, in their order."""
+        parts = list(parts)
+        by_agent = {
+            agent: tuple(value for part in parts for value in part.returns_by_agent[agent])
+            for agent in parts[0].returns_by_agent
+        }
+        returns = tuple(value for part in parts for value in part.returns)
+        lengths = tuple(length for part in parts for length in part.lengths)
+        return Evaluation(returns, lengths, sum(part.cut_off for part in parts), by_agent)
 
     @property
     def mean(self) -> float:
@@ -61,7 +76,7 @@ class Evaluation:
 
 
 class EvaluationRequest(NamedTuple):
-    """What to play: see `Run.evaluate`."""
+    """What to play: see `Run.evaluate`. environments: that are stepped side by side, at most."""
 
     episodes: int
     seed: int | None = None
@@ -69,42 +84,78 @@ class EvaluationRequest(NamedTuple):
     task: Any = None
     explore: bool = False
     env: Any = None
+    steps: int | None = None
+    environments: int = 10
+
+    @property
+    def parallel(self) -> int:
+        """How many environments play it side by side."""
+        return min(self.episodes, self.environments)
+
+    def share(self, column: int) -> tuple[int, int]:
+        """The whole episodes, and the steps in them, that environment number `column` plays at least."""
+        episodes, rest = divmod(self.episodes, self.parallel)
+        return episodes + (column < rest), -(-(self.steps or 0) // self.parallel)
+
+
+def play(
+    request: EvaluationRequest,
+    columns: np.ndarray,
+    actor: Actor,
+    explorer: Explorer,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """The episodes of the environments with these numbers, which are made for it and closed; see `evaluate`.
+
+    request: with its seed and its environment.
+    """
+    assert request.seed is not None
+    environments, cut_at = make_for_evaluation(request.env, columns, request.seed, request.max_steps)
+    try:
+        if request.task is not None:
+            environments.set_task(task_data(request.task))
+        return evaluate(environments, actor, explorer, request, cut_at, stopped)
+    finally:
+        environments.close()
 
 
 def evaluate(
     environments: Environments,
     actor: Actor,
     explorer: Explorer,
-    episodes: int,
-    seed: int,
+    request: EvaluationRequest,
     cut_at: int | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Play exactly `episodes` whole episodes; None where `stopped`, which is asked before every step, says so.
+    """Play whole episodes; None where `stopped`, which is asked before every step, says so.
 
-    Each environment plays a fixed share of them, so that short episodes are not counted more often than long ones.
+    Each environment plays a fixed share, so that short episodes are not counted more often than long ones. Those that
+    play a part of a request play the same episodes as beside the others.
     cut_at: the length of the episodes that the environments truncate for this evaluation alone.
     """
-    n = len(environments.columns)
-    quota = np.full(n, episodes // n)
-    quota[: episodes % n] += 1
-    rng, explorer = generator(seed, "evaluation"), explorer.of(environments.columns)
+    assert request.seed is not None
+    columns, n = environments.columns, len(environments.columns)
+    shares = [request.share(int(column)) for column in columns]
+    rng, explorer = generator(request.seed, "evaluation"), explorer.of(columns)
     statistics, state = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.state_size), np.nan)
     stateful = with_state(actor, np.zeros((n, actor.state_size), np.float32))
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
-    observation, cut_off = environments.reset(), 0
-    while any(len(done) < share for done, share in zip(finished, quota, strict=True)):
+    observation, cut_off, playing = environments.reset(), 0, set(range(n))
+    while playing:
         if stopped():
             return None
-        noise = explorer.draw(rng, n, environments.spaces.action)
+        noise = explorer.draw(rng, request.parallel, environments.spaces.action)[columns]
         choice = explorer(stateful.act(observation), noise, 0, state)
         observation, reward, _, truncated, final = environments.step(choice.action)
         statistics.add(environments.scores, reward)
         for i in final:
-            if len(finished[i]) < quota[i]:
+            if i in playing:
                 end = statistics.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[i]))
                 finished[i].append(end)
                 cut_off += end.truncated and end.length == cut_at
+                episodes, steps = shares[i]
+                if len(finished[i]) >= episodes and sum(end.length for end in finished[i]) >= steps:
+                    playing.discard(i)
             state[i] = np.nan
             statistics.reset(i)
             stateful.reset(i)

@@ -189,15 +189,21 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
         return {
-            "engine": self.engine.state(),
+            **self.policy_state(),
             "replay": self.replay.state(),
+            **({"recorded": self.terms.state()} if self.terms else {}),
+            **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
+            **({"adapting": self.adapting.rules.state()} if self.adapting is not None else {}),
+        }
+
+    def policy_state(self) -> dict[str, Any]:
+        """The part of `state` that `restore` needs to act only."""
+        return {
+            "engine": self.engine.state(),
             "progress": asdict(self.progress),
             "layer_noise": {"noise": self._layer_noise, "generator": generator_state(self._generator)},
             "moments": None if self.moments is None else self.moments.state(),
             "scale": None if self.scale is None else self.scale.state(),
-            **({"recorded": self.terms.state()} if self.terms else {}),
-            **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
-            **({"adapting": self.adapting.rules.state()} if self.adapting is not None else {}),
         }
 
     def check_state(self, held: dict[str, Stored]) -> None:
@@ -205,12 +211,12 @@ class Learner:
         self.engine.check_state(held["engine"])
         if "replay" in held:
             self.replay.check_state(held["replay"])
+            self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
         check_progress(held["progress"])
         if "layer_noise" in held:
             layer_noise = held["layer_noise"].fields(("noise", "generator"))
             layer_noise["noise"].like(self._layer_noise)
             check_generator(layer_noise["generator"])
-        self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
         if self.rewriters is not None:
             self.rewriters.check_state(held.get("rewriters", Stored({}, "rewriters")))
         if self.adapting is not None and "replay" in held:
@@ -227,8 +233,8 @@ class Learner:
         self.engine.restore(state["engine"])
         if "replay" in state:
             self.replay.restore(state["replay"])
+            self.terms.restore(state.get("recorded", {}))
         self.progress = RunProgress(**state["progress"])
-        self.terms.restore(state.get("recorded", {}))
         if self.rewriters is not None:
             self.rewriters.restore(state.get("rewriters", {}))
         if self.adapting is not None and "adapting" in state:

@@ -58,6 +58,9 @@ class RunLearning(Learning, Protocol):
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` goes on."""
 
+    def policy_state(self) -> dict[str, Any]:
+        """The part of `state` that `restore` needs to act only."""
+
     def check_state(self, held: dict[str, Stored]) -> None:
         """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
 
@@ -104,14 +107,34 @@ class Collecting(Protocol):
         """End workers and close environments; `open` starts them again. May be called twice."""
 
 
+class Evaluator(Protocol):
+    """What evaluates during training, in this process or beside it."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether an evaluation was begun beside training whose result was not returned yet."""
+
+    def open(self, plan: Schedule) -> None:
+        """Be ready to evaluate as a schedule says; go on with the evaluation that is pending."""
+
+    def begin(self, plan: Schedule) -> None:
+        """Evaluate the present policy beside training: it is pending from now on."""
+
+    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+        """The evaluation that is pending, or one of the present policy; None where `stopped` returns True before."""
+
+    def notes(self) -> list[str]:
+        """What happened since the last call that a user should know."""
+
+
 class Loop:
     """Takes steps with one learner and one collection.
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
-    "best", and yields the events of it. evaluate: plays episodes as a schedule says, or returns None where the function
-    that it is given returns True; a loop without it takes no schedule of evaluations. measure: the custom metrics of
-    collected steps at an environment step, by name; CallbackError where one raises. estimate: estimates the present
-    policy from recorded episodes, or says why it cannot; a loop without it takes no schedule of estimates.
+    "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
+    schedule of evaluations. measure: the custom metrics of collected steps at an environment step, by name;
+    CallbackError where one raises. estimate: estimates the present policy from recorded episodes, or says why it
+    cannot; a loop without it takes no schedule of estimates.
     """
 
     def __init__(
@@ -120,12 +143,12 @@ class Loop:
         collection: Collecting,
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
-        evaluate: Callable[[Schedule, Callable[[], bool]], Evaluated | None] | None = None,
+        evaluator: Evaluator | None = None,
         measure: Measure | None = None,
         estimate: Callable[[], Estimated | Warned] | None = None,
     ):
         self._learner, self._collection, self._overlap = learner, collection, overlap
-        self._save, self._evaluate, self._measure, self._estimate = save, evaluate, measure, estimate
+        self._save, self._evaluator, self._measure, self._estimate = save, evaluator, measure, estimate
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
@@ -160,6 +183,8 @@ class Loop:
         progress = self._learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
+            if self._evaluator is not None:
+                self._evaluator.open(plan)
             self._collection.open(progress.total, *self._learner.exploring_policy())
             reason = yield from self._until(end, plan)
         except (CallbackError, EnvironmentFault, KeyboardInterrupt):
@@ -199,27 +224,51 @@ class Loop:
         return "steps"
 
     def _evaluate_if_due(self, before: int, end: int, plan: Schedule) -> Generator[Event, None, bool]:
-        """The evaluation that is due since step `before`, or was stopped; whether it reached the target."""
-        progress = self._learner.progress
-        if self._evaluate is None or plan.evaluate_every is None:
+        """The evaluation that is due since step `before`, or was stopped; whether one reached the target.
+
+        Beside training, an evaluation is reported when the next one is due and at the end of the run, whether it was
+        complete long before or is waited for: speed changes no event.
+        """
+        evaluator, progress = self._evaluator, self._learner.progress
+        if evaluator is None or plan.evaluate_every is None:
             return False
-        if plan.evaluates(before, self.step):
+        undecided = plan.evaluates(before, self.step) or (evaluator.pending and progress.evaluation_due)
+        progress.evaluation_due |= undecided
+        if evaluator.pending and (progress.evaluation_due or self.step >= end):
+            found = yield from self._report(evaluator, plan)
+            if found is None or plan.reached(found.mean):
+                return found is not None
+        if undecided:
             progress.evaluation_due = plan.affords(progress, end)
             if not progress.evaluation_due:
                 yield from self._warn_once(_left_out(plan.evaluate_share, plan.cost(progress)), "left out")
         if not progress.evaluation_due:
             return False
-        evaluated = self._evaluate(plan, lambda: self._stop is not None)
+        if plan.evaluate_workers:
+            progress.evaluation_due = False
+            evaluator.begin(plan)
+            if self.step < end:
+                return False
+        found = yield from self._report(evaluator, plan)
+        return found is not None and plan.reached(found.mean)
+
+    def _report(self, evaluator: Evaluator, plan: Schedule) -> Generator[Event, None, Evaluated | None]:
+        """The evaluation that is pending, or one of the present policy; None where it was stopped."""
+        progress, pending = self._learner.progress, evaluator.pending
+        evaluated = evaluator.result(plan, lambda: self._stop is not None)
+        if evaluated is not None:
+            progress.evaluation_due &= pending  # of the next one
+            progress.evaluation_cost = sum(evaluated.lengths)
+            progress.evaluation_steps += progress.evaluation_cost
+            yield evaluated
+        yield from (Warned(self.step, note) for note in evaluator.notes())
         if evaluated is None:
-            return False
-        progress.evaluation_due, progress.evaluation_cost = False, sum(evaluated.lengths)
-        progress.evaluation_steps += progress.evaluation_cost
-        yield evaluated
+            return None
         if evaluated.cut_off:
             yield from self._warn_once(_cut_off(evaluated), "cut off")
         if evaluated.best:
             yield from self._keep("best")
-        return plan.target is not None and evaluated.mean >= plan.target
+        return evaluated
 
     def _estimated(self, event: Estimated | Warned) -> Iterator[Event]:
         yield event

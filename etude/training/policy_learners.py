@@ -131,8 +131,14 @@ class PolicyLearners:
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component and by policy, from which `restore` goes on."""
-        states = {policy: learner.state() for policy, learner in self.of.items()}
-        found = {name: {policy: state[name] for policy, state in states.items()} for name in BY_POLICY}
+        replays = {policy: learner.replay.state() for policy, learner in self.of.items()}
+        return self.policy_state() | {"replay": replays}
+
+    def policy_state(self) -> dict[str, Any]:
+        """The part of `state` that `restore` needs to act only."""
+        states = {policy: learner.policy_state() for policy, learner in self.of.items()}
+        names = [name for name in BY_POLICY if name != "replay"]
+        found = {name: {policy: state[name] for policy, state in states.items()} for name in names}
         learners = {
             policy: {"progress": state["progress"], "paused": policy in self._paused}
             for policy, state in states.items()

@@ -10,7 +10,10 @@ from typing import Any, Self
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
+from etude.training.evaluate import EvaluationRequest
 from etude.training.progress import RunProgress
+
+OPTIONAL = ("evaluate_every", "save_every", "evaluate_steps", "estimate_every")  # counts that may be None
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,18 @@ class Schedule:
     evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
     evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
     evaluate_env: Any = None  # another environment of the same spaces to evaluate on, not saved; None: the run's own
+    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
+    evaluate_workers: int = 0  # processes that play evaluations while training goes on; 0: it waits for them
+    evaluate: Any = None  # a function of the run in the place of episodes, not saved; see docs/training.md
     estimate_every: int | None = None  # None: only when asked
     estimate: Any = None  # a dict of arguments of `etude.estimate`, such as data and methods; None: its defaults
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        for name in ("evaluate_every", "evaluate_episodes", "save_every", "evaluate_max_steps", "estimate_every"):
+        for name in (*OPTIONAL, "evaluate_episodes", "evaluate_max_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                never = ", or None" if name in ("evaluate_every", "save_every", "estimate_every") else ""
+                never = ", or None" if name in OPTIONAL else ""
                 raise ConfigError(f"{name} = {value}; expected a whole number of at least 1{never}.")
         if self.evaluate_share is not None and not self.evaluate_share > 0:
             raise ConfigError(f"evaluate_share = {self.evaluate_share}; expected a positive number, such as 0.1.")
@@ -42,17 +48,52 @@ class Schedule:
             raise ConfigError("evaluate_env is played by evaluations: give evaluate_every, too.")
         if self.estimate is not None and self.estimate_every is None:
             raise ConfigError("estimate says what is estimated while training: give estimate_every, too.")
+        self._check_workers()
+        self._check_function()
+
+    def _check_workers(self) -> None:
+        most = EvaluationRequest(self.evaluate_episodes).parallel
+        if not 0 <= self.evaluate_workers <= most:
+            raise ConfigError(
+                f"evaluate_workers = {self.evaluate_workers}; expected from 0 to {most}: the episodes of an evaluation "
+                f"are played in {most} environments side by side."
+            )
+        if self.evaluate_workers and self.evaluate_every is None:
+            raise ConfigError("evaluate_workers play evaluations: give evaluate_every, too.")
+
+    def _check_function(self) -> None:
+        if self.evaluate is None:
+            return
+        if not callable(self.evaluate):
+            raise ConfigError(f"evaluate = {self.evaluate!r}; expected a function of the run, or None.")
+        if self.evaluate_every is None:
+            raise ConfigError("evaluate is called when an evaluation is due: give evaluate_every, too.")
+        if self.evaluate_workers or self.evaluate_env is not None:
+            raise ConfigError(
+                "evaluate is a function that evaluates by itself, in this process: leave evaluate_workers and "
+                "evaluate_env out."
+            )
 
     def plain(self) -> dict[str, Any]:
         """All that a file can hold, as plain data: not the environment, since one that a file names is not imported,
-        and no estimates from data or of policies that are objects."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "evaluate_env"}
+        not the function, and no estimates from data or of policies that are objects."""
+        own = ("evaluate_env", "evaluate")
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in own}
         if not is_plain(self.estimate):
             found["estimate_every"] = found["estimate"] = None
         return found
 
+    def request(self) -> EvaluationRequest:
+        """What an evaluation plays."""
+        env, most = self.evaluate_env, self.evaluate_max_steps
+        return EvaluationRequest(self.evaluate_episodes, None, most, env=env, steps=self.evaluate_steps)
+
+    def reached(self, mean: float) -> bool:
+        """Whether this mean return of an evaluation reaches the target."""
+        return self.target is not None and mean >= self.target
+
     @classmethod
-    def of(cls, values: tuple[Any, ...], unknown: Collection[str]) -> Self:
+    def of(cls, *values: Any, unknown: Collection[str]) -> Self:
         """From the values of all fields, as `train` takes them by name; ConfigError for other names."""
         if unknown:
             known = ["steps", "callbacks", *(field.name for field in fields(cls))]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from a_made_up_run import MadeUpRun
 
+import etude
 from etude import cli
 from etude.algorithms import DQN, DQNConfig
 from etude.base.spaces import Box, Discrete, Spaces
@@ -148,3 +149,66 @@ def test_watching_ends_with_an_episode_that_does_not(capsys):
     run = SimpleNamespace(actor=lambda: actor, agent=DQN(DQNConfig()))
     assert len(list(play(run, env, Watch(max_steps=2)))) == 3
     assert "cut off after 2 steps" in capsys.readouterr().out
+
+
+WORLD = """
+import gymnasium as gym
+import numpy as np
+
+
+class Levels(gym.Env):
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    task = 0
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def set_task(self, task):
+        self.task = task
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), float(self.task), self.time == 3, False, {}
+
+    def render(self):
+        return np.full((16, 16, 3), 20 * self.task, np.uint8)
+"""
+
+
+@pytest.fixture
+def with_a_task(tmp_path, monkeypatch):
+    """The path of a run whose task is 2: the return of an episode is three times the task."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "world.py").write_text(WORLD)
+    with etude.Run("dqn", "world.py:Levels", engine="torch", run_dir="mine") as run:
+        run.set_task(2)
+        run.train(8)
+    return "mine"
+
+
+def test_evaluate_and_watch_play_the_task_of_the_run_or_the_one_that_they_are_given(with_a_task, capsys):
+    film = ["--video", "out.gif", "--trust"]
+    for task, expected in (([], 6.0), (["--task", "5"], 15.0)):
+        assert cli.main(["evaluate", with_a_task, "--episodes", "2", *task]) == 0
+        assert f"return {expected} ± 0.0 over 2 episodes" in capsys.readouterr().out
+        assert cli.main(["watch", with_a_task, *film, *task]) == 0
+        assert f"episode 1: return {expected}" in capsys.readouterr().out
+    assert cli.main(["evaluate", with_a_task, "--episodes", "1", "--steps", "10"]) == 0
+    assert "over 4 episodes" in capsys.readouterr().out
+
+
+def test_a_task_that_an_environment_does_not_take_is_one_clear_error(with_a_task, tmp_path, capsys):
+    assert cli.main(["evaluate", with_a_task, "--task", "{1, 2}"]) == 2
+    assert "task = {1, 2}; expected plain data" in capsys.readouterr().err
+    assert cli.main(["evaluate", with_a_task, "--task", "'far'"]) == 1
+    assert "could not convert string to float" in capsys.readouterr().err
+    (tmp_path / "world.py").write_text(WORLD.replace("def set_task", "def no_task").replace(", options=None", ""))
+    for command in (["evaluate"], ["watch", "--video", "out.gif"]):
+        assert cli.main([command[0], with_a_task, *command[1:], "--task", "3"]) == 2
+        assert "Levels takes no task: it has no method set_task(task)" in capsys.readouterr().err

@@ -61,7 +61,8 @@ def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
         assert f"etude {command} here" in text
     assert json.loads((tmp_path / "here" / "config.json").read_text())["schedule"] == {
         "target": 7.0, "evaluate_every": 10, "evaluate_episodes": 10, "save_every": 20,
-        "evaluate_max_steps": None, "evaluate_share": None, "estimate_every": None, "estimate": None,
+        "evaluate_max_steps": None, "evaluate_share": None, "evaluate_steps": None, "evaluate_workers": 0,
+        "estimate_every": None, "estimate": None,
     }  # fmt: skip
 
 
@@ -83,6 +84,13 @@ def test_evaluations_are_bounded_where_nobody_says_when_to_evaluate(made, tmp_pa
 def test_a_bound_on_the_steps_of_evaluation_episodes_is_passed_on(made, tmp_path):
     assert cli.main(["train", "dqn", "CartPole-v1", "--evaluate-max-steps", "50", "--run-dir", "here"]) == 0
     assert json.loads((tmp_path / "here" / "config.json").read_text())["schedule"]["evaluate_max_steps"] == 50
+
+
+def test_where_and_how_long_evaluations_play_is_passed_on(made, tmp_path):
+    given = "--evaluate-workers 2 --evaluate-steps 700 --run-dir here"
+    assert cli.main(["train", "dqn", "CartPole-v1", *given.split()]) == 0
+    schedule = json.loads((tmp_path / "here" / "config.json").read_text())["schedule"]
+    assert (schedule["evaluate_workers"], schedule["evaluate_steps"]) == (2, 700)
 
 
 def test_without_hyperparameters_the_run_chooses_them_itself(made):

@@ -2,7 +2,10 @@
 
 import io
 import json
+from typing import ClassVar
 
+import gymnasium as gym
+import imageio.v3
 import numpy as np
 import pytest
 from events_of_a_run import collected
@@ -161,6 +164,41 @@ def test_films_are_taken_while_training_and_change_no_number(tmp_path):
             np.testing.assert_array_equal(weight, filmed.engine.weights()[name])
     names = sorted(path.name for path in (tmp_path / "films").iterdir())
     assert names == ["step-0.gif", "step-100.gif", "step-200.gif", "step-250.gif"]
+
+
+class Shaded(gym.Env):
+    """Renders its task."""
+
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 10}
+    task = 0
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def set_task(self, task):
+        self.task = task
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+    def render(self):
+        return np.full((16, 16, 3), 50 * self.task, np.uint8)
+
+
+def test_films_show_the_present_task_or_one_of_their_own(tmp_path):
+    with etude.Run("dqn", Shaded, engine="torch") as run:
+        run.set_task(2)
+        films = [Video(8, tmp_path / "present", format="gif"), Video(8, tmp_path / "own", format="gif", task=4)]
+        run.train(8, films)
+    for folder, shade in (("present", 100), ("own", 200)):
+        assert abs(int(imageio.v3.imread(tmp_path / folder / "step-8.gif").max()) - shade) < 5
+    with pytest.raises(ConfigError, match="expected plain data"):
+        Video(8, task=object())
 
 
 def test_what_cannot_be_filmed_is_said_before_the_first_step(tmp_path):

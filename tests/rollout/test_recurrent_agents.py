@@ -11,7 +11,7 @@ from witness import Witness, assert_same
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.rollout.collector import Collector
 from etude.rollout.fragments import StepsFragment, collect
-from etude.training.evaluate import evaluate
+from etude.training.evaluate import EvaluationRequest, evaluate
 
 ENVIRONMENTS = 7
 
@@ -166,5 +166,5 @@ def test_evaluation_remembers_within_an_episode_and_not_across(monkeypatch):
             seen.append(np.array_equal(state[:, 0], observation[:, 2]))
             return super().act(observation, state)
 
-    evaluate(Labelled(range(3)), Told(), Noisy(), 12, seed=0)
+    evaluate(Labelled(range(3)), Told(), Noisy(), EvaluationRequest(12, seed=0, environments=3))
     assert len(seen) > 10 and all(seen)

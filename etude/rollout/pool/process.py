@@ -60,11 +60,21 @@ class Failure:
 class Worker:
     """One process, this end of its connection, and the memory that it shares.
 
-    columns: its environment indices. make_server: what it does for this process; travels by cloudpickle.
+    columns: its environment indices. make_server: what it does for this process; travels by cloudpickle. kind, loss:
+        in messages, what it is called, and what is lost when it is replaced.
     """
 
-    def __init__(self, number: int, columns: list[int], memory: SharedMemory, make_server: MakeServer):
+    def __init__(
+        self,
+        number: int,
+        columns: list[int],
+        memory: SharedMemory,
+        make_server: MakeServer,
+        kind: str = "Worker",
+        loss: str = "its open episodes dropped",
+    ):
         self.number, self.columns, self.memory, self.make_server = number, columns, memory, make_server
+        self.loss, self._kind = loss, kind
         self.counters = memory.counter_array()
         self.failures = 0  # in a row
         self.generation = 0
@@ -76,7 +86,7 @@ class Worker:
     def __str__(self) -> str:
         first, last = self.columns[0], self.columns[-1]
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"Worker {self.number} ({numbers})"
+        return f"{self._kind} {self.number} ({numbers})"
 
     def launch(self, job: bytes) -> None:
         """Start the process. job: with the present task."""

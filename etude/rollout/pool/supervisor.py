@@ -18,7 +18,7 @@ import numpy as np
 from etude.base import errors
 from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
-from etude.envs.faults import TracebackText
+from etude.envs.faults import TracebackText, text_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import Job, Note, Raised, Ready
 from etude.rollout.pool.process import Failure, Worker
@@ -78,13 +78,14 @@ class WorkerSupervisor:
             self.close()
             raise
 
-    def wait(self, busy: Iterable[Worker]) -> Iterator[tuple[Worker, Any]]:
-        """Block until some of the busy workers have answered, died or hung: (worker, message or Failure) of these."""
+    def wait(self, busy: Iterable[Worker], stopped: Callable[[], bool] = lambda: False) -> Iterator[tuple[Worker, Any]]:
+        """Block until some of the busy workers have answered, died or hung: (worker, message or Failure) of these. None
+        of them where `stopped`, which is asked several times a second, says so."""
         self._check_open()
         busy = list(busy)
         by_handle = {handle: worker for worker in busy for handle in (worker.connection, worker.process.sentinel)}
         answered = False
-        while not answered:
+        while not answered and not stopped():
             ready = {by_handle[handle].number: by_handle[handle] for handle in wait(list(by_handle), self._tick)}
             for number in sorted(ready):
                 answer = self._checked(ready[number], ready[number].answer())
@@ -140,7 +141,7 @@ class WorkerSupervisor:
             worker.failures += 1
             if worker.failures > self._options.restarts:
                 self._give_up(worker, failure)
-            text = f"{worker} {failure.reason}; replaced, its open episodes dropped.{failure.indented}"
+            text = f"{worker} {failure.reason}; replaced, {worker.loss}.{failure.indented}"
             self.warnings.append(WorkerWarning.of(text, worker.number, tuple(worker.columns), failure.reason))
             if worker.failures > 1:
                 time.sleep(min(_LONGEST_PAUSE, 0.1 * 2 ** (worker.failures - 2)))
@@ -193,7 +194,13 @@ class WorkerSupervisor:
         job = Job(
             self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task
         )
-        return cloudpickle.dumps(job)
+        try:
+            return cloudpickle.dumps(job)
+        except Exception as error:  # whatever the user's objects raise
+            raise ConfigError(
+                f"The environment, or a part of the agent, cannot be sent to a worker process: {text_of(error)}. Name "
+                "it ('module:callable'), or make it by a function that holds plain data alone."
+            ) from error
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:
         worker.allow(max(0.0, _STARTING - self._options.deadline))

@@ -15,8 +15,8 @@ import numpy as np
 
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Discrete, Space
-from etude.envs.adapter import as_flag, explain_reset
 from etude.envs.registry import takes
+from etude.envs.results import as_flag, explain_reset
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from etude.training.build.described import (
     taken_from,
     train_only_from,
 )
+from etude.training.build.evaluator import RunEvaluator
 from etude.training.build.exploration import best_for
 from etude.training.build.parts import (
     RunParts,
@@ -43,8 +44,8 @@ from etude.training.build.usable import (
 )
 
 __all__ = [
-    "Assembled", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble", "best_for",
-    "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
+    "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble",
+    "best_for", "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
     "check_takes_tasks", "check_team", "config_for", "config_from", "context_for", "data_for", "describe",
     "engine_for", "environment_for", "environment_from", "fitted", "fitting", "members_from", "multi_agent_for",
     "plain_config", "plain_environment", "plain_policies", "policies_from", "recorded_spaces", "rewriters_from",

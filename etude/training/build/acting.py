@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.base.events import Evaluated
 from etude.base.seeding import generator
 from etude.engines.perturbed import Perturbed
-from etude.envs import examine, like, make_for_evaluation, name_of
+from etude.envs import examine, like, name_of
 from etude.envs.tasks import task_data
 from etude.explore.at_step import AtStep
-from etude.protocols import Explorer
+from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
 from etude.training.build.exploration import best_for, explorer_outside
 from etude.training.build.usable import check_same_spaces
-from etude.training.evaluate import Evaluation, EvaluationRequest, evaluate
+from etude.training.evaluate import Evaluation, EvaluationRequest, play
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.loop import Collecting, RunLearning
-from etude.training.schedule import Schedule
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
-TOGETHER = 10  # environments of an evaluation that are stepped side by side, at most
 
 
 class TrainedPolicy:
@@ -54,11 +51,14 @@ class TrainedPolicy:
         noisy = explore and bool(engine.layout.noisy)
         if not (engine.exportable or noisy):
             return engine
-        actor: Any = (
-            kind_of(self._context.agent).policy_actor(self._context) if engine.exportable else Perturbed(engine)
-        )
+        actor: Any = self.make_actor() if engine.exportable else Perturbed(engine)
         actor.load(self._learner.exploring_policy()[0] if noisy else self._learner.acting_weights())
         return actor
+
+    @property
+    def make_actor(self) -> Callable[[], Any]:
+        """Makes what acts in NumPy, where it can, in this process or in another."""
+        return kind_of(self._context.agent).make_policy_actor(self._context)
 
     def explorer(self, environments: int, explore: bool) -> Explorer:
         """See `Run.exploring`; the best actions unless `explore`."""
@@ -90,48 +90,43 @@ class TrainedPolicy:
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """See `Run.evaluate`."""
-        found = self._evaluate(request, lambda: False)
+        for name in ("episodes", "max_steps", "steps"):
+            value = getattr(request, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} = {value}; expected at least 1.")
+        self.check_environment(request.env)
+        found = self.play(self.complete(request))
         assert found is not None  # nothing stops it
         return found
 
-    def _evaluate(self, request: EvaluationRequest, stopped: Callable[[], bool]) -> Evaluation | None:
-        """None where `stopped` returns True before the end."""
-        episodes, seed, max_steps, task, explore, env = request
-        for name, value in (("episodes", episodes), ("max_steps", max_steps)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}; expected at least 1.")
-        context, columns = self._context, np.arange(min(episodes, TOGETHER))
-        explorer = self.explorer(len(columns), explore)
-        seed = context.setup.seed + EVALUATION if seed is None else seed
+    def play(
+        self,
+        request: EvaluationRequest,
+        weights: Weights | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Evaluation | None:
+        """Play a complete request, with these weights in NumPy, or with the present ones; None where `stopped` returns
+        True before the end."""
+        actor = self.actor(request.explore) if weights is None else self.make_actor()
+        if weights is not None:
+            actor.load(weights)
+        return play(
+            request, np.arange(request.parallel), actor, self.explorer(request.parallel, request.explore), stopped
+        )
+
+    def complete(self, request: EvaluationRequest) -> EvaluationRequest:
+        """A request with its seed, its environment as it is made, and the task that it is to be given."""
+        context, env, task = self._context, request.env, request.task
+        seed = context.setup.seed + EVALUATION if request.seed is None else request.seed
         if env is None:
             env, task = context.environment, self._collecting.task if task is None else task
         else:
             env = like(context.environment, env)
-        environments, cut_at = make_for_evaluation(env, columns, seed, max_steps)
-        try:
-            if env is not context.environment:
-                check_same_spaces(environments.spaces, context.engine.spaces, name_of(env))
-            if task is not None:
-                environments.set_task(task_data(task))
-            return evaluate(environments, self.actor(explore), explorer, episodes, seed, cut_at, stopped)
-        finally:
-            environments.close()
+        return request._replace(seed=seed, env=env, task=None if task is None else task_data(task))
 
-    def check_evaluations(self, schedule: Schedule) -> None:
-        """Raise SpaceError, or what making it raises, where a schedule has an environment that this policy cannot be
-        evaluated on."""
-        if schedule.evaluate_env is not None:
-            context = self._context
-            env = like(context.environment, schedule.evaluate_env)
-            check_same_spaces(examine(env)[0], context.engine.spaces, name_of(env))
-
-    def evaluate_by(self, schedule: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
-        """An evaluation during training; None where `stopped` returns True before its end."""
-        progress, most = self._learner.progress, schedule.evaluate_max_steps
-        request = EvaluationRequest(schedule.evaluate_episodes, None, most, env=schedule.evaluate_env)
-        found = self._evaluate(request, stopped)
-        if found is None:
-            return None
-        best = progress.best is None or found.mean > progress.best
-        progress.best = found.mean if best else progress.best
-        return Evaluated(progress.step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent)
+    def check_environment(self, env: Any) -> None:
+        """Raise SpaceError, or what making it raises, where this policy cannot be evaluated on an environment; None:
+        the run's own."""
+        if env is not None:
+            env = like(self._context.environment, env)
+            check_same_spaces(examine(env)[0], self._context.engine.spaces, name_of(env))

@@ -145,8 +145,8 @@ class PolicyLearning(LearningKind):
         sizes = {policy: league.size for policy, league in agent.leagues.items()}
         return functools.partial(_acting_in_numpy, agent.members, sizes, agent.subsets, context.engine.spaces)
 
-    def policy_actor(self, context: TrainingContext) -> Any:
-        return self.make_actor(context)()
+    def make_policy_actor(self, context: TrainingContext) -> Callable[[], Any]:
+        return self.make_actor(context)
 
 
 def _acting_in_numpy(

@@ -250,9 +250,9 @@ class LearningKind:
         """Makes what acts in NumPy, in this process or in a worker; it is pickled."""
         return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
 
-    def policy_actor(self, context: TrainingContext) -> Any:
-        """What acts in NumPy outside of rollouts."""
-        return NumpyEngine(context.agent, context.engine.spaces)
+    def make_policy_actor(self, context: TrainingContext) -> Callable[[], Any]:
+        """Makes what acts in NumPy outside of rollouts, in this process or in another; it is pickled."""
+        return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         """Collects, in this process or in workers. Where NumPy cannot act, the engine does, in this process."""

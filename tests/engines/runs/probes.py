@@ -14,7 +14,7 @@ import numpy as np
 
 from etude.envs import make_environments
 from etude.explore import Greedy
-from etude.training.evaluate import evaluate
+from etude.training.evaluate import EvaluationRequest, evaluate
 
 CHOICES, NUMBERS = gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (1,))
 
@@ -222,7 +222,7 @@ class Cue(gym.Env):
 def returns_for_both_cues(run: Any, delay: int) -> list[float]:
     """The return of the best policy of a run for either cue."""
     environments = [make_environments(partial(Cue, delay, side), np.arange(1), run_seed=1) for side in (0, 1)]
-    return [evaluate(each, run.actor(), Greedy(), 1, 1).mean for each in environments]
+    return [evaluate(each, run.actor(), Greedy(), EvaluationRequest(1, seed=1)).mean for each in environments]
 
 
 PROBES = (Constant, Seen, Later, Acting, Sides, Forever, Corridor, Short, Chance)

@@ -1,0 +1,160 @@
+"""The evaluations of a run while it trains: in this process, or in workers beside training."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from etude.base.checks import Stored
+from etude.base.errors import ConfigError
+from etude.base.events import Evaluated
+from etude.envs.tasks import check_stored_task
+from etude.protocols import Weights
+from etude.training.build.acting import TrainedPolicy
+from etude.training.evaluate import Evaluation, EvaluationRequest
+from etude.training.evaluation_workers import EvaluationWorkers
+from etude.training.kinds import TrainingContext
+from etude.training.loop import RunLearning
+from etude.training.own_evaluation import evaluate_with
+from etude.training.schedule import Schedule
+
+POLICY = ("engine", "progress", "moments", "scale"), ("layer_noise", "learners", "leagues")  # always, and for some
+
+
+class FrozenPolicy(NamedTuple):
+    """The policy of a run at a step, which is evaluated while the run goes on.
+
+    weights: that it acts with. state: components of a checkpoint, from which a run acts and does not train. task: of
+    the run; None: none was set.
+    """
+
+    step: int
+    weights: Weights
+    state: dict[str, Any]
+    task: Any
+
+
+class RunEvaluator:
+    """A `loop.Evaluator`. Saved while an evaluation is pending, and then played again from its beginning.
+
+    run: what evaluation functions of the user's are called with.
+    """
+
+    def __init__(self, policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any):
+        self._policy, self._context, self._learner, self._run = policy, context, learner, run
+        self._workers: EvaluationWorkers | None = None
+        self._made_for: tuple[Any, ...] = ()
+        self._pending: FrozenPolicy | None = None
+        self._reported: FrozenPolicy | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self._pending is not None
+
+    def check(self, schedule: Schedule) -> None:
+        """Raise ConfigError, SpaceError, or what making it raises, where this run cannot be evaluated like this."""
+        self._policy.check_environment(schedule.evaluate_env)
+        if schedule.evaluate_workers and not self._context.engine.exportable:
+            raise ConfigError(
+                f"evaluate_workers = {schedule.evaluate_workers}: workers act in NumPy, which does not compute "
+                "convolutions and modules of your own. Leave it out: evaluations then take place in this process, and "
+                "training waits for them."
+            )
+
+    def open(self, plan: Schedule) -> None:
+        request = self._policy.complete(plan.request())
+        wanted = (request.env, request.parallel, plan.evaluate_workers) if plan.evaluate_workers else ()
+        if wanted == self._made_for:
+            return
+        self.close()
+        if not wanted:
+            return
+        explorer = self._policy.explorer(request.parallel, explore=False)
+        seed = self._context.setup.seed
+        self._workers = EvaluationWorkers(self._policy.make_actor, explorer, request.env, seed, *wanted[1:])
+        self._made_for = wanted
+        if self._pending is not None:
+            self._start(plan, self._pending)
+
+    def begin(self, plan: Schedule) -> None:
+        learner = self._learner
+        weights, state = copy.deepcopy((learner.acting_weights(), learner.policy_state()))
+        self._pending = FrozenPolicy(learner.progress.step, weights, state, self._run.task)
+        self._start(plan, self._pending)
+
+    def _start(self, plan: Schedule, policy: FrozenPolicy) -> None:
+        assert self._workers is not None
+        self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
+
+    def _request(self, plan: Schedule, policy: FrozenPolicy) -> EvaluationRequest:
+        """What is played of a frozen policy: its task, but for another environment, which is given none."""
+        request = self._policy.complete(plan.request())
+        return request._replace(task=policy.task if plan.evaluate_env is None else None)
+
+    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+        step = self._learner.progress.step if self._pending is None else self._pending.step
+        if self._pending is None:
+            found = self._evaluated_here(plan, stopped)
+        else:
+            found = self._awaited(plan, self._pending, stopped)
+        if found is None:
+            return None
+        progress = self._learner.progress
+        best = bool(found.returns) and (progress.best is None or found.mean > progress.best)
+        progress.best = found.mean if best else progress.best
+        self._reported, self._pending = self._pending, None
+        return Evaluated(step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent, found.metrics)
+
+    def _evaluated_here(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluation | None:
+        if plan.evaluate is not None:
+            return evaluate_with(plan.evaluate, self._run, self._learner.progress.step, plan.target)
+        return self._policy.play(self._policy.complete(plan.request()), None, stopped)
+
+    def _awaited(self, plan: Schedule, policy: FrozenPolicy, stopped: Callable[[], bool]) -> Evaluation | None:
+        if self._workers is None:  # it was begun by workers that this schedule does not have
+            return self._policy.play(self._request(plan, policy), policy.weights, stopped)
+        try:
+            return self._workers.result(stopped)
+        except BaseException:
+            self.close()
+            raise
+
+    def notes(self) -> list[str]:
+        return [] if self._workers is None else self._workers.warnings()
+
+    def evaluated_state(self) -> dict[str, Any] | None:
+        """Of the policy that was evaluated last: components of a checkpoint from which a run acts. None where it is the
+        present one."""
+        if self._reported is None:
+            return None
+        state, task = self._reported.state, self._reported.task
+        progress = {**state["progress"], "best": self._learner.progress.best}
+        return {**state, "progress": progress, "rollout": None, **({} if task is None else {"task": task})}
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` continues from, where an evaluation is pending."""
+        return {} if self._pending is None else {"evaluation": self._pending._asdict()}
+
+    def check_state(self, held: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        if "evaluation" not in held:
+            return
+        own = held["evaluation"].fields(FrozenPolicy._fields)
+        own["step"].whole()
+        own["weights"].like(self._learner.acting_weights())
+        self._learner.check_state(own["state"].fields(*POLICY))
+        if own["task"].value is not None:
+            check_stored_task(own["task"])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        self.close()
+        self._reported = None
+        self._pending = FrozenPolicy(**state["evaluation"]) if "evaluation" in state else None
+
+    def close(self) -> None:
+        """End workers. May be called twice; an evaluation that is pending is played again once it is opened again."""
+        workers, self._workers, self._made_for = self._workers, None, ()
+        if workers is not None:
+            workers.close()
