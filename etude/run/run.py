@@ -11,7 +11,7 @@ from typing import Any
 from etude import checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
-from etude.base.errors import CallbackError, CheckpointError, DataError, NumericalError
+from etude.base.errors import CallbackError, CheckpointError, ConfigError, DataError, NumericalError
 from etude.base.events import Estimated, Event, Finished, Saved, Saving, Started, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
@@ -259,7 +259,7 @@ class Run:
         assert self._estimator is not None
         try:
             found = self._estimator()
-        except (DataError, NumericalError) as error:
+        except (ConfigError, DataError, NumericalError) as error:
             return Warned(self.step, f"No estimates at this step. {error}")
         return Estimated(self.step, dict(found), found.notes)
 
