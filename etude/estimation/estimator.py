@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from etude.base.data import Estimate
-from etude.base.errors import ConfigError, DataError, NumericalError
+from etude.base.data import Episode, Estimate
+from etude.base.errors import CallbackError, ConfigError, DataError, NumericalError
 from etude.base.events import Estimated, Warned
 from etude.base.seeding import generator
 from etude.envs import action_space_of
@@ -95,8 +95,7 @@ class Estimator:
         self._behaviour = float(discounted(self._reward, self._gamma).sum(1).mean())
         by_ratios = [name for name in request.methods if name != SIMULATION and METHODS[name].ratios]
         self._log_prob = behaviour_of(episodes, self._actions, ", ".join(by_ratios)) if by_ratios else None
-        if request.softened is None and request.explorer is None:
-            run.exploring(1, request.explore)  # refuses what does not explore, before anything is trained
+        self._check_target(episodes[:1])
 
     def __call__(self) -> Estimates:
         """The estimates of the policy as it is now."""
@@ -106,6 +105,25 @@ class Estimator:
             found[name] = self._simulated(policy) if name == SIMULATION else self._estimate(name, table, values)
         found.notes = () if self._log_prob is None else tuple(self._notes(table.log_weight))
         return found
+
+    def _check_target(self, episodes: Sequence[Episode]) -> None:
+        """Raise ConfigError where the target cannot be estimated, before anything is trained."""
+        policy = self._policy()
+        if self._log_prob is not None:
+            policy.log_prob(episodes)
+        if self._fits:
+            policy.described(episodes, 1, np.random.default_rng(0))
+
+    @property
+    def _fits(self) -> list[str]:
+        """The methods that read values of FQE."""
+        model = self._request.model
+        fitted = model is None or isinstance(model, FQEConfig)
+        return [name for name in self._request.methods if name == "fqe" or (fitted and self._reads_values(name))]
+
+    @staticmethod
+    def _reads_values(name: str) -> bool:
+        return name != SIMULATION and METHODS[name].values
 
     def _load(self) -> Dataset:
         run, data = self._run, self._request.data
@@ -151,11 +169,10 @@ class Estimator:
 
     def _values(self, policy: TargetPolicy) -> dict[str, Values]:
         """The values that each method reads; what several read is computed once."""
-        model = self._request.model
-        names = [name for name in self._request.methods if name != SIMULATION and METHODS[name].values]
-        own = [] if model is None or isinstance(model, FQEConfig) else [name for name in names if name != "fqe"]
+        model, fitted = self._request.model, self._fits
+        own = [name for name in self._request.methods if self._reads_values(name) and name not in fitted]
         found = dict.fromkeys(own, self._modelled()) if own else {}
-        if fitted := [name for name in names if name not in own]:
+        if fitted:
             config = model if isinstance(model, FQEConfig) else FQEConfig()
             found |= dict.fromkeys(fitted, self._fitted(policy, config))
         return found
@@ -165,7 +182,10 @@ class Estimator:
         model, episodes = self._request.model, self._data.episodes
         observation = observations_of(episodes)
         action = np.concatenate([episode.action for episode in episodes])
-        values = Values(np.asarray(model.q(observation, action)), np.asarray(model.v(observation)))
+        try:
+            values = Values(np.asarray(model.q(observation, action)), np.asarray(model.v(observation)))
+        except Exception as error:
+            raise CallbackError(f"The model of the estimates raised {type(error).__name__}: {error}") from error
         for what, found in zip(Values._fields, values, strict=True):
             if found.shape != (len(action),) or not np.isfinite(found).all():
                 raise ConfigError(
@@ -222,6 +242,6 @@ class ScheduledEstimates:
         assert self._estimator is not None
         try:
             found = self._estimator()
-        except (DataError, NumericalError) as error:
+        except (ConfigError, DataError, NumericalError) as error:
             return Warned(self._run.step, f"No estimates at this step. {error}")
         return Estimated(self._run.step, dict(found), found.notes)

@@ -29,7 +29,7 @@ from etude.networks import Maker, Mlp, Spec, target
 from etude.offline import Dataset
 from etude.protocols import Engine
 from etude.replay.sizes import Extras
-from etude.training.build import engine_for
+from etude.training.build import agent_for, engine_for
 from etude.training.kinds import OfflineLearning, TrainingContext
 from etude.training.setup import Setup
 from etude.training.sources import Sources
@@ -135,7 +135,8 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     """
     described = policy.described(data.episodes, config.samples, rng)
     here, following = steps_of(data.episodes)
-    agent = FQE(bounded(config, np.concatenate([episode.reward for episode in data.episodes])))
+    config = bounded(config, np.concatenate([episode.reward for episode in data.episodes]))
+    _, agent = agent_for(FQE(config), data.environment, None, data.spaces)  # over images, with convolutions
     engine = engine_for(agent, data.spaces, setup)
     known = _with_policy(data, described[following], policy.actions)
     sources = Sources({"recorded": known}, {"recorded": 1.0})

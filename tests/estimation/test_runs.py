@@ -11,7 +11,7 @@ import pytest
 
 import etude
 from etude import offline
-from etude.base.errors import ConfigError, DataError
+from etude.base.errors import CallbackError, ConfigError, DataError
 from etude.base.events import Estimated, Warned
 from etude.estimation.fqe import FQEConfig
 from etude.explore import Boltzmann, GaussianNoise
@@ -276,3 +276,27 @@ def test_several_agents_are_refused():
         pytest.raises(ConfigError, match="environments of one agent"),
     ):
         etude.estimate(run, recorded(), "wis")
+
+
+def test_a_target_that_cannot_be_estimated_is_refused_before_the_first_step():
+    run = etude.Run("sac", "Pendulum-v1", seed=0, **SMALL)
+    data = etude.record("Pendulum-v1", 1, run=run, explore=True)
+    with pytest.raises(ConfigError, match="has no probability density"):
+        run.train(10, estimate_every=5, estimate={"data": data, "methods": ["is"]})
+    assert run.step == 0
+
+
+def test_a_model_that_raises_ends_the_run_saved(tmp_path):
+    class Model:
+        def q(self, observation, action):
+            raise ZeroDivisionError("no values")
+
+        v = q
+
+    with (
+        offline_run(run_dir=tmp_path / "run") as run,
+        pytest.raises(CallbackError, match="ZeroDivisionError: no values"),
+    ):
+        run.train(80, estimate_every=40, estimate={"methods": ["dm"], "model": Model()})
+    with etude.load(tmp_path / "run") as again:
+        assert again.step == 40

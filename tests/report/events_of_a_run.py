@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.data import EpisodeEnd
-from etude.base.events import Collected, Evaluated, Event, Finished, Learned, Saved, Saving, Started
+from etude.base.data import EpisodeEnd, Estimate
+from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Saving, Started
 
 
 def started(
@@ -35,6 +35,11 @@ def of_two(step: int, *returns: tuple[float, float]) -> Collected:
         EpisodeEnd(0, i, 10, ann + bob, False, {"ann": ann, "bob": bob}) for i, (ann, bob) in enumerate(returns)
     )
     return Collected(step, tuple(episodes), 0.01)
+
+
+def estimated(step: int, value: float = 30.0) -> Estimated:
+    """An estimate of one method, of a behaviour whose value is 20."""
+    return Estimated(step, {"wis": Estimate("wis", value, value - 5, value + 5, 20.0, value / 20, 12.5, 3.0)}, ("far",))
 
 
 def evaluated_of_two(step: int, *returns: tuple[float, float]) -> Evaluated:

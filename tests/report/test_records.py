@@ -1,5 +1,5 @@
 import pytest
-from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
+from events_of_a_run import a_run, collected, estimated, evaluated_of_two, of_two, started
 
 from etude.base.events import Adjusted, Collected, Evaluated, Learned, Saving, Warned
 from etude.report.records import MetricsRecorder, scalars
@@ -67,6 +67,11 @@ def test_scalars_are_the_numbers_that_belong_on_a_chart():
     assert scalars(evaluation) == {"eval/mean_reward": 2.0, "eval/mean_ep_length": 6.0, "eval/cut_off": 0}
     (change,) = record(Adjusted(10, "learning_rate", 0.1, 0.05, "plateau"))
     assert scalars(change) == {"train/learning_rate": 0.05}
+    (estimate,) = record(estimated(10))
+    assert estimate["notes"] == ["far"] and scalars(estimate) == {
+        "estimate/wis": 30.0, "estimate/wis_low": 25.0, "estimate/wis_high": 35.0, "estimate/wis_gain": 1.5,
+        "estimate/wis_effective_episodes": 12.5, "estimate/wis_largest_weight": 3.0, "estimate/behaviour": 20.0,
+    }  # fmt: skip
     (warning,) = record(Warned(10, "a worker was replaced"))
     assert scalars(warning) == {}
 

@@ -1,6 +1,6 @@
 import io
 
-from events_of_a_run import a_run, collected, evaluated_of_two, of_two, started
+from events_of_a_run import a_run, collected, estimated, evaluated_of_two, of_two, started
 from rich.console import Console
 
 from etude.base.events import Adjusted, Evaluated, Finished, Learned, Warned
@@ -38,11 +38,12 @@ def test_the_bar_shows_step_return_evaluation_losses_rate_and_time_left():
         collected(100, 10.0, 20.0),
         Learned(100, 1, {"actor": 0.25}, {}, 0.1),
         Evaluated(100, (30.0, 50.0), (1, 1), True),
+        estimated(100),
     ]
     text = shown(events, terminal=True)
     for part in (
         "dqn on CartPole-v1", "seed 0", "100/1,000", "10%", "15 (last 2 episodes)", "40 at step 100, best 40",
-        "actor 0.25",
+        "wis 30 at step 100", "actor 0.25",
         # the clock stood at 1 at the start and at 4 at the evaluation: 100 steps in 3 s, 900 left
         "33", "0:27",
     ):  # fmt: skip

@@ -12,9 +12,15 @@ from batches import pick, random_batches, random_values
 from cases import BOX2, MASKED, NARROW, NESTED, Case
 
 from etude import engines
+from etude.base.data import Episode
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.estimation.fqe import FQE, TARGET, FQEConfig
+from etude.estimation.fqe import FQE, TARGET, FQEConfig, fitted_values
+from etude.estimation.target import TargetPolicy
+from etude.explore import Sample
+from etude.losses.distributions import Categorical
+from etude.offline import Dataset
+from etude.training.setup import Setup
 
 EXPECTED = json.loads((Path(__file__).parent / "parity.json").read_text())
 CONFIG = FQEConfig(network=NARROW, v_min=-5.0, v_max=5.0)
@@ -96,6 +102,28 @@ def test_targets_stay_within_the_bounds(case, engine_name):
     assert update.losses["critic"] == pytest.approx(expected, rel=1e-4)
     wide = engine.learn(batches, {**hyper, "v_min": -1e9, "v_max": 1e9}).losses["critic"]
     assert wide != pytest.approx(update.losses["critic"], rel=1e-6)
+
+
+class Mostly:
+    """Takes the second of two actions with probability 0.75."""
+
+    state_size = 0
+
+    def act(self, observation):
+        return Categorical(np.tile(np.log(np.float32([0.25, 0.75])), (len(observation), 1)))
+
+
+def test_fitted_values_are_those_of_a_problem_that_is_known(engine_name):
+    rng, space = np.random.default_rng(0), Spaces(Box(0, 1, (1,), np.float32), Discrete(2))
+    action = rng.integers(0, 2, (400, 2))
+    places = np.array([[0.0], [1.0], [1.0]], np.float32)
+    data = Dataset(tuple(Episode(places, a, a.astype(np.float32), True, False) for a in action), space)
+    config = FQEConfig(network=NARROW, steps=600, learning_rate=1e-2, gamma=0.5)
+    policy = TargetPolicy(Mostly(), Sample(), space.action)
+    found = fitted_values(config, policy, data, Setup(engine=engine_name, environments=1), rng)
+    assert found.v[0::2] == pytest.approx(0.75 + 0.5 * 0.75, abs=0.1)
+    assert found.v[1::2] == pytest.approx(0.75, abs=0.1)
+    assert found.q[0::2] == pytest.approx(action[:, 0] + 0.5 * 0.75, abs=0.1)
 
 
 if __name__ == "__main__":  # PYTHONPATH=tests/engines python tests/engines/agents/test_fqe.py: lines of parity.json
