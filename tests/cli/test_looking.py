@@ -206,9 +206,9 @@ def test_evaluate_and_watch_play_the_task_of_the_run_or_the_one_that_they_are_gi
 def test_a_task_that_an_environment_does_not_take_is_one_clear_error(with_a_task, tmp_path, capsys):
     assert cli.main(["evaluate", with_a_task, "--task", "{1, 2}"]) == 2
     assert "task = {1, 2}; expected plain data" in capsys.readouterr().err
-    assert cli.main(["evaluate", with_a_task, "--task", "'far'"]) == 1
+    assert cli.main(["evaluate", with_a_task, "--task", "'far'"]) == 2
     assert "could not convert string to float" in capsys.readouterr().err
-    (tmp_path / "world.py").write_text(WORLD.replace("def set_task", "def no_task").replace(", options=None", ""))
-    for command in (["evaluate"], ["watch", "--video", "out.gif"]):
-        assert cli.main([command[0], with_a_task, *command[1:], "--task", "3"]) == 2
-        assert "Levels takes no task: it has no method set_task(task)" in capsys.readouterr().err
+    (tmp_path / "deaf.py").write_text(WORLD.replace("def set_task", "def no_task").replace(", options=None", ""))
+    deaf = ["--task", "3", "--env", "deaf.py:Levels", "--video", "out.gif"]
+    assert cli.main(["watch", with_a_task, *deaf]) == 2
+    assert "Levels takes no task: it has no method set_task(task)" in capsys.readouterr().err
