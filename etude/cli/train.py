@@ -44,9 +44,7 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: str | None = (
-        None  # recorded episodes, a file, folder or Minari id, for airl, bc, cql, gail, iql, marwil and td3_bc
-    )
+    data: str | None = None  # file or folder of recorded episodes, for airl, bc, cql, gail, iql, marwil and td3_bc
     target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
