@@ -1,4 +1,4 @@
-"""Runs that are recorded while they train, on every engine: the files hold what was collected, and resumed runs go on."""
+"""Runs that are recorded while they train, on every engine: the files hold what was collected, also after a resume."""
 
 from __future__ import annotations
 
