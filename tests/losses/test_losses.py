@@ -57,6 +57,12 @@ def test_standardised_numbers_have_mean_zero_and_deviation_one_and_equal_ones_be
 
 def test_soft_losses_hand_worked():
     np.testing.assert_allclose(soft.minimum(np.array([[1, 5], [2, 4]], np.float32)), [1, 4])
+
+
+def test_the_minimum_of_a_subset_is_over_the_critics_with_the_smallest_noise():
+    q = np.array([[1, 9], [5, 6], [7, 2]], np.float32)
+    for noise, size, expected in (([0, 1, 2], 1, [1, 9]), ([3, -1, 2], 2, [5, 2]), ([1, 0, 2], 3, [1, 2])):
+        np.testing.assert_array_equal(soft.subset_minimum(q, np.array(noise, np.float32), size), expected)
     np.testing.assert_allclose(soft.soft_target(f(1), f(0.9), f(2), f(-1), 0.5), [1 + 0.9 * 2.5])
     np.testing.assert_allclose(soft.soft_actor(f(2), f(-1), 0.5), [-2.5])
     np.testing.assert_allclose(soft.soft_temperature(-1.0, f(-3, 1), -2.0), [-5, -1])

@@ -73,9 +73,10 @@ def test_buffers_of_different_extras_are_refused():
 
 
 @pytest.mark.parametrize("settings", [{}, {"n": 3}, {"spaces": STACKS, "stack": 3}, {"spaces": GOALS, "alpha": 0.7}])
-def test_every_row_is_what_its_buffer_reads_there(settings):
+@pytest.mark.parametrize("n", [33, 40])  # batches of different and of equal numbers of each buffer
+def test_every_row_is_what_its_buffer_reads_there(settings, n):
     mixture = mixture_of(**settings)
-    batch = mixture.sample(5, 33)
+    batch = mixture.sample(5, n)
     first = 0
     for buffer in mixture.buffers.values():
         at = (batch.index >= first) & (batch.index < first + buffer.ring.rows)
