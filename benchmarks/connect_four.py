@@ -118,7 +118,7 @@ def draw(cells: dict[str, dict]) -> None:
                 values = [point[name] for point in curve]
                 panel.plot(steps, values, color=colour, alpha=0.6, linewidth=1, label=label if i == 0 else None)
     panels[0].axhline(BAR, color="0.3", linestyle=":", linewidth=1)
-    panels[0].set(xlabel="environment steps", ylabel="games won against one-move lookahead", ylim=(-0.03, 1.03))
+    panels[0].set(xlabel="environment steps", ylabel="games won against\none-move lookahead", ylim=(-0.03, 1.03))
     panels[1].set(xlabel="environment steps", ylabel="Elo rating in the league")
     panels[0].legend(frameon=False, loc="center right")
     for panel in panels:
