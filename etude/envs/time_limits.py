@@ -32,4 +32,12 @@ def cut_at(env: Any, asked: int | None) -> int | None:
 
 def limited(env: gym.Env, steps: int | None) -> gym.Env:
     """The environment, truncated after so many steps; as it is where None."""
-    return env if steps is None else TimeLimit(env, steps)
+    return env if steps is None else _Limit(env, steps)
+
+
+class _Limit(TimeLimit):
+    """A time limit that passes on no more than `reset` was given: environments without `options` train as they are."""
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        self._elapsed_steps = 0  # type: ignore[assignment]  # Gymnasium declares None
+        return self.env.reset(**given)

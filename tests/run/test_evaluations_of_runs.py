@@ -51,6 +51,19 @@ def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_what_it_earned(
         assert run.evaluate(episodes=2, max_steps=7).lengths == (7, 7)
 
 
+class WithoutOptions(Counted):
+    """Its `reset` takes a seed alone."""
+
+    def reset(self, *, seed=None):
+        return super().reset(seed=seed)
+
+
+def test_environments_whose_reset_takes_no_options_are_evaluated_as_they_are_trained():
+    with tiny(WithoutOptions) as run:
+        run.train(8)
+        assert len(run.evaluate(episodes=2).returns) == 2
+
+
 def test_a_declared_time_limit_holds_and_only_a_lower_bound_that_was_asked_for_cuts_off(short, monkeypatch):
     monkeypatch.setattr(time_limits, "MANY_STEPS", 20)
     with tiny(limited) as run:
