@@ -6,7 +6,7 @@ from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
 from etude.cli.options import parse, schedule, schedule_text, split_positionals
 from etude.cli.train import with_hyperparameters
-from etude.networks import Conv, Mlp
+from etude.networks import ActorCritic, Conv, Mlp, actor_of
 from etude.presets import PRESETS, lookup
 
 
@@ -53,8 +53,9 @@ def test_every_hyperparameter_of_an_algorithm_is_an_option_with_its_default(name
     default = ALGORITHMS[name][1]()
     options = parse(with_hyperparameters(name), [], "try")
     assert options.set == default
-    changed = parse(with_hyperparameters(name), ["--set.gamma", "0.5", "--set.network.widths", "8", "9"], "try").set
-    assert (changed.gamma, changed.network.widths) == (0.5, (8, 9))
+    network = "network.actor" if isinstance(default.network, ActorCritic) else "network"
+    changed = parse(with_hyperparameters(name), ["--set.gamma", "0.5", f"--set.{network}.widths", "8", "9"], "try").set
+    assert (changed.gamma, actor_of(changed.network).widths) == (0.5, (8, 9))
     assert type(changed) is type(default)
 
 
