@@ -1,5 +1,6 @@
 """What evaluating ten episodes every 1,000 steps costs a run: beside training (`evaluate_workers=1`), and in the
-process that trains, over the same run without evaluations.
+process that trains, over the same run without evaluations. `neighbour` is that run beside a process that steps
+CartPole for nothing: what a busy second core alone costs on this machine, whose cores share caches and memory.
 
 `python benchmarks/evaluation.py` writes evaluation.json. Every repeat makes the three runs in turn, each in a process
 of its own; a ratio is the median over repeats, with the lowest and the highest. Seconds are from the first collected
@@ -11,10 +12,14 @@ on that work: a worker that finds no free core delays the training that waits fo
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import measure
@@ -28,6 +33,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "none": {},
     "beside": {"evaluate_every": EVERY, "evaluate_episodes": EPISODES, "evaluate_workers": 1},
     "sequential": {"evaluate_every": EVERY, "evaluate_episodes": EPISODES},
+    "neighbour": {},
 }
 ALGORITHM, ENVIRONMENT = "dqn", "CartPole-v1"  # where an evaluation takes up to five times as many steps as training
 
@@ -54,10 +60,26 @@ def main() -> None:
     for turn in range(options.repeats):
         for way in list(WAYS)[:: 1 if turn % 2 else -1]:
             command = measure.script("evaluation.py", "--cell", way, "--steps", str(options.steps))
-            turns[way].append(measure.process(command, **limits))
+            with busy_process() if way == "neighbour" else contextlib.nullcontext():
+                turns[way].append(measure.process(command, **limits))
     results |= compared(turns)
     measure.write(__file__, results)
     print(json.dumps(results, indent=1))
+
+
+@contextlib.contextmanager
+def busy_process() -> Iterator[None]:
+    """A process that steps CartPole until it is no longer needed."""
+    stepping = (
+        "import gymnasium\nenv = gymnasium.make('CartPole-v1')\n"
+        "while True:\n    env.reset()\n    while not any(env.step(env.action_space.sample())[2:4]): pass\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", stepping])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def measured(way: str, steps: int) -> dict[str, Any]:
@@ -85,7 +107,7 @@ def compared(turns: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for kind in ("wall", "processor"):
         none = [turn[kind] for turn in turns["none"]]
         found[kind] = {"none": round(statistics.median(none), 2)}
-        for way in ("beside", "sequential"):
+        for way in ("beside", "sequential", "neighbour"):
             ratios = [turn[kind] / base for turn, base in zip(turns[way], none, strict=True)]
             low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
             found[kind][way] = {"ratio": round(middle, 4), "low": round(low, 4), "high": round(high, 4)}

@@ -24,7 +24,7 @@ from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, T
 from etude.checkpoint.run_directory import RunDirectory
 from etude.explore import Sample
 from etude.networks import Mlp
-from etude.offline import EpisodeRecorder, Reader, Writer, to_steps
+from etude.offline import EpisodeRecorder, Reader, Writer, shards, to_steps
 from etude.offline.files import metadata_of
 
 FORMATS = ("parquet", "hdf5", "jsonl", "minari")
@@ -36,6 +36,12 @@ ACTIONS = {
     "multibinary": MultiBinary(3),
     "box": Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32)),
 }
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Hundreds of shards do not wait for the disk; processes that are killed write as they always do."""
+    monkeypatch.setattr(shards, "_sync", lambda path: None)
 
 
 class Anything(gym.Env):
