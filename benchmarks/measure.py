@@ -223,7 +223,7 @@ def with_new_fields(algorithm: str, config: dict) -> dict:
     from etude.algorithms import find
     from etude.checkpoint.config_json import from_json, to_json
 
-    beside = {name: config[name] for name in ("environments", "steps") if name in config}
+    beside = {name: config[name] for name in ("environment", "environments", "steps", "engine") if name in config}
     fields = {name: value for name, value in config.items() if name not in ("class", *beside)}
     kind = find(algorithm)[1]
     return {**beside, **to_json(from_json(kind, {"class": kind.__name__, **fields}))}
