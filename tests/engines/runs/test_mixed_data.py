@@ -11,7 +11,7 @@ from run_cases import CART, MIXED_TINY, PENDULUM, SAC_TINY, differences, measure
 
 import etude
 from etude import Mlp
-from etude.algorithms import BCConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig
+from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
 from etude.presets import RLPD
@@ -25,6 +25,8 @@ NORMED = etude.ActorCritic(Mlp((8,)), Mlp((8,), layer_norm=True))
 SAC_ENSEMBLE = dataclasses.replace(SAC_TINY, n_critics=4, n_target_critics=2, policy_delay=2, network=NORMED)
 MIXED = {"sac": ("Pendulum-v1", PENDULUM, SAC_ENSEMBLE), "dqn": ("CartPole-v1", CART, MIXED_TINY)}
 ONLINE = {
+    "awac": ("Pendulum-v1", PENDULUM, AWACConfig(**OFFLINE)),
+    "cal_ql": ("Pendulum-v1", PENDULUM, CalQLConfig(**OFFLINE, samples=2)),
     "cql": ("CartPole-v1", CART, CQLConfig(**OFFLINE, target_gap=1.0, epsilon=0.3)),
     "cql-box": ("Pendulum-v1", PENDULUM, CQLConfig(**OFFLINE, samples=2, normalize_reward=True)),
     "iql": ("Pendulum-v1", PENDULUM, IQLConfig(**OFFLINE, normalize_observation=True)),
@@ -56,7 +58,7 @@ def test_a_resumed_run_on_recorded_and_collected_steps_equals_the_uninterrupted_
     assert goes_on_as_when_saved(run, tmp_path / "run.etude")
 
 
-@pytest.mark.parametrize("name", variants_but(("cql", "td3_bc"), ONLINE))
+@pytest.mark.parametrize("name", variants_but(("cal_ql", "cql", "td3_bc"), ONLINE))
 def test_a_run_goes_online_with_its_weights_its_optimizer_and_its_data(engine_name, name, tmp_path):
     offline = offline_run(name, engine_name)
     offline.train(20)
