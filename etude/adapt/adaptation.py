@@ -52,8 +52,9 @@ class Adaptation:
     def __init__(self, rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]):
         _check(rules, config, adjustable)
         self.rules = rules
-        self._counts = {rule.hyperparameter: getattr(config, rule.hyperparameter) for rule in rules}
-        self._factors = {rule.hyperparameter: 1.0 for rule in rules}
+        names = [rule.hyperparameter for rule in rules]
+        self._counts = {name: getattr(config, name) for name in names if name in COUNTS}  # as the config has them
+        self._factors = dict.fromkeys(names, 1.0)
         self._average: list[float | None] = [None] * len(rules)
         self._target = [rule.target for rule in rules]
         self._unusable = [""] * len(rules)  # why there was no signal
@@ -65,12 +66,12 @@ class Adaptation:
 
     def counts(self) -> dict[str, int]:
         """The present values of the whole numbers that rules change."""
-        return {name: int(self._value(name, base)) for name, base in self._counts.items() if name in COUNTS}
+        return {name: int(self._value(name, base)) for name, base in self._counts.items()}
 
     def observe(self, phase: LearningPhase, given: Mapping[str, float]) -> tuple[Adjusted, ...]:
         """Take in a learning phase; returns the changes that follow. given: the floats, as schedules have them."""
         self._phases += 1
-        bases = {**given, **{name: base for name, base in self._counts.items() if name in COUNTS}}
+        bases = {**given, **self._counts}
         return tuple(event for i in range(len(self.rules)) for event in self._followed(i, phase, bases))
 
     def state(self) -> dict[str, Any]:

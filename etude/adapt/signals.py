@@ -15,17 +15,20 @@ class UnusableSignal(ValueError):
 
 
 def effective_sample_size(priority: np.ndarray) -> float:
-    """`1 / sum(p**2)` of priorities [n] normalised to p: as many equally likely rows vary as much. From 1 to n. Kish
-    1965, Survey sampling."""
+    """`1 / sum(p**2)` of priorities [n] normalised to p: as many equally likely rows vary as much. From 1 to n."""
     priority = np.asarray(priority, np.float64).reshape(-1)
     if len(priority) < 2:
         raise UnusableSignal(f"{len(priority)} rows have a priority; an effective sample size takes at least 2")
     if not np.isfinite(priority).all() or (priority < 0).any():
         raise UnusableSignal("priorities are negative, infinite or NaN")
-    largest = priority.max()
-    if not largest:
+    if not priority.any():
         raise UnusableSignal("all priorities are 0")
-    scaled = priority / largest  # squares of large or small numbers are neither infinite nor 0
+    return effective_count(priority)
+
+
+def effective_count(weight: np.ndarray) -> float:
+    """`sum(w)**2 / sum(w**2)` of weights [n] of at least 0, of which one is above. Kish 1965, "Survey Sampling"."""
+    scaled = weight / weight.max()  # squares of large or small numbers are neither infinite nor 0
     return float(scaled.sum() ** 2 / np.square(scaled).sum())
 
 

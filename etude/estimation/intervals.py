@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from etude.adapt.signals import effective_count
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
 
@@ -47,13 +48,11 @@ def interval(contributions: np.ndarray, confidence: float, rng: np.random.Genera
 
 
 def effective_size(log_weight: np.ndarray) -> float:
-    """(sum of weights)^2 / (sum of their squares), of log weights [E]; 0 where all weights are. Kish 1965, "Survey
-    Sampling"."""
+    """`effective_count` of weights, of their logarithms [E]; 0 where all weights are."""
     largest = log_weight.max()
     if np.isneginf(largest):
         return 0.0
-    weight = np.exp(log_weight - largest)
-    return float(weight.sum() ** 2 / np.square(weight).sum())
+    return effective_count(np.exp(log_weight - largest))
 
 
 def check_confidence(confidence: float) -> None:

@@ -148,7 +148,8 @@ class Learner:
         if self.adapting is None:
             return losses, metrics, ()
         adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
-        self.update_schedule = self.adapting.update_schedule()
+        if adjusted:
+            self.update_schedule = self.adapting.update_schedule()
         return losses, metrics, adjusted
 
     def hyper(self) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
+from etude.envs.configured import is_plain
 from etude.training.evaluate import EvaluationRequest
 from etude.training.progress import RunProgress
 
@@ -122,15 +123,6 @@ class Schedule:
     def saves(self, before: int, now: int) -> bool:
         """Whether a checkpoint is due between two steps."""
         return _crossed(before, now, self.save_every)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a value is numbers, texts, booleans, None, and lists and dicts by text of them."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and is_plain(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return value is None or isinstance(value, str | bool | int | float)
 
 
 def _crossed(before: int, now: int, every: int | None) -> bool:

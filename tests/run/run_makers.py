@@ -38,6 +38,13 @@ def at_random(observation: Any, rng: np.random.Generator) -> int:
     return int(rng.integers(2))
 
 
+def assert_same_weights(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """Bit for bit."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
 def moved(run: Run, steps: int) -> set[str]:
     """The policies whose weights changed in so many steps."""
     before = run.engine.weights()

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY
+from run_makers import DQN_TINY, assert_same_weights
 from several_worlds import Coming, Counting, Hidden, Meeting
 
 import etude
@@ -28,12 +28,6 @@ def made(algorithm, env=Hidden, **more):
     return Run(algorithm, partial(env), **settings)
 
 
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
-
-
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_a_run_whose_critics_read_the_state_goes_on_bit_for_bit_where_it_was_saved(algorithm, tmp_path):
     with made(algorithm) as run:
@@ -44,7 +38,7 @@ def test_a_run_whose_critics_read_the_state_goes_on_bit_for_bit_where_it_was_sav
     with etude.load(tmp_path / "run.etude", env=partial(Hidden)) as again:
         assert again.agent.config.critic_reads == "state"
         again.train(70)
-        assert_equal(again.engine.weights(), expected)
+        assert_same_weights(again.engine.weights(), expected)
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
@@ -54,7 +48,7 @@ def test_workers_collect_the_same_states_as_one_process(algorithm):
         with made(algorithm, workers=workers) as run:
             run.train(80)
             found.append(run.engine.weights())
-    assert_equal(found[1], found[0])
+    assert_same_weights(found[1], found[0])
 
 
 @pytest.mark.parametrize("algorithm", ["mappo", "maddpg"])
@@ -132,7 +126,7 @@ def test_policies_of_different_algorithms_store_the_state_only_where_a_critic_re
         expected = run.engine.weights()
     with etude.load(tmp_path / "run.etude", env=partial(Hidden)) as again:
         again.train(64)
-        assert_equal(again.engine.weights(), expected)
+        assert_same_weights(again.engine.weights(), expected)
 
 
 def test_a_league_copies_a_policy_whose_critic_reads_the_state():

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, PPO_TINY, at_random, moved, pair
+from run_makers import DQN_TINY, PPO_TINY, assert_same_weights, at_random, moved, pair
 from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
@@ -36,12 +36,6 @@ MEMBERS = {
 }
 
 
-def same(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
-
-
 @pytest.mark.parametrize("name", MEMBERS)
 def test_a_run_of_several_policies_goes_on_bit_for_bit_where_it_was_saved(name, tmp_path):
     members, env = MEMBERS[name]
@@ -53,7 +47,7 @@ def test_a_run_of_several_policies_goes_on_bit_for_bit_where_it_was_saved(name, 
     again = {policy: member for policy, member in members.items() if not isinstance(member, etude.Agent)}
     with etude.load(tmp_path / "run.etude", env=partial(env), agent=again) as run:
         run.train(40)
-        same(run.engine.weights(), expected)
+        assert_same_weights(run.engine.weights(), expected)
         assert run.learner.progress.gradient_steps == progress.gradient_steps > 0
         assert run.learner.progress.episodes == progress.episodes
 
@@ -66,7 +60,7 @@ def test_workers_collect_the_same_for_all_policies_as_one_process(name):
         with pair(members, partial(env), workers=workers) as run:
             run.train(80)
             found.append(run.engine.weights())
-    same(found[1], found[0])
+    assert_same_weights(found[1], found[0])
 
 
 def test_workers_that_collect_ahead_for_several_policies_are_saved_with_what_they_collected():
@@ -78,7 +72,7 @@ def test_workers_that_collect_ahead_for_several_policies_are_saved_with_what_the
         expected = run.engine.weights()
     with from_state(state, partial(env), agent={"joins": at_random}) as again:
         again.train(40)
-        same(again.engine.weights(), expected)
+        assert_same_weights(again.engine.weights(), expected)
 
 
 def steps_of(env, columns=2, times=6):
@@ -191,7 +185,7 @@ def test_policies_learn_in_turns_and_a_run_is_resumed_in_the_middle_of_one():
     with from_state(state, Meeting) as again:
         again.train(15)
         again.train(39)
-        same(again.engine.weights(), expected)
+        assert_same_weights(again.engine.weights(), expected)
 
 
 def test_what_is_stored_after_a_pause_does_not_continue_what_was_stored_before():

@@ -29,7 +29,7 @@ from etude.rewrite import Rewriters
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.recorded import terms_of
+from etude.training.kinds.recorded import store_recorded, terms_of
 from etude.training.learner import Learner, LearnerParts
 from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.rollout_lifecycle import RolloutLifecycle
@@ -59,7 +59,8 @@ class LearningKind:
     environments: how many are stepped in parallel where neither the user nor a preset says.
     multi_agent: whether agents for several agents of one environment can learn this way.
     log_prob: whether the replay needs the log probabilities of sampled actions, as the extra `log_prob`.
-    uses_data: whether recorded data is needed. takes_data: whether it may be given.
+    uses_data: whether recorded data is needed. takes_data: whether it may be given. replays_data: whether it goes into
+        the replay.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     returns_gradients: whether rollouts return gradients of losses, in the place of steps.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
@@ -72,6 +73,7 @@ class LearningKind:
     log_prob: ClassVar[bool] = False
     uses_data: ClassVar[bool] = False
     takes_data: ClassVar[bool] = False
+    replays_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
     returns_gradients: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
@@ -129,7 +131,10 @@ class LearningKind:
 
     def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
         """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
-        return Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed, rewriters)
+        learner = Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed, rewriters)
+        if self.replays_data:
+            store_recorded(learner, context)
+        return learner
 
     def learner_parts(self, context: TrainingContext) -> LearnerParts:
         """What the learner of a run is given."""

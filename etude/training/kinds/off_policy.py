@@ -20,15 +20,12 @@ from etude.protocols import Explorer, Replay
 from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
 from etude.replay.frames import has_stacks
 from etude.replay.sizes import Extras
-from etude.rewrite import Rewriters
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.hindsight import with_hindsight
 from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
-from etude.training.kinds.recorded import BufferRequest, replay_for, store_recorded
-from etude.training.learner import Learner
-from etude.training.loop import RunLearning
+from etude.training.kinds.recorded import BufferRequest, replay_for
 from etude.training.progress import RunProgress
 from etude.training.sources import Sources
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
@@ -44,6 +41,7 @@ class OffPolicyLearning(LearningKind):
     environments = 1
     multi_agent = True
     takes_data = True
+    replays_data = True
 
     def replay(self, context: TrainingContext) -> Replay:
         return replay_for(context, context.agent.config.buffer_size, functools.partial(self.buffer, context))
@@ -69,12 +67,6 @@ class OffPolicyLearning(LearningKind):
     def goals(self, view: View, context: TrainingContext, stream: str) -> View:
         """The view, with goals relabelled as the config says. stream: the name of the generator that draws them."""
         return with_hindsight(view, context, stream)
-
-    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
-        learner = super().make_learner(context, rewriters)
-        assert isinstance(learner, Learner)
-        store_recorded(learner, context)
-        return learner
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self if data.online else RecordedTransitionLearning(self)

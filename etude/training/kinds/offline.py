@@ -16,12 +16,10 @@ from etude.config import Config, OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import Buffer, OneStep, Ring, Uniform, View
 from etude.replay.sizes import Extras
-from etude.rewrite import Rewriters
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, LoopParts
-from etude.training.kinds.recorded import BufferRequest, replay_for, store_recorded
+from etude.training.kinds.recorded import BufferRequest, replay_for
 from etude.training.learner import Learner
-from etude.training.loop import RunLearning
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
@@ -36,6 +34,7 @@ class OfflineLearning(LearningKind):
 
     config: ClassVar[type[Config]] = OfflineConfig
     uses_data = True
+    replays_data = True
     steps_environments = False
 
     def __init__(self, name: str = "transitions", view: Callable[[float], View] = OneStep):
@@ -61,12 +60,6 @@ class OfflineLearning(LearningKind):
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(config.gradient_steps, config.batch_size)
-
-    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
-        learner = super().make_learner(context, rewriters)
-        assert isinstance(learner, Learner)
-        store_recorded(learner, context)
-        return learner
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.online:
