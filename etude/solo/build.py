@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import engines
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros
@@ -54,8 +55,10 @@ def _engine(
     agents = None if described.agents is None else len(described.agents.names)
     each_step = settings.update_steps is None and settings.update_batches is None
     interface = AgentInterface(spaces, arguments, conversion_for(spaces.observation), agents, each_step)
-    optimizers, framework = list(key.optimizers), agent.framework
-    return make_engine(agent, optimizers, interface, seed=seed, jit_compile=key.jit_compile, framework=framework)
+    return make_engine(
+        agent, list(key.optimizers), interface, seed=seed, jit_compile=key.jit_compile, framework=agent.framework,
+        replicas=engines.replicas_of(key.strategy),
+    )  # fmt: skip
 
 
 def _gamma_of(agent: Any) -> Callable[[], float]:

@@ -30,21 +30,23 @@ class SessionKey:
     count: int
     optimizers: tuple[Any, ...]
     jit_compile: bool
+    strategy: Any = None  # of tf.distribute
 
     @classmethod
-    def of(cls, agent: Any, settings: Settings, options: Options) -> SessionKey:
+    def of(cls, agent: Any, settings: Settings, options: Options, strategy: Any) -> SessionKey:
         """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
         _check_agent(agent)
         environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(environments)
         optimizer = agent.optimizer
         optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
-        return cls(settings, agent.env, count, optimizers, options.jit_compile)
+        return cls(settings, agent.env, count, optimizers, options.jit_compile, strategy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionKey):
             return NotImplemented
-        same_objects = self.environments is other.environments and len(self.optimizers) == len(other.optimizers)
+        same_objects = self.environments is other.environments and self.strategy is other.strategy
+        same_objects = same_objects and len(self.optimizers) == len(other.optimizers)
         same_objects = same_objects and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
         mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
         return same_objects and mine == others

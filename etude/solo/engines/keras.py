@@ -4,6 +4,7 @@ JAX or TensorFlow runs below."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import keras
@@ -35,10 +36,10 @@ def check_backend() -> str:
 
 class KerasVariables:
     """The variables that an agent's attributes hold. They are the user's own: their values are read and written in
-    place."""
+    place. scope: makes a context in which variables are made."""
 
-    def __init__(self, agent: Any):
-        self.agent = agent
+    def __init__(self, agent: Any, scope: Callable[[], AbstractContextManager] | None = None):
+        self.agent, self.scope = agent, scope or nullcontext
         self.discover()
 
     def discover(self) -> None:
@@ -72,7 +73,8 @@ class KerasVariables:
         if all(layer.built for layer in self._layers):
             return False
         before = self.read(self.by_name)
-        call()
+        with self.scope():
+            call()
         self.write(before)
         self.discover()
         return len(self.by_name) > len(before)
@@ -156,7 +158,8 @@ class KerasParts:
         self.groups = [[variable for variable in group if variable.trainable] for group in groups]
         check_trained(self.agent, self.groups)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
-            _build(optimizer, group)
+            with variables.scope():
+                _build(optimizer, group)
         self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
 
     @property
