@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors
 
 from etude.base.errors import ConfigError, ReplicaError
 
@@ -56,7 +61,7 @@ class StrategyReplicas:
         for variable in variables:
             if not self.strategy.extended.variable_created_in_scope(variable.value):
                 raise ConfigError(
-                    f"{what} was made outside of the strategy: {variable.path!r} is no variable of this "
+                    f"{what} was made outside of the strategy's scope: the variable {variable.path!r} is not of this "
                     f"{type(self.strategy).__name__}. Make the strategy first, then agent and optimizers within `with "
                     "strategy.scope():`."
                 )
@@ -76,6 +81,41 @@ class StrategyReplicas:
     def first(self, found: Any) -> Any:
         """What this process's first replica returned from `run`."""
         return self.strategy.experimental_local_results(found)[0]
+
+    def broadcast(self, value: Any) -> Any:
+        """The chief's value, in all processes of the cluster. They trust each other: values are pickled."""
+        if self.size == 1:
+            return value
+        message = pickle.dumps(value) if self.rank == 0 else b""
+        (length,) = self._summed(np.array([len(message)], np.int32))
+        words = np.zeros(1 << max(0, -(-int(length) // 4) - 1).bit_length(), np.int32)  # few sizes are traced
+        words.view(np.uint8)[: len(message)] = np.frombuffer(message, np.uint8)
+        return pickle.loads(self._summed(words).tobytes()[: int(length)])
+
+    def gather(self, number: int) -> list[int]:
+        """The numbers of all processes of the cluster, by rank."""
+        numbers = np.zeros(self.size, np.int32)
+        numbers[self.rank] = number
+        return [number] if self.size == 1 else self._summed(numbers).tolist()
+
+    def _summed(self, words: np.ndarray) -> np.ndarray:
+        """The sum of these arrays over all processes."""
+        with self.explained():
+            return self._sum_of_processes(tf.constant(words)).numpy()
+
+    @cached_property
+    def _sum_of_processes(self) -> Any:
+        local = self.count // self.size
+
+        def own(words: Any) -> Any:
+            return words * tf.cast(self.number() % local == 0, words.dtype)  # once for each process
+
+        return tf.function(lambda words: self.sum(self.run(own, (words,))), autograph=False)
+
+    def abort(self, reason: str) -> None:
+        """End what the other processes of the cluster wait for: they raise, with this reason."""
+        if self.size > 1:
+            context.context().abort_collective_ops(errors.UNAVAILABLE, reason)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -135,8 +175,10 @@ class ScheduledReplicas(StrategyReplicas):
 
 def _place(strategy: Any) -> tuple[int, int]:
     """(rank, size) of this process among the workers that train together."""
-    resolver = strategy.cluster_resolver if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) else None
-    jobs = {} if resolver is None else resolver.cluster_spec().as_dict()
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 0, 1
+    resolver = strategy.cluster_resolver
+    jobs = resolver.cluster_spec().as_dict()
     tasks = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, ())))]
     return (tasks.index((resolver.task_type, resolver.task_id)), len(tasks)) if len(tasks) > 1 else (0, 1)
 

@@ -44,6 +44,11 @@ class SessionState:
     save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
 
+    @property
+    def chief(self) -> bool:
+        """Whether this process writes files: of several that train the agent, one does."""
+        return self.session is None or self.session.chief
+
 
 class RL:
     """The base of agents written in Keras, on TensorFlow or JAX.
@@ -215,7 +220,7 @@ class RL:
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
         callbacks = list(options.callbacks)
-        if options.p != 0:
+        if options.p != 0 and session.chief:
             callbacks.append(EpisodeLines(episodes, options.p))
         saver = files.Saver(self, state.history, _warn)
         training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn)

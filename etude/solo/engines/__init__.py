@@ -58,7 +58,7 @@ def _keras_backend(
     from etude.solo.engines.keras import KerasAgentBackend, KerasParts, KerasVariables, check_backend, tensors
 
     running = check_backend()
-    variables = KerasVariables(agent, None if replicas is None else replicas.scope)
+    variables = KerasVariables(agent, replicas)
     example = zeros(interface.spaces.observation, 2)
     variables.build(lambda: acted(agent, tensors(interface.convert(example)), interface.agents))
     parts = KerasParts(variables, optimizers)

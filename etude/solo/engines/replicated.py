@@ -27,10 +27,7 @@ _APART = 1_000_003  # between the seeds of two replicas
 def replicated_program(
     parts: KerasParts, interface: AgentInterface, jit_compile: bool, replicas: StrategyReplicas
 ) -> TensorFlowProgram:
-    """The program that trains with these replicas; ConfigError where variables or optimizers are not theirs."""
-    replicas.check_variables([*parts.trained, *parts.others], type(parts.agent).__name__)
-    for optimizer in parts.optimizers:
-        replicas.check_variables(optimizer.variables, f"The optimizer {optimizer.name!r}")
+    """The program that trains with these replicas."""
     if isinstance(replicas, ScheduledReplicas):
         return ScheduledProgram(parts, interface, jit_compile, replicas)
     return ReplicatedProgram(parts, interface, jit_compile, replicas)
