@@ -19,6 +19,7 @@ from etude.base.errors import ConfigError, ReplicaError
 
 PATIENCE = 20.0  # seconds without an answer of any worker of a cluster, until training ends
 _POLL = 0.001  # seconds between two looks at what was scheduled
+_SIGNS = ("aborted by", "recvmsg", "connect to", "stopped:")  # in the line of an error that says what happened
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
 
 
@@ -133,8 +134,8 @@ class ScheduledReplicas(StrategyReplicas):
     def __init__(self, strategy: Any):
         super().__init__(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        spec = strategy.cluster_resolver.cluster_spec().as_dict()
-        self._addresses = {f"worker {i}": address for i, address in enumerate(spec.get("worker", ()))}
+        workers = strategy._cluster_resolver.cluster_spec().as_dict()["worker"]  # its public property is None here
+        self._addresses = {f"worker {i}": address for i, address in enumerate(workers)}
 
     def number(self) -> Any:
         """0: each worker has a whole batch."""
@@ -199,5 +200,5 @@ def _lost_message(reason: str) -> str:
 def lost(error: Exception) -> ReplicaError:
     """The error of a worker or a parameter server that ended or does not answer."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = next((line for line in reversed(lines) if "ollective" in line or "connect" in line), (lines or ["?"])[0])
+    reason = next((line for line in lines if any(sign in line for sign in _SIGNS)), (lines or ["no reason"])[0])
     return ReplicaError(_lost_message(f"A process of this cluster ended or does not answer ({reason[:200]})"))

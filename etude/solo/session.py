@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,21 +101,24 @@ class Session:
             return reason
         return (reason or "stopped") if any(self._replicas.gather(int(reason is not None))) else None
 
-    def check_alike(self, *given: Any) -> None:
+    def check_alike(self, **given: Any) -> None:
         """Raise ConfigError where the processes that train the agent do not begin with the same."""
         if not self.several:
             return
-        settings, progress = self.learner.settings, self.learner.progress
-        plain = {name: value for name, value in vars(settings).items() if isinstance(value, int | float | str | None)}
-        own = repr(
-            (type(self.learner.engine.agent).__name__, self._seed, self.learner.count, plain, progress.step, given)
-        )
-        marks = self._replicas.gather(zlib.crc32(own.encode()) >> 1)
-        if len(set(marks)) > 1:
-            other = next(i for i, mark in enumerate(marks) if mark != marks[0])
+        plain = {k: v for k, v in vars(self.learner.settings).items() if isinstance(v, int | float | str | None)}
+        own = {"agent": type(self.learner.engine.agent).__name__, "seed": self._seed, **plain, **given}
+        own |= {"environments": self.learner.count, "episodes so far": self.learner.progress.episodes}
+        chief = self._replicas.broadcast(own)
+        different = {name: (chief.get(name), own[name]) for name in own if own[name] != chief.get(name)}
+        counts = self._replicas.gather(len(different))
+        if any(counts):
+            what = ", ".join(
+                f"{name} = {mine!r} here and {its!r} in the chief" for name, (its, mine) in different.items()
+            )
             raise ConfigError(
-                f"Worker {other} trains another agent, or with other settings, than the chief; this is worker "
-                f"{self._replicas.rank}, with {own}. Start the same program everywhere, and restore the same file."
+                f"Worker {self._replicas.rank} of {len(counts)}: the workers of a cluster train the same agent, with "
+                f"{what or 'other settings in worker ' + str(next(i for i, n in enumerate(counts) if n))}. Start the "
+                "same program everywhere, and restore the same file."
             )
 
     def leave(self, problem: BaseException) -> None:

@@ -18,7 +18,7 @@ from etude.engines.strategies import ScheduledReplicas, StrategyReplicas
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts
 from etude.solo.engines.tensorflow import TensorFlowProgram
-from etude.solo.engines.user_agent import Bound, each
+from etude.solo.engines.user_agent import Bound, Compiled, each
 
 _SEED = "seed_generator_state"  # the name of the variable of a keras.random.SeedGenerator
 _APART = 1_000_003  # between the seeds of two replicas
@@ -41,6 +41,10 @@ class ReplicatedProgram(TensorFlowProgram):
         self._replicas = replicas
         self._compiles_steps = False  # XLA has no all-reduce between devices here; it compiles what a replica computes
         self._compiles_parts = jit_compile
+
+    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+        with self._replicas.explained():
+            return super()._evaluated(method, compiled, inputs)
 
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
         """See `TensorFlowProgram.learn`; raises ReplicaError where a process of the cluster ended."""
