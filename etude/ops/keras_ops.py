@@ -34,7 +34,7 @@ maximum = ops.maximum
 where = ops.where
 sum = ops.sum
 mean = ops.mean
-std = ops.std
+std = replica_std = ops.std
 max = ops.max
 min = ops.min
 all = ops.all
@@ -50,6 +50,10 @@ reshape = ops.reshape
 expand_dims = ops.expand_dims
 squeeze = ops.squeeze
 swapaxes = ops.swapaxes
+
+
+def replica_mean(x: Any) -> Any:
+    return x
 
 
 def affine(x: Any, w: Any, bias: Any) -> Any:

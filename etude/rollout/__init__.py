@@ -7,8 +7,10 @@ from etude.rollout.in_process import InProcess
 from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
 from etude.rollout.pool.pool import Pool
 from etude.rollout.pool.supervisor import PoolOptions, split_environments
+from etude.rollout.shared import SharedRollout, own_environments
 
 __all__ = [
     "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "RemoteActorLearners", "SingleActor", "SingleEpisode", "acting_in_process", "split_environments", "workers_pay_off",
+    "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode", "acting_in_process", "own_environments",
+    "split_environments", "workers_pay_off",
 ]  # fmt: skip
