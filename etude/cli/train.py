@@ -247,8 +247,9 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import Output, carry_out
     from etude.run import Run
-    from etude.training.build import directory_for
+    from etude.training.build import check_launched, directory_for
 
+    check_launched(options.devices)
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info", "devices")
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)

@@ -25,8 +25,7 @@ class ReplicatedTorchEngine(TorchEngine):
     stay equal in all processes, and are those that one process would learn, but for rounding."""
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
-        assert isinstance(replicas.group, TorchGroup)
-        self._group = replicas.group
+        self._group: TorchGroup = replicas.group  # type: ignore[assignment]  # that of torch
         super().__init__(agent, spaces, seed, replicas.device, busy)
         if self.device != "cpu":
             torch.cuda.set_device(self.device)  # NCCL's

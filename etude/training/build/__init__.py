@@ -32,7 +32,14 @@ from etude.training.build.parts import (
     run_parts,
     with_environments,
 )
-from etude.training.build.replicas import check_alike, directory_for, given_directory, replicas_for
+from etude.training.build.replicas import (
+    check_alike,
+    check_launched,
+    directory_for,
+    given_directory,
+    replicas_for,
+    resumed_directory,
+)
 from etude.training.build.rewriting import as_rewriters, rewriters_from
 from etude.training.build.starting import start_from
 from etude.training.build.usable import (
@@ -47,9 +54,10 @@ from etude.training.build.usable import (
 __all__ = [
     "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble",
     "best_for", "built_as_described", "check_algorithm", "check_alike", "check_collects_steps", "check_description",
-    "check_spaces", "check_takes_tasks", "check_team", "config_for", "config_from", "context_for", "data_for",
-    "describe", "directory_for", "engine_for", "environment_for", "environment_from", "evaluator_for", "fitted",
-    "fitting", "given_directory", "members_from", "multi_agent_for", "plain_config", "plain_environment",
-    "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "rewriters_from", "run_parts", "start_from",
-    "taken_from", "train_only_from", "uses_data", "with_environments", "with_hyperparameters",
+    "check_launched", "check_spaces", "check_takes_tasks", "check_team", "config_for", "config_from", "context_for",
+    "data_for", "describe", "directory_for", "engine_for", "environment_for", "environment_from", "evaluator_for",
+    "fitted", "fitting", "given_directory", "members_from", "multi_agent_for", "plain_config", "plain_environment",
+    "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "resumed_directory", "rewriters_from",
+    "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
+    "with_hyperparameters",
 ]  # fmt: skip

@@ -14,7 +14,8 @@ from etude import engines
 from etude.agent import Agent
 from etude.base.errors import ConfigError, EtudeError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.engines.replicas import Replicas, indivisible
+from etude.engines.process_group import launched
+from etude.engines.replicas import Devices, Replicas, indivisible
 from etude.protocols import ProcessGroup, Weights
 from etude.training.kinds import kind_of
 from etude.training.loop import Learning
@@ -83,6 +84,22 @@ def given_directory(group: ProcessGroup | None, run_dir: Any) -> RunDirectory | 
     if not is_path(run_dir):
         return run_dir
     return directory_for(group, lambda: RunDirectory.create(Path(run_dir), ""))
+
+
+def resumed_directory(path: Path, trust: bool, devices: Devices) -> RunDirectory:
+    """The directory of a run that goes on, as the chief opens it to write, and as the other processes see it."""
+    launch = None if devices is None else launched()
+    return RunDirectory.resume(path, trust=trust) if launch is None or launch.rank == 0 else ChiefsDirectory(path)
+
+
+def check_launched(devices: Devices) -> None:
+    """Raise ConfigError where several processes were started, and each would train the same run by itself."""
+    launch = launched()
+    if launch is not None and launch.size > 1 and devices is None:
+        raise ConfigError(
+            f"{launch.size} processes were started, and each would train the same run by itself. Give --devices all, "
+            "so that they train one run together."
+        )
 
 
 class ChiefsDirectory(RunDirectory):
