@@ -1,4 +1,4 @@
-"""A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER`. It writes its last weights to FOLDER/RANK.npz.
+"""A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER`. It writes its last weights to FOLDER.
 
 WHAT: "whole", or "killed": process 1 kills itself, or "endless": until it is stopped.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import etude
+from etude.base.errors import EtudeError
 
 TARGET = {"whole": 160, "killed": 640, "endless": 10_000_000}
 ENDED = 3  # the exit status after a clear error
@@ -32,7 +33,7 @@ def main(engine, what, folder):
     callbacks = [Kill()] if what == "killed" else []
     try:
         finished = run.train(TARGET[what], callbacks)
-    except etude.EtudeError as error:
+    except EtudeError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         sys.exit(ENDED)
     rank = 0 if run.group is None else run.group.rank
