@@ -1,8 +1,8 @@
-"""What several replicas are worth: gradient steps and environment steps a second with 1, 2 and 4 of them.
+"""What several replicas are worth: environment steps and gradient steps a second with 1, 2 and 4 of them.
 
-`python benchmarks/replicas.py [--replicas 1 2 4] [--steps 20000]` writes replicas.json: for torch, processes that
-torchrun starts, and for JAX, devices of one process. Efficiency is the speed divided by that of one replica and by their
-number. The batch stays the same (strong scaling).
+`python benchmarks/replicas.py` writes replicas.json: for torch, processes that torchrun starts, and for JAX, devices of
+one process. Efficiency is the speed divided by that of one replica and by their number. The batch stays the same: strong
+scaling.
 """
 
 from __future__ import annotations
