@@ -44,7 +44,7 @@ def describe(
         "functions": functions,
         "explorer": plain_explorer(given),
         "policies": plain_policies(context.agent, engine.spaces),
-        "setup": {**dataclasses.asdict(context.setup), "keep_info": list(context.setup.keep_info)},
+        "setup": _plain_setup(context.setup),
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),
@@ -55,6 +55,13 @@ def describe(
         "data": None if data is None else data.summary(),
         **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
     }
+
+
+def _plain_setup(setup: Setup) -> dict[str, Any]:
+    """A setup as plain data; a strategy is of one process, and not saved."""
+    plain = {**dataclasses.asdict(dataclasses.replace(setup, strategy=None)), "keep_info": list(setup.keep_info)}
+    del plain["strategy"]
+    return plain
 
 
 def plain_members(agent: Agent) -> dict[str, Any]:
