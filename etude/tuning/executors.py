@@ -121,7 +121,8 @@ class ProcessExecutor:
             for i in range(self.jobs)
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
-        self._supervisor = WorkerSupervisor(self._workers, NoEnvironments, settings.plan.seed, options)
+        make: Any = NoEnvironments
+        self._supervisor = WorkerSupervisor(self._workers, make, settings.plan.seed, options)
 
     def _server(self, settings: TrialSettings, number: int) -> Any:
         if self.devices:

@@ -30,10 +30,12 @@ KEEP = 2  # checkpoints of a trial
 IN_STATE = ("data", "policies", "start_from")  # options of a new run, which a loaded one has already
 LIVE = 8  # runs that one process keeps between two segments
 
-Fit = Callable[[dict[str, Any], Genome, Genome], dict[str, Any]]  # the state of a parent's run, for its child's
+# From the run of a child, the state of its parent's, the parent's genome, and what made the child of it, as plain data:
+# the state that the child restores.
+Fit = Callable[[Run, dict[str, Any], Genome, dict[str, Any]], dict[str, Any]]
 
 
-def unchanged(state: dict[str, Any], parent: Genome, child: Genome) -> dict[str, Any]:
+def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
     """The state of a run as it is: for a child whose networks and replay have the shapes of its parent's."""
     return state
 
@@ -70,6 +72,7 @@ class Segment(NamedTuple):
     step: int
     until: int
     over: tuple[int, ...] = ()
+    change: dict[str, Any] = {}  # what made it of its parent, as plain data
 
 
 class Scored(NamedTuple):
@@ -193,16 +196,28 @@ class TrialRuns:
         if segment.parent is not None:
             parent = genome_from_json(segment.parent, settings.base)
             state = checkpoint.read(directory.path / START)
-            return self._loaded(settings.fit(state, parent, genome), genome, directory), []
+
+            def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
+                return settings.fit(child, state, parent, segment.change)
+
+            return self._loaded(state, genome, directory, fit), []
         run = Run(**self._algorithm(genome), env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
         run.learner.progress.total = settings.plan.steps
         return run, []
 
-    def _loaded(self, state: dict[str, Any], genome: Genome, directory: RunDirectory) -> Run:
+    def _loaded(
+        self,
+        state: dict[str, Any],
+        genome: Genome,
+        directory: RunDirectory,
+        fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> Run:
         made = self._algorithm(genome)
         given = {"agent": made["algorithm"]} if isinstance(made["algorithm"], Agent) else {"config": made["config"]}
         options = {name: value for name, value in self._settings.options.items() if name not in IN_STATE}
-        run = from_state(state, self._settings.env, run_dir=directory, trust=True, seed=genome.seed, **given, **options)
+        run = from_state(
+            state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given, **options
+        )
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
 

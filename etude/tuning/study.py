@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -23,6 +24,7 @@ from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
 from etude.tuning.search import GridSearch, RandomSearch
 from etude.tuning.segment import (
     Ended,
+    Fit,
     Report,
     Scored,
     Segment,
@@ -30,6 +32,7 @@ from etude.tuning.segment import (
     TrialSettings,
     link_checkpoint,
     trial_folder,
+    unchanged,
 )
 from etude.tuning.space import Space, space_given
 from etude.tuning.subject import Subject, difference, subject_from
@@ -37,6 +40,7 @@ from etude.tuning.trial import Trial
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping)
+NOT_STORED = ("jobs", "executor", "callbacks", "fit")  # arguments that a journal does not hold
 SEARCHES = (GridSearch, RandomSearch)
 
 
@@ -61,6 +65,7 @@ class Study:
     save_every: steps between checkpoints within a segment; None: a tenth of a trial.
     seed: of what the study itself draws.
     callbacks: called with nothing for the run of each trial, returns its callbacks; sent to worker processes.
+    fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
     further: other arguments of `Run` (engine, environments, wrappers, data, ...), and fields of the config.
     """
 
@@ -86,6 +91,7 @@ class Study:
         save_every: int | None = None,
         seed: int = 0,
         callbacks: Callable[[], Any] | None = None,
+        fit: Fit = unchanged,
         **further: Any,
     ):
         subject = Subject.of(algorithm, env, config, further)
@@ -98,7 +104,7 @@ class Study:
         self.scheduler = Fifo() if scheduler is None else scheduler
         self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
         self._ledger = Ledger(subject.config, self.plan)
-        self._subject, self._callbacks = subject, callbacks
+        self._subject, self._callbacks, self._fit = subject, callbacks, fit
         self.scheduler.check(self.state)
         self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
         self._stopping = False
@@ -144,9 +150,7 @@ class Study:
         if not lines or "study" not in lines[0]:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
         held = lines[0]["study"]
-        subject = subject_from(
-            held, {k: v for k, v in given.items() if k not in ("jobs", "executor", "callbacks")}, trust
-        )
+        subject = subject_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
         plan = from_json(StudyPlan, held["plan"])
         asked = {name: getattr(plan, name) for name in vars(plan) if name != "configurations"}
         parts = {
@@ -190,10 +194,8 @@ class Study:
     @property
     def best(self) -> Result:
         """The best configuration so far. ConfigError where none was evaluated."""
-        found = [
-            result for result in self.ranking() if result.status != "failed" and any(t.scores for t in result.trials)
-        ]
-        if not found:
+        found = self.ranking()
+        if not found or not math.isfinite(found[0].score):
             reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._ledger.trials if t.status == "failed")
             raise ConfigError(f"No trial was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
         return found[0]
@@ -209,7 +211,7 @@ class Study:
         self._stopping, calls = False, as_list(callbacks)
         settings = TrialSettings(
             str(self.folder.absolute()), self._subject.algorithm, self._subject.env, self._subject.config, self.plan,
-            self._subject.options, self._callbacks,
+            self._subject.options, self._callbacks, self._fit,
         )  # fmt: skip
         for trial in self._queued():
             self._link(trial)
@@ -267,7 +269,7 @@ class Study:
     def _segment(self, trial: Trial) -> Segment:
         parent = None if trial.parent is None else self._ledger.trials[trial.parent].genome.to_json()
         over = tuple(other.number for other in self._ledger.trials if other.over)
-        return Segment(trial.number, trial.genome.to_json(), parent, trial.step, trial.until, over)
+        return Segment(trial.number, trial.genome.to_json(), parent, trial.step, trial.until, over, trial.change)
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
         """Write decisions as one line, so that all of them are taken or none."""
@@ -341,6 +343,8 @@ def _plan(
     **rest: Any,
 ) -> StudyPlan:
     steps = subject.steps if steps is None else steps
+    if steps is None:
+        raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
     if trials is None:
         if not space.is_grid:
             raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")

@@ -9,13 +9,14 @@ from typing import Any
 
 from etude import presets
 from etude.agent import Agent
-from etude.algorithms import OTHER_NAMES
+from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
 from etude.envs import name_of
 from etude.envs.configured import is_plain
 from etude.training import build
+from etude.training.build.arguments import OF_ENVIRONMENT
 from etude.tuning.journal import FORMAT
 
 OPTIONS = (  # arguments of `Run` that all trials have in common
@@ -50,9 +51,7 @@ class Subject:
                 f"A study takes no {', '.join(sorted(refused))}: each trial has a run directory of its own."
             )
         config = build.with_hyperparameters(algorithm, env, config, fields)
-        environment = build.environment_for(
-            env, *(options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
-        )
+        environment = build.environment_for(env, *map(options.get, OF_ENVIRONMENT))
         policies = options.get("policies")
         build.fitted(environment, lambda own: build.agents_for(algorithm, env, config, own, policies, None))
         if isinstance(algorithm, Agent):
@@ -75,8 +74,8 @@ class Subject:
     def header(self) -> dict[str, Any]:
         """What it is, as plain data, with signatures of what its environment imports."""
         config, functions = build.plain_config(self.config)
-        args = (self.options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
-        environment = build.environment_for(self.env, *args)
+
+        environment = build.environment_for(self.env, *map(self.options.get, OF_ENVIRONMENT))
         return {
             "format": FORMAT,
             "algorithm": self.algorithm_name,
@@ -149,7 +148,5 @@ def subject_from(held: Mapping[str, Any], given: Mapping[str, Any], trusted: boo
     found |= {"env": environment, **options}
     found.setdefault("algorithm", held["algorithm"])
     if "config" not in given and not held["own_agent"]:
-        from etude.algorithms import find
-
         found["config"] = from_json(find(held["algorithm"])[1], held["config"])
     return found
