@@ -7,7 +7,9 @@ print(study.best.values)
 
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.genome import Genome
+from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
+from etude.tuning.population import PBT
 from etude.tuning.ranking import Result
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
 from etude.tuning.search import GridSearch, RandomSearch
@@ -20,6 +22,6 @@ from etude.tuning.trial import Configuration, Score, Trial
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "Log",
-    "MedianStopping", "New", "ProcessExecutor", "RandomSearch", "Result", "Scheduler", "Score", "Search",
-    "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
+    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler",
+    "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
 ]  # fmt: skip

@@ -66,7 +66,8 @@ class Ledger:
             trial.until, trial.status = int(each["until"]), "queued"
         else:
             trial = self.trials[each["stop"]]
-            trial.status, trial.reason = "stopped", str(each["reason"])
+            trial.reason = "; ".join(filter(None, (trial.reason, str(each["reason"]))))
+            trial.status = "stopped"
 
     def _made(self, each: Line, genome: Genome) -> Trial:
         parent = each["parent"]

@@ -145,7 +145,8 @@ class MedianStopping:
     def _behind(self, each: Configuration, configurations: list[Configuration]) -> str:
         """Why a configuration stops; '' where it goes on."""
         step = each.until
-        others = [_means(other, step) for other in configurations if other is not each and other.until >= step]
+        there = [other for other in configurations if other.until >= step or other.finished]
+        others = [_means(other, step) for other in there if other is not each]
         running = [statistics.fmean(means) for means in others if means]
         if each.failed:
             return "another seed of it failed"

@@ -18,7 +18,9 @@ from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.genome import Genome
 from etude.tuning.journal import NAME, Journal, read_lines
 from etude.tuning.ledger import Ledger, Line, line_of_end, line_of_score, line_of_trial
+from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, evaluate_every
+from etude.tuning.population import PBT
 from etude.tuning.ranking import Result, ranking
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
 from etude.tuning.search import GridSearch, RandomSearch
@@ -39,9 +41,9 @@ from etude.tuning.subject import Subject, difference, subject_from
 from etude.tuning.trial import Trial
 
 ROOT = Path("studies")  # where studies go whose folder is not given
-SCHEDULERS = (Fifo, ASHA, MedianStopping)
+SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
 NOT_STORED = ("jobs", "executor", "callbacks", "fit")  # arguments that a journal does not hold
-SEARCHES = (GridSearch, RandomSearch)
+SEARCHES = (GridSearch, RandomSearch, OptunaSearch)
 
 
 class Study:

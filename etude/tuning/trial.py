@@ -108,6 +108,11 @@ class Configuration(NamedTuple):
         return all(trial.over for trial in self.trials)
 
     @property
+    def finished(self) -> bool:
+        """Whether all of its trials took all steps, or reached the target."""
+        return all(trial.status == "finished" for trial in self.trials)
+
+    @property
     def failed(self) -> bool:
         """Whether one of its trials failed: its score is minus infinity then."""
         return any(trial.status == "failed" for trial in self.trials)

@@ -39,8 +39,8 @@ class Pointer(gym.Env):
 def tiny_study(folder: Path, space: Any = None, **more: Any) -> Study:
     """Trials of 128 steps, evaluated every 32."""
     given = {
-        "config": TINY, "steps": 128, "evaluate_every": 32, "evaluate_episodes": 2, "engine": "torch", "environments": 2,
-        "save_every": 32,
+        "config": TINY, "steps": 128, "evaluate_every": 32, "evaluate_episodes": 2, "engine": "torch",
+        "environments": 2, "save_every": 32,
     }  # fmt: skip
     return Study("ppo", Pointer, RATES if space is None else space, folder=folder, **{**given, **more})
 

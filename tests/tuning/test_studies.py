@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 from study_worlds import Pointer, curves, tiny_study
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
-from etude.tuning import ProcessExecutor, Study, Uniform
+from etude.tuning import PBT, ProcessExecutor, Study, Uniform
+
+RANGE = {"learning_rate": Uniform(0.001, 0.1)}
 
 
 class Killed(BaseException):
@@ -40,11 +43,7 @@ def straight(tmp_path_factory):
 
 def test_a_grid_tries_every_value_and_ranks_them_by_the_lower_bound(straight):
     found = straight.ranking()
-    assert [result.values["learning_rate"] for result in sorted(found, key=lambda each: each.number)] == [
-        0.03,
-        0.01,
-        0.003,
-    ]
+    assert {result.number: result.values["learning_rate"] for result in found} == {0: 0.03, 1: 0.01, 2: 0.003}
     assert [result.low for result in found] == sorted((result.low for result in found), reverse=True)
     assert all(result.status == "finished" and result.steps == 128 for result in found)
     assert straight.best is not None and straight.finished
@@ -56,7 +55,7 @@ def test_every_trial_is_a_run_directory(straight):
     run.close()
 
 
-@pytest.mark.parametrize("reports", [0, 2, 4, 7])
+@pytest.mark.parametrize("reports", [0, 3, 7])
 def test_a_study_that_was_killed_goes_on_to_the_same_scores(tmp_path, straight, reports):
     with tiny_study(tmp_path) as study, pytest.raises(Killed):
         study.run(killed_after(reports))
@@ -87,6 +86,34 @@ def test_worker_processes_give_the_same_scores_and_one_that_is_killed_is_replace
         study.run(kill_once)
         assert curves(study) == curves(straight)
         assert any("SIGKILL" in text for _, text in study.notes)
+
+
+def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learning_rate(tmp_path):
+    seen = []
+
+    def keep(run):
+        seen.append((run.step, run.learner.hyper()["learning_rate"], run.agent.config.learning_rate))
+
+    class Looks(etude.Callback):
+        def on_update(self, run, event):
+            keep(run)
+
+    given: dict[str, Any] = {"trials": 4, "scheduler": PBT(every=64, resample=0.0), "callbacks": Looks}
+    with tiny_study(tmp_path / "one", RANGE, **given) as study:
+        study.run()
+        (copy,) = [trial for trial in study.trials if trial.parent is not None]
+        assert copy.status == "finished" and copy.started == 64 and [score.step for score in copy.scores] == [96, 128]
+        (_, after) = copy.change["learning_rate"]
+        assert after == copy.genome.config.learning_rate != study.trials[copy.parent].genome.config.learning_rate
+        assert any(step > 64 and applied == after for step, applied, _ in seen)
+        with etude.load(tmp_path / "one" / f"trial-{copy.number:04d}", env=Pointer) as run:
+            assert run.learner.hyper()["learning_rate"] == after
+    given["callbacks"] = None
+    with tiny_study(tmp_path / "two", RANGE, **given) as again, pytest.raises(Killed):
+        again.run(killed_after(12))
+    with tiny_study(tmp_path / "two", RANGE, jobs=2, **given) as again:
+        again.run()
+        assert curves(again) == curves(study)
 
 
 def test_a_trial_that_fails_is_reported_and_the_others_go_on(tmp_path):
