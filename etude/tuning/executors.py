@@ -115,7 +115,7 @@ class ProcessExecutor:
 
     def open(self, settings: TrialSettings) -> None:
         """See `Executor`."""
-        self._stopping = False
+        self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
             Worker(i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated")
             for i in range(self.jobs)

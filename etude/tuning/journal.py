@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from etude import checkpoint
 from etude.base.errors import CheckpointError, ConfigError
@@ -36,7 +38,7 @@ class Journal:
         except OSError as error:
             raise ConfigError(f"The folder {folder} of the study cannot be written to: {error.strerror}.") from error
         self.lines: list[dict[str, Any]] = []  # that were there
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
         try:
             self._open()
         except BaseException:
@@ -48,19 +50,29 @@ class Journal:
         if not new:
             self.lines, whole = read_lines(self.path)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        self._file = os.fdopen(descriptor, "r+b")
+        self._file = io.FileIO(descriptor, "r+")
         if not new:
             self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
         sync_directory(self.path.parent)
 
     def append(self, line: dict[str, Any]) -> None:
-        """Write a line, durably."""
+        """Write a line, durably. CheckpointError where that fails; the journal is then as it was."""
         if self._file is None:
             raise ConfigError(f"The journal {self.path} is closed. Make the study again: it goes on.")
-        self._file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        text, end = memoryview(json.dumps(line, allow_nan=False).encode() + b"\n"), self._file.tell()
+        try:
+            while text:
+                text = text[self._file.write(text) or 0 :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(end)
+                self._file.seek(end)
+            raise CheckpointError(
+                f"The journal {self.path} could not be written: {error.strerror or error}. Make room, and go on with "
+                "the study: nothing that it holds is lost."
+            ) from error
 
     def close(self) -> None:
         """Let other processes write. May be called twice."""

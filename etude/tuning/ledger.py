@@ -81,7 +81,7 @@ class Ledger:
         return trial
 
     def _end(self, trial: Trial, ended: Ended) -> None:
-        trial.step, trial.checkpoint = ended.step, ended.checkpoint or trial.checkpoint
+        trial.step, trial.checkpoint = ended.step, ended.checkpoint or ""
         if ended.reason == "target":
             trial.status, trial.reason = "finished", "target"
         elif ended.reason != "steps":

@@ -52,7 +52,7 @@ class Trial:
     scores: list[Score] = field(default_factory=list)
     change: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
-    checkpoint: str = ""  # its newest one, relative to the folder of the study
+    checkpoint: str = ""  # the name of that of its present step; "" where there is none
     started: int = 0  # the step of the checkpoint that it starts from
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import numpy as np
@@ -28,7 +29,8 @@ def test_a_grid_is_every_combination_in_order():
 
 def test_draws_stay_within_their_intervals_and_are_whole_where_the_field_is():
     space = Space(TINY, {"learning_rate": Log(1e-4, 1e-2), "gamma": Uniform(0.9, 1), "minibatch_size": Log(8, 64)})
-    drawn = [space.draw(np.random.default_rng(seed)) for seed in range(300)]
+    rng = np.random.default_rng(0)
+    drawn = [space.draw(rng) for _ in range(1_000)]
     rates = np.log10([each["learning_rate"] for each in drawn])
     assert rates.min() >= -4 and rates.max() <= -2 and abs(rates.mean() + 3) < 0.1
     assert all(0.9 <= each["gamma"] <= 1 and type(each["minibatch_size"]) is int for each in drawn)
@@ -84,11 +86,20 @@ def test_an_interval_covers_the_mean_and_needs_finite_values():
     assert interval([1.0, float("-inf")]) == (float("-inf"), float("-inf"))
 
 
-def test_a_journal_is_locked_appended_to_and_cut_back_to_whole_lines(tmp_path):
+def full(descriptor):
+    """The disk is full."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_journal_is_locked_appended_to_and_cut_back_to_whole_lines(tmp_path, monkeypatch):
     journal = Journal(tmp_path)
     journal.append({"study": {}})
     with pytest.raises(ConfigError, match="Another process"):
         Journal(tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr("os.fsync", full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            journal.append({"lost": 1})
     journal.close()
     with pytest.raises(ConfigError, match="is closed"):
         journal.append({})

@@ -7,6 +7,7 @@ import os
 import signal
 from typing import Any
 
+import numpy as np
 import pytest
 from study_worlds import Pointer, curves, tiny_study
 
@@ -89,23 +90,30 @@ def test_worker_processes_give_the_same_scores_and_one_that_is_killed_is_replace
 
 
 def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learning_rate(tmp_path):
-    seen = []
+    began: dict[tuple[float, int], Any] = {}  # the weights at the begin of a segment, by rate of the config and step
+    applied: dict[float, set[float]] = {}  # the rates that the engine was called with, by rate of the config
 
-    def keep(run):
-        seen.append((run.step, run.learner.hyper()["learning_rate"], run.agent.config.learning_rate))
+    class Watching(etude.Callback):
+        def on_train_begin(self, run, event):
+            learn, rate = run.engine.learn, run.agent.config.learning_rate
+            began[rate, run.step] = {name: value.copy() for name, value in run.engine.weights().items()}
 
-    class Looks(etude.Callback):
-        def on_update(self, run, event):
-            keep(run)
+            def watched(batches, hyper):
+                applied.setdefault(rate, set()).add(hyper["learning_rate"])
+                return learn(batches, hyper)
 
-    given: dict[str, Any] = {"trials": 4, "scheduler": PBT(every=64, resample=0.0), "callbacks": Looks}
+            run.engine.learn = watched
+
+    given: dict[str, Any] = {"trials": 4, "scheduler": PBT(every=64, resample=0.0), "callbacks": Watching}
     with tiny_study(tmp_path / "one", RANGE, **given) as study:
         study.run()
         (copy,) = [trial for trial in study.trials if trial.parent is not None]
         assert copy.status == "finished" and copy.started == 64 and [score.step for score in copy.scores] == [96, 128]
         (_, after) = copy.change["learning_rate"]
         assert after == copy.genome.config.learning_rate != study.trials[copy.parent].genome.config.learning_rate
-        assert any(step > 64 and applied == after for step, applied, _ in seen)
+        assert applied[after] == {after}
+        before = study.trials[copy.parent].genome.config.learning_rate
+        assert all(np.array_equal(value, began[before, 64][name]) for name, value in began[after, 64].items())
         with etude.load(tmp_path / "one" / f"trial-{copy.number:04d}", env=Pointer) as run:
             assert run.learner.hyper()["learning_rate"] == after
     given["callbacks"] = None
