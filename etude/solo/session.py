@@ -67,8 +67,8 @@ def _check_agent(agent: Any) -> None:
 class Session:
     """The parts of one agent's training.
 
-    make_environments: from their numbers in the run to environments. explorer: of all of them. group: the processes that
-    train the agent, where they are several. chief: whether this process, of all that train the agent, steps the
+    make_environments: from their numbers in the run to environments. explorer: of all of them. group: the processes
+    that train the agent, where they are several. chief: whether this process, of all that train the agent, steps the
     environments, reports and saves.
     """
 
