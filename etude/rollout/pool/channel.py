@@ -202,8 +202,10 @@ class WorkerChannel:
 
     def send_step(self) -> None:
         """Answer STEP."""
-        self._send_notes()
-        self._notifications.notify()
+        if self._send_notes():
+            self._write(STEP)  # a notification through its own pipe may be read before the notes
+        else:
+            self._notifications.notify()
 
     def receive(self) -> Any:
         """The next request, or STEP. A task that comes with it is set."""
@@ -218,9 +220,12 @@ class WorkerChannel:
             request = request.request
         return request
 
-    def _send_notes(self) -> None:
-        for text in self.notes():
+    def _send_notes(self) -> bool:
+        """Whether there were any."""
+        notes = self.notes()
+        for text in notes:
             self._write(Note(text))
+        return bool(notes)
 
     def _write(self, message: Any) -> None:
         try:
