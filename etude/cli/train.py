@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude import presets
+import etude.presets as presets
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS

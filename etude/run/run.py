@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import CallbackError, CheckpointError

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import etude
+
 ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {  # rooms, and modules that stand on another floor than their room
@@ -204,6 +206,26 @@ def test_importing_loads_no_framework_and_nothing_that_draws(statement):
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert loaded & (FRAMEWORKS | EDGES) == set()
+
+
+def test_a_worker_that_steps_environments_loads_neither_algorithms_nor_the_rest_of_a_run():
+    listing = "import etude.rollout.pool.worker, sys; sys.stdout.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, timeout=60)
+    rooms = {part_of(name) for name in done.stdout.split() if name.split(".")[0] == "etude"}
+    assert {"rollout", "envs"} <= rooms
+    assert rooms & {"algorithms", "checkpoint", "replay", "report", "run", "solo", "training"} == set()
+
+
+def test_type_checkers_see_the_names_that_programs_get():
+    seen = {
+        alias.name
+        for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("etude")
+        for alias in node.names
+    }
+    got = {name.removeprefix("etude.") for name, names in etude._EXPORTS.items() if not names}
+    got |= {name for names in etude._EXPORTS.values() for name in names.split()}
+    assert seen - {"config_for"} == got == set(etude.__all__) - {"config"}
 
 
 @pytest.fixture

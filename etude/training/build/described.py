@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.agent import ActsBy, Agent
 from etude.base import trees
 from etude.base.cores import Busy
