@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ class WorkerSupervisor:
 
     def __init__(
         self,
-        workers: list[Worker],
+        workers: Sequence[Any],
         make_environments: Callable[[list[int]], Environments],
         run_seed: int,
         options: PoolOptions,

@@ -26,7 +26,7 @@ from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample,
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions, ProcessBackend, RayBackend
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -269,7 +269,13 @@ class LearningKind:
             return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
         if setup.overlap:
             self.check_overlap(context)
-        options = PoolOptions(overlap=setup.overlap, actor_priorities=priorities)
+        if setup.ray is not None and not engine.exportable:
+            raise ConfigError(
+                f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
+                "your own act in this process. Leave ray out: workers are then processes of this machine."
+            )
+        backend = ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)
+        options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend)
         if engine.exportable:
             return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
