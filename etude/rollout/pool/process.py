@@ -173,7 +173,7 @@ class ProcessWorker(Worker):
 class ProcessBackend:
     """Workers are processes of this machine, which share memory with their parent."""
 
-    worker = ProcessWorker
+    worker: type[Worker] = ProcessWorker
 
     def new_buffer(self, size: int) -> Any:
         """Bytes that processes share."""

@@ -3,6 +3,7 @@ come back with replies, and each version of the weights goes through the object 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable
@@ -35,7 +36,7 @@ def connect(address: str, workers: int) -> Any:
     local: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False}
     given = {"address": LOCAL, **local} if address == LOCAL else {"address": address}
     try:
-        ray.init(log_to_driver=False, logging_level="error", **given)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
     except Exception as error:  # of many classes
         raise ConfigError(
             f"ray = {address!r}: there is no Ray cluster that answers ({type(error).__name__}: {error}). Give the "
@@ -203,7 +204,7 @@ class RayWorker(Worker):
 class RayBackend:
     """Workers are Ray actors with one CPU each. address: see `connect`."""
 
-    worker = RayWorker
+    worker: type[Worker] = RayWorker
 
     def __init__(self, address: str, workers: int):
         self.ray = connect(address, workers)

@@ -62,14 +62,15 @@ class WorkerSupervisor:
         run_seed: int,
         options: PoolOptions,
     ):
-        self.workers, self._options = workers, options
+        self.workers: list[Any] = list(workers)
+        self._options = options
         self._make_environments, self._run_seed = make_environments, run_seed
         self.warnings: list[str] = []
         self._noted: set[str] = set()  # notes of environments, each of which is passed on once
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
-        self._finalizer = weakref.finalize(self, _end_all, workers)
+        self._finalizer = weakref.finalize(self, _end_all, self.workers)
         self._finalizer.atexit = False
         try:
             for worker in workers:
