@@ -52,8 +52,7 @@ class Run:
         learns from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the
         data shows them an expert. Or a dict of several, with their shares of a batch; "sampler" stands for what the run
         collects.
-    run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
-        None keeps everything in memory.
+    run_dir: where checkpoints go: a new directory's path, closed with the run, or a `RunDirectory`; None: nowhere.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     rewrite: a rewriter of `etude.rewrite` or a function, or a list of them, called with the `Steps` that are collected;
         returns those to learn from. Reported returns stay the environment's.
