@@ -47,6 +47,8 @@ class Worker(ABC):
         self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
 
     def __str__(self) -> str:
+        if not self.columns:
+            return f"{self._kind} {self.number}"
         first, last = self.columns[0], self.columns[-1]
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"{self._kind} {self.number} ({numbers})"
