@@ -1,0 +1,9 @@
+"""Evolution of hyperparameters and network architectures: mutations, the transfer of weights, tournaments."""
+
+from etude.tuning.evolution.activations import Sample
+from etude.tuning.evolution.mutation import Mutation
+from etude.tuning.evolution.mutations import Mutations
+from etude.tuning.evolution.structure import ArchitectureLimits
+from etude.tuning.evolution.transfer import transfer
+
+__all__ = ["ArchitectureLimits", "Mutation", "Mutations", "Sample", "transfer"]
