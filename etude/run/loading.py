@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +77,14 @@ def from_state(
     run_dir: RunDirectory | None = None,
     *,
     trust: bool = False,
+    fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     **setup: Any,
 ) -> Run:
-    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
+    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train.
+
+    fit: called with the run and the state before this is restored, where the config has other networks than the run
+        that was saved; returns the state that fits them.
+    """
     if setup.get("start_from") is not None:
         raise ConfigError(
             "start_from= is for new runs: a loaded run goes on with its own weights. Make a Run, or load weights into "
@@ -112,5 +117,9 @@ def from_state(
             run_dir=run_dir,
             **settings,
         )
-    run.restore(state)
+    try:
+        run.restore(state if fit is None else fit(run, state))
+    except BaseException:
+        run.close()
+        raise
     return run

@@ -3,7 +3,19 @@
 from etude.tuning.evolution.activations import Sample
 from etude.tuning.evolution.mutation import Mutation
 from etude.tuning.evolution.mutations import Mutations
+from etude.tuning.evolution.runs import copied, fitted, mutated
 from etude.tuning.evolution.structure import ArchitectureLimits
+from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.evolution.transfer import transfer
 
-__all__ = ["ArchitectureLimits", "Mutation", "Mutations", "Sample", "transfer"]
+__all__ = [
+    "ArchitectureLimits",
+    "Mutation",
+    "Mutations",
+    "Sample",
+    "Tournament",
+    "copied",
+    "fitted",
+    "mutated",
+    "transfer",
+]

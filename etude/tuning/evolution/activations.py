@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 
 def layer_inputs(layout: ParameterLayout, values: Mapping[str, np.ndarray], sample: Sample) -> Inputs:
-    """The inputs of the layers that a sample passes through. None where a network is a module of the user's own."""
+    """The inputs of the layers that a sample passes through."""
     agent, found = _recording_agent(layout, values)
     _act(agent, sample.observation)
     if sample.batch is not None:
@@ -44,9 +44,7 @@ def layer_inputs(layout: ParameterLayout, values: Mapping[str, np.ndarray], samp
 
 
 def acting_parts(layout: ParameterLayout, values: Mapping[str, np.ndarray], observation: Tree) -> set[str]:
-    """The parts with networks that acting evaluates; all that are trained where one is a module of the user's own."""
-    if not all(part.in_numpy for part in layout.parts.values()):
-        return {name for name, part in layout.parts.items() if part.target_of is None}
+    """The parts with networks that acting evaluates."""
     agent, found = _recording_agent(layout, values)
     if agent.state_size:
         agent.act(observation, _zeros(agent, observation))

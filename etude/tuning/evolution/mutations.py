@@ -97,8 +97,8 @@ class Mutations:
                 )
             if name not in self.limits and name not in LIMITS:
                 raise ConfigError(f"Mutations: {name} has no limits; give limits={{{name!r}: (smallest, largest)}}.")
-        for name in self._selected(config):
-            (low, high), value = self._limits(name), _first(getattr(config, name))
+        for name in set(self._selected(config)) & self.limits.keys():
+            (low, high), value = self.limits[name], _first(getattr(config, name))
             if not low <= value <= high:
                 raise ConfigError(
                     f"Mutations: {name} = {value:g} is outside of its limits ({low:g}, {high:g}); give "
@@ -168,7 +168,7 @@ class Mutations:
         for name in _shuffled(list(self._selected(config)), rng):
             value = getattr(config, name)
             for _ in range(TRIES):
-                changed = _stepped(value, self._limits(name), self.step, rng)
+                changed = _stepped(value, self._limits(name, _first(value)), self.step, rng)
                 if changed == value:
                     continue
                 try:
@@ -182,8 +182,12 @@ class Mutations:
         numbers = _numbers(config)
         return tuple(self.select) or tuple(name for name in LIMITS if name in numbers)
 
-    def _limits(self, name: str) -> tuple[float, float]:
-        return self.limits[name] if name in self.limits else LIMITS[name]
+    def _limits(self, name: str, value: float) -> tuple[float, float]:
+        """Those that were given; else the default ones, which hold any value that a config has."""
+        if name in self.limits:
+            return self.limits[name]
+        low, high = LIMITS[name]
+        return min(low, value), max(high, value)
 
 
 def _numbers(config: Any) -> list[str]:

@@ -234,7 +234,8 @@ class MemberSurgery:
 
 def _unlike(found: str) -> NetworkError:
     return NetworkError(
-        f"The parent has {found}: the networks differ by more than the mutation. Give the layouts of before and after it."
+        f"The parent has {found}: the networks differ by more than the mutation. Give the layouts of before and after "
+        "it."
     )
 
 

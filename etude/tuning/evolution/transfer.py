@@ -21,7 +21,11 @@ MEASURED = (REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL)  # kinds of mutations tha
 
 
 def transfer(
-    state: Mapping[str, Any], parent: ParameterLayout, child: ParameterLayout, mutation: Mutation, sample: Sample
+    state: Mapping[str, Any],
+    parent: ParameterLayout,
+    child: ParameterLayout,
+    mutation: Mutation,
+    sample: Sample | None = None,
 ) -> dict[str, Any]:
     """The state of the parent's engine (`Engine.state`) as one that the child's engine restores.
 
@@ -30,11 +34,12 @@ def transfer(
     the layers after them is added to the biases of these. A target network undergoes the same surgery as its source
     with its own weights, so that it lags as before.
 
-    sample: what importance and means are measured on, for removals and for noise on parameters.
+    sample: what importance and means are measured on by removals, and what noise on parameters finds the acting
+        networks with; None: every unit has variance 1 and mean 0, and all trained networks get noise.
     Raises NetworkError where the networks differ by more than the mutation.
     """
     values = state["values"]
-    seen = layer_inputs(parent, values, sample) if mutation.kind in MEASURED and _in_numpy(parent) else {}
+    seen = layer_inputs(parent, values, sample) if sample is not None and mutation.kind in MEASURED else {}
     networks = _networks(parent, child, mutation, values, seen)
     found = _applied(networks, values, child.initial, folds=True)
     if mutation.kind == PARAMETERS:
@@ -44,7 +49,8 @@ def transfer(
     return {**state, "values": found, **moments}
 
 
-def _in_numpy(layout: ParameterLayout) -> bool:
+def in_numpy(layout: ParameterLayout) -> bool:
+    """Whether no network is a module of the user's own."""
     return all(part.in_numpy for part in layout.parts.values())
 
 
@@ -122,14 +128,17 @@ def _inputs_of(inputs: Arrays, e: int, stacked: bool) -> Arrays:
     return {name: x[e] if stacked and x.ndim == 3 else x for name, x in inputs.items()}
 
 
-def _perturbed(values: Arrays, layout: ParameterLayout, mutation: Mutation, sample: Sample) -> dict[str, np.ndarray]:
+def _perturbed(
+    values: Arrays, layout: ParameterLayout, mutation: Mutation, sample: Sample | None
+) -> dict[str, np.ndarray]:
     """Gaussian noise on a tenth of the entries of the weight matrices that acting reads; target networks get the same,
     so that they lag as before."""
     rng, found = np.random.default_rng(mutation.seed), dict(values)
     followers: dict[str, list[str]] = {}
     for following in layout.following:
         followers.setdefault(following.source, []).append(following.target)
-    parts = sorted(acting_parts(layout, values, sample.observation))
+    online = {name for name, part in layout.parts.items() if part.target_of is None}
+    parts = sorted(online if sample is None else acting_parts(layout, values, sample.observation))
     for name in (n for part in parts for n in _weights_of(part, layout.parts[part], layout)):
         weight = values[name]
         noise = rng.standard_normal(weight.shape) * (rng.random(weight.shape) < PERTURBED) * mutation.strength
