@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,11 +56,11 @@ class Mutations:
     parameters: float = 0.2
     activation: float = 0.0
     hyperparameters: float = 0.2
-    select: Sequence[str] = ()
+    select: tuple[str, ...] | list[str] = ()
     strength: float = 0.1
-    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     step: float = 0.2
-    activations: Sequence[str] = ("relu", "elu", "gelu")
+    activations: tuple[str, ...] | list[str] = ("relu", "elu", "gelu")
     network: ArchitectureLimits = ArchitectureLimits()
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class Mutations:
             if name not in self.limits and name not in LIMITS:
                 raise ConfigError(f"Mutations: {name} has no limits; give limits={{{name!r}: (smallest, largest)}}.")
         for name in set(self._selected(config)) & self.limits.keys():
-            (low, high), value = self.limits[name], _first(getattr(config, name))
+            (low, high), value = self.limits[name], value_at_start(getattr(config, name))
             if not low <= value <= high:
                 raise ConfigError(
                     f"Mutations: {name} = {value:g} is outside of its limits ({low:g}, {high:g}); give "
@@ -168,14 +167,14 @@ class Mutations:
         for name in _shuffled(list(self._selected(config)), rng):
             value = getattr(config, name)
             for _ in range(TRIES):
-                changed = _stepped(value, self._limits(name, _first(value)), self.step, rng)
+                changed = _stepped(value, self._limits(name, value_at_start(value)), self.step, rng)
                 if changed == value:
                     continue
                 try:
                     found = dataclasses.replace(config, **{name: changed})
                 except ConfigError:  # such as a rollout that is no longer a multiple of its sequences
                     continue
-                return found, Mutation(HYPERPARAMETER, name, before=_first(value), after=_first(changed))
+                return found, Mutation(HYPERPARAMETER, name, before=value_at_start(value), after=value_at_start(changed))
         return None
 
     def _selected(self, config: Any) -> tuple[str, ...]:
@@ -192,11 +191,11 @@ class Mutations:
 
 def _numbers(config: Any) -> list[str]:
     """The fields that hold a positive number."""
-    held = {f.name: _first(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    held = {f.name: value_at_start(getattr(config, f.name)) for f in dataclasses.fields(config)}
     return [name for name, value in held.items() if type(value) in (int, float) and value > 0]
 
 
-def _first(value: Any) -> Any:
+def value_at_start(value: Any) -> Any:
     """The value at the first step."""
     return value.start if isinstance(value, Linear) else value
 

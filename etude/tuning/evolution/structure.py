@@ -66,6 +66,20 @@ def networks_in(network: Any, path: Path = ("network",)) -> dict[Path, Any]:
     return {path: network} if isinstance(network, Mlp | Conv | Recurrent) else {}
 
 
+def hidden_units(network: Any) -> int:
+    """The hidden units and filters of a config's networks together."""
+    found = 0
+    for spec in networks_in(network).values():
+        found += sum(spec.widths)
+        layers = spec
+        if isinstance(spec, Recurrent):
+            layers = spec.before
+            found += spec.units + sum(layers.widths)
+        if isinstance(layers, Conv):
+            found += sum(count for count, *_ in layers.filters)
+    return found
+
+
 def replaced(holder: Any, path: Path, spec: Any) -> Any:
     """A config or spec with another one at this path."""
     name, *rest = path
