@@ -1,6 +1,6 @@
 """etude: reinforcement learning. Write an agent in Keras or PyTorch, train it anywhere."""
 
-from etude import algorithms, offline, report
+from etude import algorithms, offline, report, tuning
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.auxiliary import Auxiliary
 from etude.algorithms.variants import variant
@@ -23,6 +23,7 @@ from etude.training.build import config_for as config
 from etude.training.callbacks import Callback
 from etude.training.recording import record, replayed
 from etude.training.setup import Setup
+from etude.tuning.study import Study
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "Recurrent",
     "Run",
     "Setup",
+    "Study",
     "algorithms",
     "assemble",
     "config",
@@ -61,5 +63,6 @@ __all__ = [
     "replayed",
     "report",
     "target",
+    "tuning",
     "variant",
 ]

@@ -24,8 +24,9 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     9: "estimation",
     10: "report run",
     11: "solo",
-    12: "cli examples",
-    13: "__main__",
+    12: "tuning",
+    13: "cli examples",
+    14: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}

@@ -84,6 +84,8 @@ class Worker:
         self.process: Any = None
 
     def __str__(self) -> str:
+        if not self.columns:
+            return f"{self._kind} {self.number}"
         first, last = self.columns[0], self.columns[-1]
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"{self._kind} {self.number} ({numbers})"
