@@ -47,7 +47,7 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path) -> None:
         span = [at for at, _ in fitness]
         for axes, value in zip(panels[1:], [member.units, *(member.hyperparameters[n] for n in names)], strict=True):
             axes.plot(span, [value] * len(span), "-", color=colour, linewidth=1.6, alpha=0.8)
-    best = [max((point[2] for m in members for point in m.points if point[1] <= at)) for at in _times(members)]
+    best = [max(point[2] for m in members for point in m.points if point[1] <= at) for at in _times(members)]
     panels[0].step(_times(members), best, where="post", color="#000000", linewidth=1.0, linestyle="--", label="best")
     panels[0].legend(frameon=False, fontsize="small")
     for axes, label in zip(panels, ["fitness", "hidden units and filters", *names], strict=True):

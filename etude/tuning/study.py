@@ -346,6 +346,8 @@ def _plan(
     if steps is None:
         raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
     if trials is None:
+        if not space.domains:
+            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
         if not space.is_grid:
             raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")
         trials = len(space.grid())

@@ -149,7 +149,9 @@ class Evolution(Study):
     def generation(self) -> int:
         """How many generations are complete."""
         assert isinstance(self.scheduler, Generations)
-        return min((trial.step for trial in self.members if trial.status != "failed"), default=0) // self.scheduler.every
+        return (
+            min((trial.step for trial in self.members if trial.status != "failed"), default=0) // self.scheduler.every
+        )
 
     @property
     def members(self) -> list[Trial]:

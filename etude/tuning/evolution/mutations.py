@@ -174,7 +174,9 @@ class Mutations:
                     found = dataclasses.replace(config, **{name: changed})
                 except ConfigError:  # such as a rollout that is no longer a multiple of its sequences
                     continue
-                return found, Mutation(HYPERPARAMETER, name, before=value_at_start(value), after=value_at_start(changed))
+                return found, Mutation(
+                    HYPERPARAMETER, name, before=value_at_start(value), after=value_at_start(changed)
+                )
         return None
 
     def _selected(self, config: Any) -> tuple[str, ...]:
