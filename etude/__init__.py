@@ -59,6 +59,7 @@ __all__ = [
     "assemble",
     "config",
     "estimate",
+    "evolve",
     "load",
     "offline",
     "optimizers",

@@ -60,8 +60,8 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path) -> None:
 
 
 def draw_lineage(members: Sequence[MemberCurve], path: str | Path) -> None:
-    """A line for each member, over its own environment steps, coloured by fitness; a copy's line begins at its parent's.
-    Writes a PNG; ConfigError where nothing was evaluated."""
+    """A line for each member, over its own environment steps, coloured by fitness; that of a copy begins at its
+    parent's. Writes a PNG; ConfigError where nothing was evaluated."""
     from matplotlib import colormaps
 
     _check(members)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
@@ -238,7 +238,7 @@ class Study:
         """Let other processes carry the study on. May be called twice."""
         self._journal.close()
 
-    def __enter__(self) -> Study:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:

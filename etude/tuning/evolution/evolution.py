@@ -21,7 +21,7 @@ from etude.tuning.evolution.generations import Generations, population
 from etude.tuning.evolution.mutation import HYPERPARAMETER, Mutation
 from etude.tuning.evolution.mutations import Mutations, value_at_start
 from etude.tuning.evolution.runs import fitted
-from etude.tuning.evolution.structure import ArchitectureLimits, hidden_units
+from etude.tuning.evolution.structure import ArchitectureLimits, hidden_units, shape_of
 from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.genome import Genome
 from etude.tuning.journal import NAME, read_lines
@@ -72,7 +72,7 @@ class Lineage:
 
     def plot(self, path: str | PathLike[str]) -> None:
         """The tree of all members over environment steps, coloured by fitness. Writes a PNG."""
-        draw_lineage(curves_of(self._trials), path)
+        draw_lineage(curves_of(self._trials), Path(path))
 
 
 class Evolution(Study):
@@ -175,6 +175,19 @@ class Evolution(Study):
         path = trial_folder(self.folder, trial.number) / "checkpoints" / "best.etude"
         return Individual(trial.number, -step, fitness, trial.genome, path)
 
+    def table(self) -> list[tuple[str, ...]]:
+        """A row for each member, the best one first: number, fitness, parent, mutation, hyperparameters, network."""
+        changed = changed_fields(self.trials)
+        found: list[tuple[str, ...]] = []
+        for trial in sorted(self.members, key=lambda member: -member.score()):
+            config = trial.genome.config
+            numbers = " ".join(f"{name}={value_at_start(getattr(config, name)):.3g}" for name in changed)
+            found.append((
+                str(trial.number), f"{trial.score():.4g}", "" if trial.parent is None else str(trial.parent),
+                str(mutation_of(trial)) if trial.parent is not None else "", numbers, shape_of(config.network),
+            ))  # fmt: skip
+        return found
+
     @property
     def lineage(self) -> Lineage:
         """Which member came from which."""
@@ -183,7 +196,7 @@ class Evolution(Study):
     def plot(self, path: str | PathLike[str]) -> None:
         """Fitness of all members over the environment steps of all of them and of evaluations, trajectories of the
         hyperparameters that are mutated, and the size of the networks. Writes a PNG."""
-        draw_evolution(curves_of(self.trials), path)
+        draw_evolution(curves_of(self.trials), Path(path))
 
 
 STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks")
@@ -215,6 +228,11 @@ def mutation_from(change: Mapping[str, Any]) -> Mutation:
     return from_json(Mutation, {"class": Mutation.__name__, **change})
 
 
+def changed_fields(trials: Sequence[Trial]) -> list[str]:
+    """The hyperparameters that some mutation changed."""
+    return sorted({mutation.field for mutation in map(mutation_of, trials) if mutation.kind == HYPERPARAMETER})
+
+
 def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
     """What pictures show of the members."""
 
@@ -222,7 +240,7 @@ def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
         taken = sum(min(max(step - trial.started, 0), trial.taken) for trial in trials)
         return taken + sum(score.cost for trial in trials for score in trial.scores if score.step <= step)
 
-    changed = sorted({m.field for m in map(mutation_of, trials) if m.kind == HYPERPARAMETER})
+    changed = changed_fields(trials)
     curves = []
     for trial in trials:
         config = trial.genome.config

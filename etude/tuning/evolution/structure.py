@@ -80,6 +80,19 @@ def hidden_units(network: Any) -> int:
     return found
 
 
+def shape_of(network: Any) -> str:
+    """The layers of a config's networks in a few characters: filters, widths and the units of cells."""
+    return " | ".join(_shape(spec) for spec in networks_in(network).values()) or "own module"
+
+
+def _shape(spec: Any) -> str:
+    if isinstance(spec, Recurrent):
+        after = ["-".join(map(str, spec.widths))] if spec.widths else []
+        return " ".join([_shape(spec.before), f"{spec.cell}{spec.units}", *after])
+    layers = [f"{count}k{kernel}s{stride}" for count, kernel, stride in spec.filters] if isinstance(spec, Conv) else []
+    return " ".join(["-".join([*layers, *map(str, spec.widths)]), spec.activation])
+
+
 def replaced(holder: Any, path: Path, spec: Any) -> Any:
     """A config or spec with another one at this path."""
     name, *rest = path
