@@ -23,6 +23,7 @@ from etude.training.build import config_for as config
 from etude.training.callbacks import Callback
 from etude.training.recording import record, replayed
 from etude.training.setup import Setup
+from etude.tuning.evolution import Mutations, Tournament, evolve
 from etude.tuning.study import Study
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "Loss",
     "Losses",
     "Mlp",
+    "Mutations",
     "OffPolicyConfig",
     "OfflineConfig",
     "OnPolicyConfig",
@@ -52,10 +54,12 @@ __all__ = [
     "Run",
     "Setup",
     "Study",
+    "Tournament",
     "algorithms",
     "assemble",
     "config",
     "estimate",
+    "evolve",
     "load",
     "offline",
     "optimizers",
