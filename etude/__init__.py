@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude import algorithms, offline, report
+    from etude import algorithms, offline, report, tuning
     from etude.agent import Agent, Loss, Losses
     from etude.algorithms.auxiliary import Auxiliary
     from etude.algorithms.variants import variant
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from etude.training.callbacks import Callback
     from etude.training.recording import record, replayed
     from etude.training.setup import Setup
+    from etude.tuning.evolution import Mutations, Tournament, evolve
+    from etude.tuning.study import Study
 else:
     import_module("etude.config")  # which binds the name that the function takes
 
@@ -54,6 +56,7 @@ __all__ = [
     "Loss",
     "Losses",
     "Mlp",
+    "Mutations",
     "OffPolicyConfig",
     "OfflineConfig",
     "OnPolicyConfig",
@@ -63,10 +66,13 @@ __all__ = [
     "Recurrent",
     "Run",
     "Setup",
+    "Study",
+    "Tournament",
     "algorithms",
     "assemble",
     "config",
     "estimate",
+    "evolve",
     "load",
     "offline",
     "optimizers",
@@ -74,6 +80,7 @@ __all__ = [
     "replayed",
     "report",
     "target",
+    "tuning",
     "variant",
 ]
 
@@ -81,6 +88,7 @@ _EXPORTS = {
     "etude.algorithms": "",
     "etude.offline": "",
     "etude.report": "",
+    "etude.tuning": "",
     "etude.agent": "Agent Loss Losses",
     "etude.algorithms.auxiliary": "Auxiliary",
     "etude.algorithms.variants": "variant",
@@ -93,10 +101,12 @@ _EXPORTS = {
     "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent target",
     "etude.run": "Run load",
     "etude.solo.agent": "RL RL_pytorch",
-    "etude.training.build": "assemble",
+    "etude.training.build.assemble": "assemble",
     "etude.training.callbacks": "Callback",
     "etude.training.recording": "record replayed",
     "etude.training.setup": "Setup",
+    "etude.tuning.evolution": "Mutations Tournament evolve",
+    "etude.tuning.study": "Study",
 }
 
 

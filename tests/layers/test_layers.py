@@ -26,8 +26,9 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     9: "estimation",
     10: "report run",
     11: "solo",
-    12: "cli examples",
-    13: "__main__",
+    12: "tuning",
+    13: "cli examples",
+    14: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}
@@ -156,6 +157,20 @@ def cycles(root: Path) -> list[str]:
     return found
 
 
+def uses_of_the_package(root: Path) -> list[str]:
+    """Modules that ask the package itself for a name, which imports all of it; `ops` is loaded with the package.
+    Examples are written as a user writes."""
+    return [
+        f"{module} imports {alias.name} from {root.name}"
+        for module, path in sources(root).items()
+        if module != root.name and part_of(module) != "examples"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == root.name
+        for alias in node.names
+        if alias.name not in ("__version__", "ops")
+    ]
+
+
 def calls_of_print(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root.parent)}:{node.lineno}"
@@ -187,6 +202,10 @@ def test_frameworks_are_imported_in_ops_and_engines_only():
 
 def test_what_draws_and_prints_is_imported_at_the_edges_only():
     assert outside_faults(ROOT, EDGES, {"report", "cli"}) == []
+
+
+def test_the_library_imports_modules_and_not_all_of_itself():
+    assert uses_of_the_package(ROOT) == []
 
 
 def test_the_library_does_not_print():
@@ -267,4 +286,5 @@ def test_each_rule_notices_its_breach(broken):
         "etude.solo.agent imports keras",
     ]
     assert outside_faults(broken, EDGES, {"report", "cli"}) == ["etude.helpers imports matplotlib.pyplot"]
+    assert uses_of_the_package(broken) == ["etude.run imports Run from etude"]
     assert calls_of_print(broken) == ["etude/base/data.py:3"]
