@@ -131,7 +131,7 @@ class WithChild(Labelled):
 
 
 def wait_for_the_end_of(pids) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.01)
