@@ -11,6 +11,6 @@ from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.evolution.transfer import transfer
 
 __all__ = [
-    "ArchitectureLimits", "Evolution", "Generations", "Individual", "Lineage", "Mutation", "Mutations", "ActivationSample",
-    "Tournament", "copied", "evolve", "fitted", "mutated", "transfer",
+    "ActivationSample", "ArchitectureLimits", "Evolution", "Generations", "Individual", "Lineage", "Mutation",
+    "Mutations", "Tournament", "copied", "evolve", "fitted", "mutated", "transfer",
 ]  # fmt: skip
