@@ -10,10 +10,10 @@ from etude.rollout.pool.pool import Pool
 from etude.rollout.pool.process import ProcessBackend
 from etude.rollout.pool.ray_workers import RayBackend
 from etude.rollout.pool.supervisor import PoolOptions, split_environments
+from etude.rollout.shared import SharedRollout
 
 __all__ = [
     "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "ProcessBackend", "RayBackend",
-    "RemoteActorLearners", "SingleActor", "SingleEpisode",
+    "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode",
     "WorkerBackend", "acting_in_process", "split_environments", "workers_pay_off",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Evolution of hyperparameters and network architectures: mutations, the transfer of weights, tournaments."""
 
-from etude.tuning.evolution.activations import Sample
+from etude.tuning.evolution.activations import ActivationSample
 from etude.tuning.evolution.evolution import Evolution, Individual, Lineage, evolve
 from etude.tuning.evolution.generations import Generations
 from etude.tuning.evolution.mutation import Mutation
@@ -11,6 +11,6 @@ from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.evolution.transfer import transfer
 
 __all__ = [
-    "ArchitectureLimits", "Evolution", "Generations", "Individual", "Lineage", "Mutation", "Mutations", "Sample",
-    "Tournament", "copied", "evolve", "fitted", "mutated", "transfer",
+    "ActivationSample", "ArchitectureLimits", "Evolution", "Generations", "Individual", "Lineage", "Mutation",
+    "Mutations", "Tournament", "copied", "evolve", "fitted", "mutated", "transfer",
 ]  # fmt: skip

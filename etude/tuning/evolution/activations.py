@@ -19,7 +19,7 @@ Inputs = dict[str, dict[str, np.ndarray]]  # by part and layer: [..., inputs]
 STEPS = 8  # that a recurrent agent takes on the observations of a sample
 
 
-class Sample(NamedTuple):
+class ActivationSample(NamedTuple):
     """What an agent is evaluated on.
 
     observation: [N, ...], as the agent sees them. batch: [N] as its losses take it; None: networks that only losses
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     batch: Batch | None = None
 
 
-def layer_inputs(layout: ParameterLayout, values: Mapping[str, np.ndarray], sample: Sample) -> Inputs:
+def layer_inputs(layout: ParameterLayout, values: Mapping[str, np.ndarray], sample: ActivationSample) -> Inputs:
     """The inputs of the layers that a sample passes through."""
     agent, found = _recording_agent(layout, values)
     _act(agent, sample.observation)

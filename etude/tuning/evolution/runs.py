@@ -17,7 +17,7 @@ from etude.envs import make_environments
 from etude.rollout import InProcess
 from etude.run import Run, from_state
 from etude.training.learner import Learner
-from etude.tuning.evolution.activations import Sample
+from etude.tuning.evolution.activations import ActivationSample
 from etude.tuning.evolution.mutation import PARAMETERS, Mutation
 from etude.tuning.evolution.mutations import Mutations
 from etude.tuning.evolution.transfer import MEASURED, in_numpy, transfer
@@ -66,7 +66,7 @@ def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -
     return {**state, "engine": transfer(state["engine"], parent.layout, layout, mutation, sample)}
 
 
-def sample_from(run: Run, state: dict[str, Any], actor: Any) -> Sample:
+def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample:
     """What activations are measured on: a batch of the saved replay. Where that is empty, as on-policy replays are
     between two learning phases, observations of steps that the actor takes, on environments of their own."""
     replay, length = check_one_policy(run).replay, run.agent.config.example_length
@@ -75,12 +75,12 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> Sample:
     if len(replay) >= ROWS:
         batch = _first(replay.sample(1, max(1, ROWS // length)))
         observation = batch.observation
-        return Sample(observation if length == 1 else _flat(observation), batch)
+        return ActivationSample(observation if length == 1 else _flat(observation), batch)
     seed = run.setup.seed + SAMPLE
     environments = make_environments(run.environment, np.arange(ENVIRONMENTS), run_seed=seed)
     rollout = InProcess(environments, actor, run.exploring(ENVIRONMENTS), seed)
     try:
-        return Sample(_flat(rollout.collect(ROWS // ENVIRONMENTS, state["progress"]["step"]).observation))
+        return ActivationSample(_flat(rollout.collect(ROWS // ENVIRONMENTS, state["progress"]["step"]).observation))
     finally:
         rollout.close()
 

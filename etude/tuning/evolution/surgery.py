@@ -67,7 +67,7 @@ class NetworkPair:
         return found
 
 
-class Member(NamedTuple):
+class NetworkMember(NamedTuple):
     """One of the networks that a part computes together: its weights, and what its layers were seen to read."""
 
     values: Arrays
@@ -83,7 +83,7 @@ class MemberSurgery:
     """The surgery of one network. units: of each layer of the child, the units of the parent's layer that they are, or
     NEW; where None, the least important ones are removed."""
 
-    def __init__(self, pair: NetworkPair, member: Member, units: dict[str, np.ndarray] | None = None):
+    def __init__(self, pair: NetworkPair, member: NetworkMember, units: dict[str, np.ndarray] | None = None):
         self._pair, self._member = pair, member
         self.units = units or {name: self._origins(name, layer) for name, layer in pair.after.items()}
         self._read = pair.child_labels(self.units)

@@ -11,9 +11,9 @@ import numpy as np
 from etude.base.errors import NetworkError
 from etude.engines.parameter_layout import ParameterLayout
 from etude.networks.network import Part
-from etude.tuning.evolution.activations import Inputs, Sample, acting_parts, layer_inputs
+from etude.tuning.evolution.activations import ActivationSample, Inputs, acting_parts, layer_inputs
 from etude.tuning.evolution.mutation import PARAMETERS, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, Mutation
-from etude.tuning.evolution.surgery import Member, MemberSurgery, NetworkPair
+from etude.tuning.evolution.surgery import MemberSurgery, NetworkMember, NetworkPair
 
 Arrays = Mapping[str, np.ndarray]
 PERTURBED = 0.1  # of the entries of a weight matrix
@@ -25,7 +25,7 @@ def transfer(
     parent: ParameterLayout,
     child: ParameterLayout,
     mutation: Mutation,
-    sample: Sample | None = None,
+    sample: ActivationSample | None = None,
 ) -> dict[str, Any]:
     """The state of the parent's engine (`Engine.state`) as one that the child's engine restores.
 
@@ -91,7 +91,7 @@ def _networks(
             members = []
             for e in range(len(next(iter(own.values()))) if stacked else 1):
                 kept = None if source is None else source[len(found[name])].members[e].units
-                of_member = Member(_of_member(own, e, stacked), _inputs_of(inputs, e, stacked))
+                of_member = NetworkMember(_of_member(own, e, stacked), _inputs_of(inputs, e, stacked))
                 members.append(MemberSurgery(pair, of_member, kept))
             found[name].append(_Network(f"{name}.{prefix}", stacked, members))
     return [network for networks in found.values() for network in networks]
@@ -129,7 +129,7 @@ def _inputs_of(inputs: Arrays, e: int, stacked: bool) -> Arrays:
 
 
 def _perturbed(
-    values: Arrays, layout: ParameterLayout, mutation: Mutation, sample: Sample | None
+    values: Arrays, layout: ParameterLayout, mutation: Mutation, sample: ActivationSample | None
 ) -> dict[str, np.ndarray]:
     """Gaussian noise on a tenth of the entries of the weight matrices that acting reads; target networks get the same,
     so that they lag as before."""

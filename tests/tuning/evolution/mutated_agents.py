@@ -10,7 +10,7 @@ from etude.base.spaces import Spaces
 from etude.config import Config
 from etude.engines.parameter_layout import ParameterLayout
 from etude.networks import ActorCritic, Conv, Maker, Mlp, Recurrent, target
-from etude.tuning.evolution import ArchitectureLimits, Sample, transfer
+from etude.tuning.evolution import ActivationSample, ArchitectureLimits, transfer
 from etude.tuning.evolution.structure import moves_of, networks_in, replaced
 
 LIMITS = ArchitectureLimits(layers=(1, 4), units=(8, 120), latent=(4, 64), filters=(4, 40), cell=(8, 80))
@@ -158,7 +158,7 @@ class Lineage:
         """(outputs before, outputs after); the agent is then the mutated one."""
         self.count += 1
         child = layout_of(self.kind, config, self.space, self.count)
-        sample = Sample(self.observation)
+        sample = ActivationSample(self.observation)
         state = transfer(self.state, self.layout, child, mutation, sample)
         before = outputs(self.layout, self.state["values"], self.observation)
         after = outputs(child, state["values"], self.observation)

@@ -17,7 +17,7 @@ from mutated_agents import (
 
 from etude.base.errors import NetworkError
 from etude.networks import Mlp
-from etude.tuning.evolution import Mutation, Sample, transfer
+from etude.tuning.evolution import ActivationSample, Mutation, transfer
 from etude.tuning.evolution import surgery as surgeries
 from etude.tuning.evolution.mutation import (
     ADD_LAYER,
@@ -114,7 +114,7 @@ def test_units_that_do_nothing_are_removed_without_a_trace():
     child = layout_of(OneNetwork, SpecConfig(Mlp((24,), "relu")), VECTOR, 2)
     mutation = Mutation(REMOVE_UNITS, "network", "dense", 0, 16)
     x = observations(VECTOR, rng)
-    after = transfer(state, parent, child, mutation, Sample(x))
+    after = transfer(state, parent, child, mutation, ActivationSample(x))
     before = outputs(parent, state["values"], x)
     assert relative_change(before, outputs(child, after["values"], x)) < 1e-5
     kept = np.setdiff1d(np.arange(40), idle)
@@ -128,7 +128,7 @@ def test_removing_a_layer_of_a_nearly_linear_network_changes_little():
     state["values"] = {name: 0.05 * x for name, x in state["values"].items()}
     child = layout_of(OneNetwork, SpecConfig(Mlp((16,), "tanh")), VECTOR, 2)
     x = observations(VECTOR, rng)
-    after = transfer(state, parent, child, Mutation(REMOVE_LAYER, "network", "dense", 1, 32), Sample(x))
+    after = transfer(state, parent, child, Mutation(REMOVE_LAYER, "network", "dense", 1, 32), ActivationSample(x))
     assert relative_change(outputs(parent, state["values"], x), outputs(child, after["values"], x)) < 1e-3
 
 
@@ -144,7 +144,7 @@ def test_noise_on_parameters_moves_what_acts_and_its_target_network_alike():
     rng = np.random.default_rng(0)
     layout = layout_of(TwoCritics, SpecConfig(Mlp((32, 16))), VECTOR, 1)
     state, mutation = state_of(layout, rng), Mutation(PARAMETERS, strength=0.1, seed=3)
-    sample = Sample(observations(VECTOR, rng))
+    sample = ActivationSample(observations(VECTOR, rng))
     after = transfer(state, layout, layout, mutation, sample)["values"]
     changed = {name for name, x in after.items() if not np.array_equal(x, state["values"][name])}
     assert changed == {f"actor.dense{i}.weight" for i in range(3)}
@@ -167,4 +167,4 @@ def test_the_transfer_refuses_networks_that_differ_by_more_than_the_mutation():
     child = layout_of(OneNetwork, SpecConfig(Mlp((32, 64))), VECTOR, 1)
     rng = np.random.default_rng(0)
     with pytest.raises(NetworkError, match="by more than the mutation"):
-        transfer(state_of(parent, rng), parent, child, Mutation(), Sample(observations(VECTOR, rng)))
+        transfer(state_of(parent, rng), parent, child, Mutation(), ActivationSample(observations(VECTOR, rng)))
