@@ -151,9 +151,9 @@ def _positions(column: Sequence[Any]) -> tuple[list[float], list[tuple[float, st
 
 
 def importance(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> dict[str, float]:
-    """For each hyperparameter, the share of the variance of the scores that lies between groups of its values (the
-    correlation ratio); numbers are grouped by quarters. Of each alone: interactions are not seen. NaN where there is no
-    variance, or there are fewer than two groups.
+    """For each hyperparameter, the share of the variance of the scores that lies between groups of its values: the
+    correlation ratio, adjusted for the number of groups (Kelley 1935), and at least 0. Numbers are grouped by quarters.
+    Of each alone: interactions are not seen. NaN where there is no variance, or each group has a single value.
 
     Scores that are not finite count as the lowest one that is.
     """
@@ -175,17 +175,20 @@ def _groups(column: Sequence[Any]) -> np.ndarray:
 
 def _correlation_ratio(groups: np.ndarray, scores: np.ndarray) -> float:
     total = float(((scores - scores.mean()) ** 2).sum())
-    if total == 0 or len(set(groups.tolist())) < 2:
+    parts = [scores[groups == group] for group in np.unique(groups)]
+    if total == 0 or not 1 < len(parts) < len(scores):
         return float("nan")
-    parts = [scores[groups == group] for group in set(groups.tolist())]
-    return float(sum(len(part) * (part.mean() - scores.mean()) ** 2 for part in parts)) / total
+    within = float(sum(((part - part.mean()) ** 2).sum() for part in parts))
+    return max(0.0, 1.0 - within / total * (len(scores) - 1) / (len(scores) - len(parts)))
 
 
 def draw_importance(shares: Mapping[str, float], path: str | Path) -> None:
     """A bar for each hyperparameter, the most important one on top. Writes a picture."""
     known = {name: share for name, share in shares.items() if np.isfinite(share)}
     if not known:
-        raise ConfigError("No hyperparameter has several values with different scores: nothing to draw.")
+        raise ConfigError(
+            "The importance of hyperparameters needs several scores for some value. Try more configurations."
+        )
     ordered = sorted(known.items(), key=lambda pair: pair[1])
     figure = new_figure(1)
     axes = figure.subplots()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
-from etude.base.errors import EtudeError
+from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import explain_error
@@ -35,6 +35,15 @@ LIVE = 8  # runs that one process keeps between two segments
 Fit = Callable[[Run, dict[str, Any], Genome, dict[str, Any]], dict[str, Any]]
 
 
+# From a run, how many steps to take, and when to evaluate and save (the other arguments of `Run.steps`): the events.
+Train = Callable[..., Iterator[Event]]
+
+
+def train_on(run: Run, steps: int, **schedule: Any) -> Iterator[Event]:
+    """Train a run for so many steps."""
+    return run.steps(steps, **schedule)
+
+
 def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
     """The state of a run as it is: for a child whose networks and replay have the shapes of its parent's."""
     return state
@@ -45,7 +54,8 @@ class TrialSettings(NamedTuple):
 
     algorithm: a name, or an agent of one's own, which gets the config of each trial. env: as `Run` takes it. base: the
     config that genomes are read beside. options: further arguments of `Run`. callbacks: called for each segment with
-    nothing, returns callbacks of its run; None: none. fit: see `Fit`; keep: how many runs a process keeps.
+    nothing, returns callbacks of its run; None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a process
+    keeps.
     """
 
     folder: str
@@ -56,6 +66,7 @@ class TrialSettings(NamedTuple):
     options: Mapping[str, Any]
     callbacks: Callable[[], Any] | None = None
     fit: Fit = unchanged
+    train: Train = train_on
     keep: int = LIVE
 
 
@@ -238,12 +249,18 @@ class TrialRuns:
         own = self._settings.callbacks
         with closing(JsonLines(directory.metrics)) as lines:
             call = CallbackList([lines, *as_list(own() if own is not None else ())], run)
-            for event in run.steps(segment.until - run.step, **_schedule(self._settings.plan)):
+            schedule = _schedule(self._settings.plan)
+            for event in self._settings.train(run, segment.until - run.step, **schedule):
                 call(event)
                 if self._stopped():
                     run.stop()
                 yield from _reports(segment.trial, event)
                 reason = event.reason if isinstance(event, Finished) else reason
+        if reason == "steps" and run.step < segment.until:
+            raise ConfigError(
+                f"train= returned at step {run.step:,}; expected to be trained to step {segment.until:,}, with the "
+                "events of run.steps(steps, **schedule)."
+            )
         return reason
 
     def _ended(self, segment: Segment, run: Run, directory: RunDirectory, reason: str) -> Ended:

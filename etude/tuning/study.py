@@ -32,8 +32,10 @@ from etude.tuning.segment import (
     Scored,
     Segment,
     SegmentFailed,
+    Train,
     TrialSettings,
     link_checkpoint,
+    train_on,
     trial_folder,
     unchanged,
 )
@@ -43,7 +45,7 @@ from etude.tuning.trial import Trial
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
-NOT_STORED = ("jobs", "executor", "callbacks", "fit")  # arguments that a journal does not hold
+NOT_STORED = ("jobs", "executor", "callbacks", "fit", "train")  # arguments that a journal does not hold
 SEARCHES = (GridSearch, RandomSearch, OptunaSearch)
 
 
@@ -69,6 +71,8 @@ class Study:
     seed: of what the study itself draws.
     callbacks: called with nothing for the run of each trial, returns its callbacks; sent to worker processes.
     fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
+    train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
+        steps on, and yields the events. Sent to worker processes, and not stored.
     further: other arguments of `Run` (engine, environments, wrappers, data, ...), and fields of the config.
     """
 
@@ -95,6 +99,7 @@ class Study:
         seed: int = 0,
         callbacks: Callable[[], Any] | None = None,
         fit: Fit = unchanged,
+        train: Train = train_on,
         **further: Any,
     ):
         subject = Subject.of(algorithm, env, config, further)
@@ -107,7 +112,7 @@ class Study:
         self.scheduler = Fifo() if scheduler is None else scheduler
         self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
         self._ledger = Ledger(subject.config, self.plan)
-        self._subject, self._callbacks, self._fit = subject, callbacks, fit
+        self._subject, self._of_trials = subject, (callbacks, fit, train)
         self.scheduler.check(self.state)
         self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
         self._stopping = False
@@ -235,7 +240,7 @@ class Study:
         self._stopping, calls = False, as_list(callbacks)
         settings = TrialSettings(
             str(self.folder.absolute()), self._subject.algorithm, self._subject.env, self._subject.config, self.plan,
-            self._subject.options, self._callbacks, self._fit,
+            self._subject.options, *self._of_trials,
         )  # fmt: skip
         for trial in self._queued():
             self._link(trial)
