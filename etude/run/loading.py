@@ -43,6 +43,7 @@ def load(
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
+    ray: str | None = None,
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -60,7 +61,7 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, **others,
+        "keep_info": keep_info, "ray": ray, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
