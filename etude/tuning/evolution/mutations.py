@@ -12,6 +12,7 @@ import numpy as np
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
+from etude.config import SequenceConfig
 from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent
 from etude.tuning.evolution.mutation import (
     ACTIVATION,
@@ -144,6 +145,8 @@ class Mutations:
         for path in _shuffled(list(networks), rng):
             fixed = bool(config.gsde_features) and path in (("network",), ("network", "actor"))
             moves: Moves = moves_of(networks[path], self.network, fixed)
+            if isinstance(config, SequenceConfig) and config.stored_state:  # the replay holds states of the cell's size
+                moves = {key: found for key, found in moves.items() if key[1] != "cell"}
             for group in kinds:
                 chosen = [key for key, candidates in moves.items() if key[0] in group and candidates]
                 for key in _shuffled(chosen, rng):
