@@ -97,7 +97,7 @@ class Mutations:
                 )
             if name not in self.limits and name not in LIMITS:
                 raise ConfigError(f"Mutations: {name} has no limits; give limits={{{name!r}: (smallest, largest)}}.")
-        for name in set(self._selected(config)) & self.limits.keys():
+        for name in [name for name in self._selected(config) if name in self.limits]:
             (low, high), value = self.limits[name], value_at_start(getattr(config, name))
             if not low <= value <= high:
                 raise ConfigError(

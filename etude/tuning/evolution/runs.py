@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.algorithms import ALGORITHMS
 from etude.base import trees
+from etude.base.checks import Stored
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
@@ -45,7 +47,8 @@ def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     before = check_one_policy(run).agent.config
     agent = copy.copy(run.agent)
     agent.config = config
-    given = {"agent": agent} if not isinstance(run.algorithm, str) else {"config": config}
+    named = run.algorithm in ALGORITHMS
+    given = {"explorer": run.explorer, **({"config": config} if named else {"agent": agent})}
 
     def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
         return fitted(child, state, before, mutation)
@@ -107,6 +110,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
     between two learning phases, observations of steps that the actor takes, on environments of their own."""
     replay, length = check_one_policy(run).replay, run.agent.config.example_length
     if "replay" in state:
+        replay.check_state(Stored(state["replay"], "replay"))
         replay.restore(state["replay"])
     if len(replay) >= ROWS:
         batch = _first(replay.sample(1, max(1, ROWS // length)))
