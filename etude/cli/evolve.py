@@ -125,7 +125,8 @@ class GenerationTables:
         if evolution.generation > self._shown and not evolution.state.in_flight:
             self._shown = evolution.generation
             say(f"\nGeneration {self._shown}, {evolution.global_steps:,} environment steps in all")
-            rows([("member", "fitness", "parent", "mutation", "hyperparameters", "network"), *evolution.table()])
+            header, members = evolution.table()
+            rows([header, *members])
 
 
 def _carry_out(evolution: Evolution, quiet: bool) -> int:

@@ -95,9 +95,9 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    file = _named(rest, "--config")
-    kinds = {"network": _kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = _kind_named(rest, "--optimizer", OPTIMIZERS)
+    file = named_before_parsing(rest, "--config")
+    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
+    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
     offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, **kinds)
     _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
@@ -119,10 +119,15 @@ def _with_address(arguments: Sequence[str]) -> list[str]:
 
 
 def with_hyperparameters(
-    algorithm: str, env: str | None = None, network: str = "auto", file: Path | None = None, optimizer: str = "auto"
+    algorithm: str,
+    env: str | None = None,
+    network: str = "auto",
+    file: Path | None = None,
+    optimizer: str = "auto",
+    options: type | None = None,
 ) -> Any:
-    """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`, but
-    for what the file says."""
+    """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps are the
+    preset's for `env`, but for what the file says."""
     from etude.training.build import config_for
 
     config: Any = config_for(algorithm, env)
@@ -138,8 +143,9 @@ def with_hyperparameters(
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
         ("set", type(config), dataclasses.field(default=config)),
     ]
-    made = dataclasses.make_dataclass("Train", fields, bases=(Train,), frozen=True)
-    made.__doc__ = Train.__doc__
+    base = Train if options is None else options
+    made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True)
+    made.__doc__ = base.__doc__
     return made
 
 
@@ -153,13 +159,13 @@ def _config(options: Any, default: Any) -> Any:
     return config
 
 
-def _kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
+def kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
     """The value of --network or --optimizer, needed before parsing: the options that there are depend on it."""
-    named = _named(arguments, option)
+    named = named_before_parsing(arguments, option)
     return named if named in kinds else "auto"
 
 
-def _named(arguments: Sequence[str], option: str) -> str | None:
+def named_before_parsing(arguments: Sequence[str], option: str) -> str | None:
     """The value of an option, before parsing."""
     joined = [part for argument in arguments for part in argument.split("=", 1)]
     return next(

@@ -148,8 +148,8 @@ def _cycle(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
-def new_figure(panels: int) -> Any:
-    """A figure with room for so many panels side by side."""
+def new_figure(panels: float) -> Any:
+    """A figure as wide as so many panels."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
     return Figure(figsize=(6.4 * panels, 4.0), dpi=150, layout="constrained")

@@ -103,7 +103,7 @@ class Space:
         self.domains = {name.replace("-", "_"): _domain(name, value) for name, value in given.items()}
         self._grid = {name for name, value in given.items() if not isinstance(value, KINDS)}
         self._grid = {name.replace("-", "_") for name in self._grid}
-        self._whole = {name for name in self.domains if _field_type(base, name) in (int, int | None)}
+        self._whole = {name for name in self.domains if field_type(base, name) in (int, int | None)}
         for name, domain in self.domains.items():
             ends = domain.values if isinstance(domain, Choices) else (self.number(name, 0.0), self.number(name, 1.0))
             for value in ends:
@@ -210,7 +210,7 @@ def _domain(name: str, value: Any) -> Domain:
     )
 
 
-def _field_type(config: Any, path: str) -> Any:
+def field_type(config: Any, path: str) -> Any:
     """What a field is declared as. ConfigError where there is none."""
     *parts, last = path.split(".")
     for i, name in enumerate([*parts, last]):

@@ -14,6 +14,7 @@ from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import from_json, to_json
 from etude.checkpoint.run_directory import numbered
 from etude.training.callbacks import as_list
+from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.genome import Genome
 from etude.tuning.journal import NAME, Journal, read_lines
@@ -201,6 +202,27 @@ class Study:
             reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._ledger.trials if t.status == "failed")
             raise ConfigError(f"No trial was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
         return found[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a trial is under way."""
+        return bool(self._running())
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The ranking as text: (header, rows)."""
+        return results.table(self.ranking())
+
+    def summary(self) -> str:
+        """How far the study is, in a line."""
+        return results.summary(self.plan, self._ledger.trials, self.steps)
+
+    def tuned_on(self) -> str:
+        """Which seeds its scores are of."""
+        return results.tuned_on(self.plan, [trial.genome.seed for trial in self._ledger.trials])
+
+    def write_results(self) -> list[Path]:
+        """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
+        return results.write_results(self.ranking(), self.folder)
 
     # -- carrying it out -----------------------------------------------------------------------------------------------
 

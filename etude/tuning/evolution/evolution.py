@@ -175,18 +175,18 @@ class Evolution(Study):
         path = trial_folder(self.folder, trial.number) / "checkpoints" / "best.etude"
         return Individual(trial.number, -step, fitness, trial.genome, path)
 
-    def table(self) -> list[tuple[str, ...]]:
-        """A row for each member, the best one first: number, fitness, parent, mutation, hyperparameters, network."""
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """A header, and a row for each member, the best one first."""
         changed = changed_fields(self.trials)
-        found: list[tuple[str, ...]] = []
+        found: list[list[str]] = []
         for trial in sorted(self.members, key=lambda member: -member.score()):
             config = trial.genome.config
             numbers = " ".join(f"{name}={value_at_start(getattr(config, name)):.3g}" for name in changed)
-            found.append((
+            found.append([
                 str(trial.number), f"{trial.score():.4g}", "" if trial.parent is None else str(trial.parent),
                 str(mutation_of(trial)) if trial.parent is not None else "", numbers, shape_of(config.network),
-            ))  # fmt: skip
-        return found
+            ])  # fmt: skip
+        return ["member", "fitness", "parent", "mutation", "hyperparameters", "network"], found
 
     @property
     def lineage(self) -> Lineage:
