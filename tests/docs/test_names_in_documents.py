@@ -101,8 +101,9 @@ def options_of(kind, prefix="--"):
     for field in dataclasses.fields(kind):
         name = field.name.replace("_", "-")
         found |= {f"{prefix}{name}", f"{prefix}no-{name}"}
-        if dataclasses.is_dataclass(field.default):
-            found |= options_of(type(field.default), f"{prefix}{name}.")
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if dataclasses.is_dataclass(default):
+            found |= options_of(type(default), f"{prefix}{name}.")
     return found
 
 

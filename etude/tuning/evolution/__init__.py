@@ -5,12 +5,12 @@ from etude.tuning.evolution.evolution import Evolution, Individual, Lineage, evo
 from etude.tuning.evolution.generations import Generations
 from etude.tuning.evolution.mutation import Mutation
 from etude.tuning.evolution.mutations import Mutations
-from etude.tuning.evolution.runs import copied, fitted, mutated
+from etude.tuning.evolution.runs import Descendant, copied, fitted, mutated, next_generation
 from etude.tuning.evolution.structure import ArchitectureLimits
 from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.evolution.transfer import transfer
 
 __all__ = [
-    "ActivationSample", "ArchitectureLimits", "Evolution", "Generations", "Individual", "Lineage", "Mutation",
-    "Mutations", "Tournament", "copied", "evolve", "fitted", "mutated", "transfer",
+    "ActivationSample", "ArchitectureLimits", "Descendant", "Evolution", "Generations", "Individual", "Lineage",
+    "Mutation", "Mutations", "Tournament", "copied", "evolve", "fitted", "mutated", "next_generation", "transfer",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -38,7 +39,8 @@ def layer_inputs(layout: ParameterLayout, values: Mapping[str, np.ndarray], samp
         n = len(sample.batch.weight)
         noise = {name: np.zeros((n, *shape), np.float32) for name, shape in agent.noise.items()}
         noise |= {name: np.zeros(shape, np.float32) for name, shape in agent.batch_noise.items()}
-        with np.errstate(all="ignore"):
+        # A loss of the user's own may need its framework: what it alone evaluates is then not measured.
+        with np.errstate(all="ignore"), contextlib.suppress(Exception):
             agent.loss(sample.batch, noise)
     return {part: {name: _joined(xs) for name, xs in layers.items()} for part, layers in found.items() if layers}
 

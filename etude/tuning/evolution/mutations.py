@@ -12,6 +12,7 @@ import numpy as np
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
+from etude.config import SequenceConfig
 from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent
 from etude.tuning.evolution.mutation import (
     ACTIVATION,
@@ -96,7 +97,7 @@ class Mutations:
                 )
             if name not in self.limits and name not in LIMITS:
                 raise ConfigError(f"Mutations: {name} has no limits; give limits={{{name!r}: (smallest, largest)}}.")
-        for name in set(self._selected(config)) & self.limits.keys():
+        for name in [name for name in self._selected(config) if name in self.limits]:
             (low, high), value = self.limits[name], value_at_start(getattr(config, name))
             if not low <= value <= high:
                 raise ConfigError(
@@ -144,6 +145,8 @@ class Mutations:
         for path in _shuffled(list(networks), rng):
             fixed = bool(config.gsde_features) and path in (("network",), ("network", "actor"))
             moves: Moves = moves_of(networks[path], self.network, fixed)
+            if isinstance(config, SequenceConfig) and config.stored_state:  # the replay holds states of the cell's size
+                moves = {key: found for key, found in moves.items() if key[1] != "cell"}
             for group in kinds:
                 chosen = [key for key, candidates in moves.items() if key[0] in group and candidates]
                 for key in _shuffled(chosen, rng):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.algorithms import ALGORITHMS
 from etude.base import trees
+from etude.base.checks import Stored
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
@@ -20,6 +23,7 @@ from etude.training.learner import Learner
 from etude.tuning.evolution.activations import ActivationSample
 from etude.tuning.evolution.mutation import PARAMETERS, Mutation
 from etude.tuning.evolution.mutations import Mutations
+from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.evolution.transfer import MEASURED, in_numpy, transfer
 
 ROWS = 256  # of a sample
@@ -43,12 +47,47 @@ def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     before = check_one_policy(run).agent.config
     agent = copy.copy(run.agent)
     agent.config = config
-    given = {"agent": agent} if not isinstance(run.algorithm, str) else {"config": config}
+    named = run.algorithm in ALGORITHMS
+    given = {"explorer": run.explorer, **({"config": config} if named else {"agent": agent})}
 
     def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
         return fitted(child, state, before, mutation)
 
     return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, **given)
+
+
+class Descendant(NamedTuple):
+    """A member of the next generation. parent: its place in the generation before. mutation: what changed."""
+
+    run: Run
+    parent: int
+    mutation: Mutation
+
+
+def next_generation(
+    runs: Sequence[Run],
+    histories: Sequence[Sequence[float]],
+    tournament: Tournament,
+    mutations: Mutations,
+    rng: np.random.Generator,
+) -> list[Descendant]:
+    """The runs that take the place of these: with elitism the best one itself, and mutated copies of the parents that
+    win tournaments. The other runs are closed.
+
+    histories: the fitness values of each run so far, those of its ancestors included.
+    """
+    parents = tournament(histories, rng)
+    born = []
+    for place, parent in enumerate(parents):
+        if place == 0 and tournament.elitism:
+            born.append(Descendant(runs[parent], parent, Mutation()))
+        else:
+            child, mutation = mutated(runs[parent], mutations, rng)
+            born.append(Descendant(child, parent, mutation))
+    for run in runs:
+        if all(run is not each.run for each in born):
+            run.close()
+    return born
 
 
 def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -> dict[str, Any]:
@@ -71,6 +110,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
     between two learning phases, observations of steps that the actor takes, on environments of their own."""
     replay, length = check_one_policy(run).replay, run.agent.config.example_length
     if "replay" in state:
+        replay.check_state(Stored(state["replay"], "replay"))
         replay.restore(state["replay"])
     if len(replay) >= ROWS:
         batch = _first(replay.sample(1, max(1, ROWS // length)))

@@ -58,9 +58,11 @@ class ArchitectureLimits:
 
 
 def networks_in(network: Any, path: Path = ("network",)) -> dict[Path, Any]:
-    """The specs in a config's field `network` that can be mutated, by their path; none for modules of a user's own."""
+    """The specs in a config's field `network` that can be mutated, by their path; none where actor or critic is a
+    module of the user's own."""
     if isinstance(network, ActorCritic):
-        return networks_in(network.actor, (*path, "actor")) | networks_in(network.critic, (*path, "critic"))
+        both = networks_in(network.actor, (*path, "actor")), networks_in(network.critic, (*path, "critic"))
+        return both[0] | both[1] if all(both) else {}
     if isinstance(network, ByEmbedding):
         return networks_in(network.network, (*path, "network"))
     return {path: network} if isinstance(network, Mlp | Conv | Recurrent) else {}

@@ -10,7 +10,7 @@ import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.cli import main
 from etude.networks import Mlp
-from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
+from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament, next_generation
 from etude.tuning.evolution.evolution import mutation_of
 from etude.tuning.evolution.generations import fitness_values
 
@@ -274,3 +274,19 @@ def test_the_command_line_prints_each_generation_and_where_the_best_member_is(tm
     assert "etude evaluate" in printed and (folder / "lineage.png").exists()
     assert main(["evolve", "ppo"]) == 2
     assert main(["evolve", "ppo", "CartPole-v1", "--mutations.limits", "gamma=1"]) == 2
+
+
+def test_a_loop_of_ones_own_selects_and_mutates_runs():
+    rng = np.random.default_rng(0)
+    runs = [etude.Run("ppo", Pointer, config=TINY, seed=i, engine="torch", environments=2) for i in range(3)]
+    for run in runs:
+        list(run.steps(32))
+    born = next_generation(runs, [[0.0], [2.0], [1.0]], Tournament(size=2), MUTATIONS, rng)
+    assert born[0].run is runs[1] and [each.parent for each in born][0] == 1 and len(born) == 3
+    before = runs[1].engine.weights()
+    for each in born[1:]:
+        assert each.run is not runs[each.parent] and each.run.step == 32
+        list(each.run.steps(32))
+    assert all(np.array_equal(x, before[name]) for name, x in runs[1].engine.weights().items())
+    for each in born:
+        each.run.close()

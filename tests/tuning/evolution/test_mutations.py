@@ -133,6 +133,19 @@ def test_networks_of_every_kind_have_moves():
     assert mutation.field == "network.network" and changed.network.network != Mlp((64, 64))
 
 
+def test_replays_of_recurrent_states_keep_the_size_of_the_cell():
+    config = algorithms.r2d2.R2D2Config(network=Recurrent(Mlp((64,)), 64))
+    for changed, _ in walk(only("architecture"), config, 30):
+        assert changed.network.units == 64
+    free = dataclasses.replace(config, stored_state=False)
+    assert any(changed.network.units != 64 for changed, _ in walk(only("architecture"), free, 30))
+
+
+def test_a_module_beside_a_spec_keeps_the_spec_as_it_is():
+    config = algorithms.sac.SACConfig(network=ActorCritic(Mlp((64, 64)), lambda: None))
+    assert all(mutation.kind == "none" for _, mutation in walk(only("architecture"), config, 3))
+
+
 def test_modules_of_the_users_own_keep_their_architecture():
     config = DQN(network=lambda: None)
     kinds = {mutation.kind for _, mutation in walk(Mutations(architecture=1, activation=1), config, 40)}
