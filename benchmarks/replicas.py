@@ -1,8 +1,8 @@
 """What several replicas are worth: environment steps and gradient steps a second with 1, 2 and 4 of them.
 
 `python benchmarks/replicas.py` writes replicas.json: for torch, processes that torchrun starts, and for JAX, devices of
-one process. Efficiency is the speed divided by that of one replica and by their number. The batch stays the same: strong
-scaling.
+one process. Efficiency is the speed divided by that of one replica and by their number. The batch stays the same:
+strong scaling.
 """
 
 from __future__ import annotations

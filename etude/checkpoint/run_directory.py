@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
 from etude.base.stacks import answer_requests
 from etude.checkpoint.old_names import present_config

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude import presets
+import etude.presets as presets
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
@@ -55,6 +55,7 @@ class Train:
     envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
     policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
     workers: int = 0  # worker processes that collect; 0: this process
+    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     run_dir: Path | None = None  # directory of the run; None: a new one in runs/
@@ -86,7 +87,7 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     """Train, with a progress bar; then say where the run is and what can be done with it."""
-    names, rest = split_positionals(arguments)
+    names, rest = split_positionals(_with_address(arguments))
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
             parse(with_hyperparameters(names[0], names[1] if len(names) > 1 else None) if names else Train, rest, USAGE)
@@ -107,6 +108,15 @@ def main(arguments: Sequence[str]) -> int:
     if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
         say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
+
+
+def _with_address(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with `local` after a --ray without an address."""
+    given = list(arguments)
+    for i, argument in reversed(list(enumerate(given))):
+        if argument == "--ray" and (i + 1 == len(given) or given[i + 1].startswith("-")):
+            given.insert(i + 1, "local")
+    return given
 
 
 def with_hyperparameters(
@@ -255,8 +265,12 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.run import Run
     from etude.training.build import check_launched, directory_for
 
+<<<<<<< HEAD
     check_launched(options.devices)
     names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info", "devices")
+=======
+    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info")
+>>>>>>> main
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {

@@ -183,7 +183,7 @@ def _space(options: Tune, base: Any) -> dict[str, Any]:
             _add(space, name, kind(_number(option, name, low), _number(option, name, high)))
     if not space:
         raise ConfigError(
-            "There is nothing to search. Give --grid, --uniform, --log or --choice, as in --grid gamma 0.9 0.99."
+            "Nothing to search: give --grid, --uniform, --log or --choice, as in --log learning-rate 1e-5 1e-2."
         )
     return space
 

@@ -20,8 +20,8 @@ from etude.ops.keras_ops import averaged_by
 
 class StrategyEngine(FunctionalEngine):
     """A `FunctionalEngine` whose `learn` is called with the whole batch in every process. Each replica differentiates
-    the losses of an equal part, and one all-reduce for each gradient step averages them. XLA compiles nothing: it has no
-    all-reduce between the devices of TensorFlow."""
+    the losses of an equal part, and one all-reduce for each gradient step averages them. XLA compiles nothing: it has
+    no all-reduce between the devices of TensorFlow."""
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
         self._replicas: StrategyReplicas = replicas.strategy

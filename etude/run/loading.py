@@ -43,8 +43,12 @@ def load(
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
+<<<<<<< HEAD
     devices: int | str | None = AS_SAVED,
     strategy: Any = AS_SAVED,
+=======
+    ray: str | None = None,
+>>>>>>> main
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -63,7 +67,11 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
+<<<<<<< HEAD
         "keep_info": keep_info, "devices": devices, "strategy": strategy, **others,
+=======
+        "keep_info": keep_info, "ray": ray, **others,
+>>>>>>> main
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros

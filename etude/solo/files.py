@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
 from etude.checkpoint.old_names import present_agent

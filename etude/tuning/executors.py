@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from etude.base.errors import ConfigError
 from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure, Worker
+from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, TrialRuns, TrialSettings
 
@@ -117,7 +118,9 @@ class ProcessExecutor:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
-            Worker(i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated")
+            ProcessWorker(
+                i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated"
+            )
             for i in range(self.jobs)
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.files import sync_directory
 

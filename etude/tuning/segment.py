@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.agent import Agent
 from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Evaluated, Event, Finished, Warned

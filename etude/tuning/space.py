@@ -99,8 +99,6 @@ class Space:
     """
 
     def __init__(self, base: Any, given: Mapping[str, Any]):
-        if not given:
-            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
         self.base = base
         self.domains = {name.replace("-", "_"): _domain(name, value) for name, value in given.items()}
         self._grid = {name for name, value in given.items() if not isinstance(value, KINDS)}

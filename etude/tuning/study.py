@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
@@ -267,7 +267,7 @@ class Study:
         """Let other processes carry the study on. May be called twice."""
         self._journal.close()
 
-    def __enter__(self) -> Study:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -375,6 +375,8 @@ def _plan(
     if steps is None:
         raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
     if trials is None:
+        if not space.domains:
+            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
         if not space.is_grid:
             raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")
         trials = len(space.grid())

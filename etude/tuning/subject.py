@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import CheckpointError, ConfigError

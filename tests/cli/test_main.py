@@ -26,7 +26,7 @@ def test_the_version_is_told(capsys):
 def test_a_command_that_there_is_not_is_refused_with_those_that_there_are(capsys):
     assert cli.main(["trian"]) == 2
     error = capsys.readouterr().err
-    assert "'trian'. Did you mean train? There are train, tune, resume" in error
+    assert "'trian'. Did you mean train? There are train, resume" in error
 
 
 def test_the_package_is_a_program():

@@ -76,7 +76,7 @@ def test_jobs_and_resuming(made):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("ppo CartPole-v1", "nothing to search"),
+        ("ppo CartPole-v1", "Nothing to search"),
         ("ppo CartPole-v1 --grid gamma", "at least one value"),
         ("ppo CartPole-v1 --grid gamma 0.9 --log gamma 0.9 1", "gamma is given twice"),
         ("ppo CartPole-v1 --uniform gamma a 1", "'a' is no number"),

