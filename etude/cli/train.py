@@ -265,12 +265,10 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.run import Run
     from etude.training.build import check_launched, directory_for
 
-<<<<<<< HEAD
     check_launched(options.devices)
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info", "devices")
-=======
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info")
->>>>>>> main
+    names = (
+        "seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices",
+    )  # fmt: skip
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {

@@ -14,13 +14,7 @@ from etude.rollout.pool.supervisor import PoolOptions, split_environments
 from etude.rollout.shared import SharedRollout, own_environments
 
 __all__ = [
-<<<<<<< HEAD
     "Actor", "AsyncGradients", "BroadcastRollout", "Collector", "InProcess", "LocalActorLearners", "LockstepPool",
-    "Pool", "PoolOptions", "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode", "acting_in_process",
-    "own_environments", "split_environments", "workers_pay_off",
-=======
-    "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode",
-    "WorkerBackend", "acting_in_process", "split_environments", "workers_pay_off",
->>>>>>> main
+    "Pool", "PoolOptions", "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor",
+    "SingleEpisode", "WorkerBackend", "acting_in_process", "own_environments", "split_environments", "workers_pay_off",
 ]  # fmt: skip

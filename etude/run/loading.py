@@ -43,12 +43,9 @@ def load(
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
-<<<<<<< HEAD
+    ray: str | None = None,
     devices: int | str | None = AS_SAVED,
     strategy: Any = AS_SAVED,
-=======
-    ray: str | None = None,
->>>>>>> main
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -67,11 +64,7 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-<<<<<<< HEAD
-        "keep_info": keep_info, "devices": devices, "strategy": strategy, **others,
-=======
-        "keep_info": keep_info, "ray": ray, **others,
->>>>>>> main
+        "keep_info": keep_info, "ray": ray, "devices": devices, "strategy": strategy, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:

@@ -63,13 +63,8 @@ class Run:
         environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
     frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
         repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
-<<<<<<< HEAD
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info,
+    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray,
         devices, strategy: see `Setup`.
-=======
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray: see
-        `Setup`.
->>>>>>> main
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
 
@@ -89,34 +84,16 @@ class Run:
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
         frame_stack: int | None = None,
-<<<<<<< HEAD
         seed: int = 0, engine: str = "auto", device: str = "auto", compiled: bool = False,
         environments: int | None = None, workers: int = 0, overlap: bool = False,
         vectorization: Vectorization = "auto", replay_folder: str | None = None, keep_info: Iterable[str] = (),
-        devices: int | str | None = None, strategy: Any = None,
-=======
-        seed: int = 0,
-        engine: str = "auto",
-        device: str = "auto",
-        compiled: bool = False,
-        environments: int | None = None,
-        workers: int = 0,
-        overlap: bool = False,
-        vectorization: Vectorization = "auto",
-        replay_folder: str | None = None,
-        keep_info: Iterable[str] = (),
-        ray: str | None = None,
->>>>>>> main
+        ray: str | None = None, devices: int | str | None = None, strategy: Any = None,
         **hyperparameters: Any,
     ):  # fmt: skip
         kept: Any = keep_info  # a tuple once it is checked
         setup = Setup(
-<<<<<<< HEAD
-            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, devices,
-            strategy,
-=======
-            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray
->>>>>>> main
+            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray,
+            devices, strategy,
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer

@@ -27,11 +27,17 @@ from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample,
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
-<<<<<<< HEAD
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions, SharedRollout, own_environments
-=======
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions, ProcessBackend, RayBackend, WorkerBackend
->>>>>>> main
+from etude.rollout import (
+    InProcess,
+    LockstepPool,
+    Pool,
+    PoolOptions,
+    ProcessBackend,
+    RayBackend,
+    SharedRollout,
+    WorkerBackend,
+    own_environments,
+)
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
