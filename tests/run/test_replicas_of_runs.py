@@ -54,6 +54,12 @@ def test_all_processes_end_with_the_same_bits(monkeypatch):
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+def test_workers_of_each_process_collect_what_the_processes_collect_themselves(monkeypatch):
+    (alone, *_), _ = trained("dqn", 2, monkeypatch)
+    for weights, *_ in trained("dqn", 2, monkeypatch, workers=2):
+        assert all(np.array_equal(weight, alone[name]) for name, weight in weights.items())
+
+
 def test_the_chief_alone_saves_and_another_number_of_processes_goes_on(monkeypatch, tmp_path):
     def begin(rank):
         with made("ppo", run_dir=tmp_path / "run") as run:
@@ -189,7 +195,8 @@ def test_a_directory_that_holds_a_run_is_refused_in_all_processes(monkeypatch, t
     [
         ({"batch_size": 33}, "33 examples cannot be divided over 2 devices"),
         ({"environments": 1}, "environments = 1 for 2 processes"),
-        ({"workers": 2}, "workers = 2 in a run of 2 processes"),
+        ({"workers": 3}, "environments = 4 for 2 processes with 3 workers each"),
+        ({"workers": 2, "overlap": True}, "overlap = True in a run of 2 processes"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_when_the_run_is_made(changes, message, monkeypatch):
