@@ -1,5 +1,7 @@
 """Runs in several processes: here threads, each with a part of the environments and of every batch."""
 
+import threading
+
 import numpy as np
 import pytest
 from thread_processes import in_processes
@@ -7,6 +9,7 @@ from thread_processes import in_processes
 import etude
 from etude.base.errors import ConfigError, EnvironmentFault, ReplicaError
 from etude.base.events import Learned
+from etude.rollout.pool.supervisor import WorkerSupervisor
 from etude.training.setup import Setup
 
 pytest.importorskip("torch")
@@ -55,6 +58,13 @@ def test_all_processes_end_with_the_same_bits(monkeypatch):
 
 
 def test_workers_of_each_process_collect_what_the_processes_collect_themselves(monkeypatch):
+    init, lock = WorkerSupervisor.__init__, threading.Lock()
+
+    def one_after_the_other(*arguments):  # to start a process changes what threads share
+        with lock:
+            init(*arguments)
+
+    monkeypatch.setattr(WorkerSupervisor, "__init__", one_after_the_other)
     (alone, *_), _ = trained("dqn", 2, monkeypatch)
     for weights, *_ in trained("dqn", 2, monkeypatch, workers=2):
         assert all(np.array_equal(weight, alone[name]) for name, weight in weights.items())
