@@ -1,18 +1,21 @@
-"""Do rules repair bad hyperparameters? DQN with priorities on CartPole and PPO on LunarLander, begun from a learning rate
-10 times too high or too low or from batches of 8, with the rules below and without any, five seeds each.
+"""Do rules repair bad hyperparameters? DQN with priorities on CartPole and PPO on LunarLander, begun from a learning
+rate 10 times too high or too low or from batches of 8, with the rules below and without any, five seeds each.
 
 `python benchmarks/adapting.py` writes adapting.json, cell by cell; what is there with the same config is not run again.
 `--only dqn/ --seeds 1 2` takes what holds the text and some seeds, `--list` lists what is left to run, `--plot` draws
-what is there into docs/figures/adapting.svg. Rules were chosen on seeds from 101 on (`--out` elsewhere), never on 1 to 5.
+what is there into docs/figures/adapting.svg. Rules were chosen on seeds from 101 on (`--out` elsewhere), never on 1
+to 5.
 
-A cell is the mean return of 20 episodes with the best actions of the trained agent. Over the seeds: the interquartile
-mean, and its 95 % interval by resampling them. Agarwal et al. 2021, arXiv:2108.13264.
+A cell is the mean return of 20 episodes with the best actions of the trained agent, and the mean return of all training
+episodes, each weighted by its length: how well the run did on its way. Over the seeds: the interquartile mean, and its
+95 % interval by resampling them. Agarwal et al. 2021, arXiv:2108.13264.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +33,9 @@ from etude.presets import lookup
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "adapting.svg"
 EPISODES, RESAMPLES = 20, 10_000
 EVALUATION = 7_919  # added to a seed for the episodes of its evaluation
-STARTS = ("preset", "rate x 10", "rate / 10", "batch 8")
+STARTS = ("preset", "rate x 10", "rate x 0.1", "batch 8")
 FORMS = ("fixed", "adapted")
+MEASURED = {"return": "the trained agent", "training": "while it trained"}
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,9 @@ class Task:
 TASKS = {
     "dqn": Task(
         "dqn", "CartPole-v1", 1, 25_000, "batch_size",
-        {"priority_exponent": 0.6},
+        {"priority_exponent": 0.6, "learning_rate": 1e-3},  # constant: a rate that falls to 0 repairs itself
         (
-            Adapt("gradient_variance", "learning_rate", every=2, rate=0.2),
+            Adapt("noise_scale", "learning_rate", target=64.0, every=2, rate=0.2),
             Adapt("noise_scale", "batch_size", every=2, rate=0.5, low=8, high=256),
         ),
     ),
@@ -70,7 +74,7 @@ TASKS = {
 def config_of(task: Task, start: str, form: str) -> Any:
     """The config of a cell."""
     fields = {**lookup(task.algorithm, task.environment).config, **task.changes}
-    scale = {"rate x 10": 10.0, "rate / 10": 0.1}.get(start, 1.0)
+    scale = {"rate x 10": 10.0, "rate x 0.1": 0.1}.get(start, 1.0)
     fields["learning_rate"] = scaled(fields["learning_rate"], scale)
     if start == "batch 8":
         fields[task.batch] = 8
@@ -87,20 +91,27 @@ def train(task: Task, start: str, form: str, seed: int) -> dict:
     import gymnasium as gym
 
     import etude
-    from etude.base.events import Adjusted
+    from etude.base.events import Adjusted, Collected
 
     began, last = time.perf_counter(), {}
     config = config_of(task, start, form)
     make = functools.partial(gym.make, task.environment)
     settings = {"environments": task.environments, "seed": seed, "engine": "jax", "device": "cpu"}
-    changes = 0
+    changes, total, steps = 0, 0.0, 0
     with etude.Run(task.algorithm, make, config=config, **settings) as run:
         for event in run.steps(task.steps):
             if isinstance(event, Adjusted) and event.after != event.before:
                 changes, last[event.name] = changes + 1, measure.significant(event.after)
+            if isinstance(event, Collected):
+                total += sum(end.total * end.length for end in event.episodes)
+                steps += sum(end.length for end in event.episodes)
         found = run.evaluate(episodes=EPISODES, seed=seed + EVALUATION).mean
     seconds = round(time.perf_counter() - began, 1)
-    return {"return": measure.significant(found, 5), "changes": changes, "last": last, "seconds": seconds}
+    training = measure.significant(total / max(steps, 1), 5)
+    return {
+        "return": measure.significant(found, 5), "training": training, "changes": changes, "last": last,
+        "seconds": seconds,
+    }  # fmt: skip
 
 
 def interquartile_mean(returns: np.ndarray) -> np.ndarray:
@@ -139,9 +150,10 @@ class Table:
             for start in STARTS:
                 for form in FORMS:
                     prefix = f"{name}/{start}/{form}/"
-                    returns = [cell["return"] for key, cell in self.cells.items() if key.startswith(prefix)]
-                    if returns:
-                        found.setdefault(f"{name}/{start}", {})[form] = described(returns)
+                    cells = [cell for key, cell in self.cells.items() if key.startswith(prefix)]
+                    if cells:
+                        of = {measured: described([cell[measured] for cell in cells]) for measured in MEASURED}
+                        found.setdefault(f"{name}/{start}", {})[form] = of
         return found
 
 
@@ -156,16 +168,18 @@ def draw(summary: dict[str, dict], path: Path) -> None:
     """Interquartile means and intervals, one panel for each task."""
     from matplotlib.figure import Figure  # without pyplot: no display
 
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    for panel, (name, task) in zip(figure.subplots(1, len(TASKS)), TASKS.items(), strict=True):
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    panels = figure.subplots(len(MEASURED), len(TASKS)).flat
+    for (measured, title), (name, task) in itertools.product(MEASURED.items(), TASKS.items()):
+        panel = next(panels)
         for shift, form, color in ((-0.12, "fixed", "tab:gray"), (0.12, "adapted", "tab:blue")):
             for place, start in enumerate(STARTS):
-                if found := summary.get(f"{name}/{start}", {}).get(form):
+                if found := summary.get(f"{name}/{start}", {}).get(form, {}).get(measured):
                     mean, (low, high) = found["iqm"], found["interval"]
                     span = [[mean - low], [high - mean]]
                     label = form if not place else None
                     panel.errorbar(place + shift, mean, span, fmt="o", color=color, capsize=4, label=label)
-        panel.set_title(f"{task.algorithm}, {task.environment}, {task.steps:,} steps", fontsize=9)
+        panel.set_title(f"{task.algorithm}, {task.environment}, {task.steps:,} steps: {title}", fontsize=9)
         panel.set_xticks(range(len(STARTS)), STARTS)
         panel.set_ylabel("return (IQM, 95 % interval)")
         panel.legend()
@@ -190,7 +204,7 @@ def main() -> None:
     if options.plot:
         draw(table.summary(), FIGURE)
         return
-    cells = [f"{t}/{s}/{f}/{seed}" for t in TASKS for seed in options.seeds for s in STARTS for f in FORMS]
+    cells = [f"{t}/{s}/{f}/{seed}" for seed in options.seeds for t in TASKS for s in STARTS for f in FORMS]
     wanted = [key for key in cells if any(part in key for part in options.only) and key not in table.cells]
     print(f"{len(wanted)} cells to run", flush=True)
     if options.list:
@@ -199,11 +213,13 @@ def main() -> None:
 
     def keep(key: str, found: dict) -> None:
         table.add(key, found)
-        print(f"{key:<32} {found['return']:>8g}  {found['last']}  {found['seconds']:.0f} s", flush=True)
+        returns = f"{found['return']:>8g} {found['training']:>8g}"
+        print(f"{key:<32} {returns}  {found['last']}  {found['seconds']:.0f} s", flush=True)
 
     failed = measure.run_cells(wanted, options.jobs, functools.partial(measure.cell, "adapting.py"), keep)
     for key, found in table.summary().items():
-        print(key, *(f"{form} {found[form]['iqm']:g} {found[form]['interval']}" for form in FORMS if form in found))
+        for form, of in found.items():
+            print(f"{key:<16} {form:<8}", *(f"{name} {of[name]['iqm']:g} {of[name]['interval']}" for name in MEASURED))
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}")
 
