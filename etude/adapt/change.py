@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 SIZES = ("batch_size", "minibatch_size")  # move in powers of 2, so that each is compiled once
-COUNTS = (*SIZES, "gradient_steps", "epochs")  # whole numbers that a rule may change
+COUNTS = (*SIZES, "gradient_steps", "epochs", "train_every")  # whole numbers that a rule may change
 WHOLE = (*COUNTS, "rollout_length", "target_update_every")
 FRACTIONS = ("gamma", "gae_lambda", "beta1", "beta2")  # adjusted by their distance from 1
 PROBABILITIES = ("epsilon", "tau")  # at most 1

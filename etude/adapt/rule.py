@@ -19,7 +19,7 @@ _BOLD = ("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "prio
 _BOLDER, _CAREFUL = dict.fromkeys(_BOLD, 1), dict.fromkeys(_BOLD, -1)
 _LARGER = dict.fromkeys(("batch_size", "minibatch_size", "rollout_length"), 1)
 _CAUTION = (
-    "importance_exponent", "epsilon", "exploration_noise", "weight_decay", "beta1", "beta2", "target_update_every",
+    "importance_exponent", "epsilon", "weight_decay", "beta1", "beta2", "target_update_every", "train_every",
 )  # fmt: skip
 _NOISY = {**_CAREFUL, **_LARGER, **dict.fromkeys(_CAUTION, 1), "gamma": -1}
 DIRECTIONS: dict[str, dict[str, int]] = {
@@ -37,7 +37,7 @@ class Adapt:
 
     signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
         number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
-    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps or epochs. Sizes of batches
+    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps, epochs or train_every. Sizes
         move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance from 1.
     target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
     low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
