@@ -38,7 +38,8 @@ class Adapt:
     signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
         number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
     hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps, epochs or train_every. Sizes
-        move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance from 1.
+        of batches move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance
+        from 1.
     target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
     low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
         four times for whole numbers.
