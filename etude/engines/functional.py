@@ -91,23 +91,27 @@ class FunctionalEngine:
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._act(self._state["values"], self.backend.passed(inputs)))
+        return self.backend.numpy(self._act(self._values(), self.backend.passed(inputs)))
 
     def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._value(self._state["values"], self.backend.passed(inputs)))
+        return self.backend.numpy(self._value(self._values(), self.backend.passed(inputs)))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
         steps = self.backend.passed((observation, action, following, discount))
-        return self.backend.numpy(self._reward(self._state["values"], steps))
+        return self.backend.numpy(self._reward(self._values(), steps))
+
+    def _values(self) -> Any:
+        """All weights, where this process computes without others."""
+        return self._state["values"]
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
         noise = self.layout.draw_noise(self._noise, k, n)
-        inputs = self.backend.passed((_read(batches), noise, self._scalars(hyper)))
+        inputs = self._inputs(_read(batches), noise, hyper)
         self._state, summary, td_error = self._learn(self._state, *inputs)
         losses, metrics = self._names
         reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
@@ -131,7 +135,7 @@ class FunctionalEngine:
         noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
         inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
-        gradients, losses, metrics = self.backend.numpy(self._gradients(self._state["values"], *inputs))
+        gradients, losses, metrics = self.backend.numpy(self._gradients(self._values(), *inputs))
         losses, metrics = ({name: float(value) for name, value in found.items()} for found in (losses, metrics))
         update = Update(losses, metrics, None, 0)
         check_finite(update)
@@ -144,6 +148,10 @@ class FunctionalEngine:
         self._state, reported = self._apply(self._state, *inputs)
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
+
+    def _inputs(self, batches: dict[str, Any], noise: Weights, hyper: dict[str, float]) -> Any:
+        """The arguments of the compiled learn call, but for the state."""
+        return self.backend.passed((batches, noise, self._scalars(hyper)))
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)

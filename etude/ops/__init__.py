@@ -36,6 +36,11 @@ def conv(x: Array, kernel: Array, stride: int) -> Array:
     return _of[type(x)].conv(x, kernel, stride)
 
 
+def pad(x: Array, n: int) -> Array:
+    """n zeros on each side of the height and the width of x [B, H, W, C]."""
+    return _of[type(x)].pad(x, n)
+
+
 def relu(x: Array) -> Array:
     return _of[type(x)].relu(x)
 
@@ -147,6 +152,17 @@ def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """Booleans and integers are averaged as float32."""
     return _of[type(x)].mean(x, axis, keepdims)
+
+
+def replica_mean(x: Array) -> Array:
+    """The mean of x over the replicas that each compute the loss of a part of the batch; x itself where one computes
+    the loss of all of it. For statistics of the batch that a loss divides by: `replica_mean(mean(abs(q)))`."""
+    return _of[type(x)].replica_mean(x)
+
+
+def replica_std(x: Array) -> Array:
+    """The standard deviation of all numbers of x, on all replicas; see `replica_mean`."""
+    return _of[type(x)].replica_std(x)
 
 
 def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:

@@ -53,10 +53,14 @@ def _reduction(function: Any) -> Any:
 
 sum = _reduction(jnp.sum)
 mean = _reduction(jnp.mean)
-std = _reduction(jnp.std)
+std = replica_std = _reduction(jnp.std)  # arrays are those of all replicas
 max = _reduction(jnp.max)
 min = _reduction(jnp.min)
 logsumexp = _reduction(jax.nn.logsumexp)
+
+
+def replica_mean(x: Any) -> Any:
+    return x
 
 
 def affine(x: Any, w: Any, bias: Any) -> Any:
@@ -83,6 +87,10 @@ def _conv_by_patches(x: Any, kernel: Any, stride: int) -> Any:
     patches = [x[:, i : i + below : stride, j : j + beside : stride] for i in range(height) for j in range(width)]
     product = jnp.concatenate(patches, -1).reshape(-1, height * width * channels) @ kernel.reshape(-1, filters)
     return product.reshape(-1, rows, columns, filters)
+
+
+def pad(x: Any, n: int) -> Any:
+    return jnp.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
 
 
 def gelu(x: Any) -> Any:

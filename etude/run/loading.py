@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ def load(
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
+    ray: str | None = None,
+    devices: int | str | None = AS_SAVED,
+    strategy: Any = AS_SAVED,
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -53,6 +56,7 @@ def load(
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
     explorer, wrappers, rewrite: needed again where they were your own.
+    devices, strategy: where they are not given, a single device, however many the run was trained on.
     Other arguments are those of `Run` that differ now, such as workers or device.
     """
     changed = {
@@ -60,7 +64,7 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, **others,
+        "keep_info": keep_info, "ray": ray, "devices": devices, "strategy": strategy, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
@@ -77,9 +81,14 @@ def from_state(
     run_dir: RunDirectory | None = None,
     *,
     trust: bool = False,
+    fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     **setup: Any,
 ) -> Run:
-    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
+    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train.
+
+    fit: called with the run and the state before this is restored, where the config has other networks than the run
+        that was saved; returns the state that fits them.
+    """
     if setup.get("start_from") is not None:
         raise ConfigError(
             "start_from= is for new runs: a loaded run goes on with its own weights. Make a Run, or load weights into "
@@ -101,7 +110,7 @@ def from_state(
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     if "rewrite" not in setup:
         setup["rewrite"] = build.rewriters_from(described)
-    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
+    settings = {**described["setup"], "devices": None, "engine": described["engine"], **setup, **made_with}
     with build.built_as_described(env is not None, rest_given):
         run = Run(
             described["algorithm"] if agent is None else agent,
@@ -112,5 +121,9 @@ def from_state(
             run_dir=run_dir,
             **settings,
         )
-    run.restore(state)
+    try:
+        run.restore(state if fit is None else fit(run, state))
+    except BaseException:
+        run.close()
+        raise
     return run

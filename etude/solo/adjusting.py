@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,11 +132,9 @@ class Adjuster:
         key = f"{signal} {knob.name}"
         self._average[key] = average = smoothed(self._average.get(key), value, smooth)
         target = self._target.setdefault(key, average) if target is None else target
-        if knob.like == "batch_size" and change.high is None:  # nothing is learned before the pool holds a batch
-            most = 4.0 * self._at(knob).given
-            change = dataclasses.replace(change, high=max(1.0, min(most, len(self._buffer))))
-        before = knob.read()
-        at = self._at(knob)
+        before, at = knob.read(), self._at(knob)
+        if knob.like == "batch_size":
+            change = self._of_batch(change, int(at.given))
         if not change.movable(at.given):
             event = self._unchanged(signal, f"it is {before:g}, and moves in proportion to what it is", knob)
             yield from () if event is None else (event,)
@@ -148,6 +147,19 @@ class Adjuster:
         at.value = knob.read()
         if at.value != before:
             yield Adjusted(self._learner.progress.step, knob.name, before, at.value, f"{signal} {average:.3g}")
+
+    def _of_batch(self, change: Change, given: int) -> Change:
+        """The change of a batch size: without bounds of the user at most what the pool holds, as nothing is learned
+        before; and always a multiple of the number of replicas."""
+        replicas, low, high = self._knobs.replicas, change.low, change.high
+        high = max(1.0, min(4.0 * given, len(self._buffer))) if high is None else high
+        if replicas == 1:
+            return dataclasses.replace(change, high=high)
+        if change.align is not None:
+            return dataclasses.replace(change, high=high, align=math.lcm(change.align, replicas))
+        parts = given // replicas
+        least = given // (parts & -parts)  # halved until the part of a replica is odd
+        return dataclasses.replace(change, low=max(least, given / 4 if low is None else low), high=max(least, high))
 
     def _at(self, knob: Knob) -> Position:
         """Where a hyperparameter is; from where the user has put it since, if that is elsewhere."""

@@ -48,11 +48,12 @@ class Knob(NamedTuple):
 @dataclass(frozen=True)
 class Knobs:
     """Finds the numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
-    several."""
+    several. replicas: of a strategy, over which batches are divided."""
 
     agent: Any
     learner: EpisodeLearner
     engine: UserAgentEngine
+    replicas: int = 1
 
     def __call__(self, name: str) -> list[Knob]:
         """ConfigError where this agent has no such hyperparameter, or where nobody has."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.errors import ConfigError
-from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, Pool, PoolOptions, acting_in_process
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.protocols import Explorer, ProcessGroup, Rollout
+from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process
 from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
 from etude.solo.learner import EpisodeLearner
@@ -31,21 +31,23 @@ class SessionKey:
     count: int
     optimizers: tuple[Any, ...]
     jit_compile: bool
+    strategy: Any = None  # of tf.distribute
 
     @classmethod
-    def of(cls, agent: Any, settings: Settings, options: Options) -> SessionKey:
+    def of(cls, agent: Any, settings: Settings, options: Options, strategy: Any) -> SessionKey:
         """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
         _check_agent(agent)
         environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(environments)
         optimizer = agent.optimizer
         optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
-        return cls(settings, agent.env, count, optimizers, options.jit_compile)
+        return cls(settings, agent.env, count, optimizers, options.jit_compile, strategy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionKey):
             return NotImplemented
-        same_objects = self.environments is other.environments and len(self.optimizers) == len(other.optimizers)
+        same_objects = self.environments is other.environments and self.strategy is other.strategy
+        same_objects = same_objects and len(self.optimizers) == len(other.optimizers)
         same_objects = same_objects and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
         mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
         return same_objects and mine == others
@@ -67,13 +69,21 @@ class Session:
     """The parts of one agent's training.
 
     make_environments: from their numbers in the run to environments. explorer: of all of them. adjuster: moves
-    hyperparameters of the learner.
+    hyperparameters of the learner. group: the processes that train the agent, where they are several. chief: whether
+    this process, of all that train the agent, steps the environments, reports and saves.
     """
 
     def __init__(
-        self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, adjuster: Adjuster, seed: int
+        self,
+        make_environments: Any,
+        explorer: Explorer,
+        learner: EpisodeLearner,
+        adjuster: Adjuster,
+        seed: int,
+        group: ProcessGroup | None = None,
     ):
-        self.learner, self.adjuster = learner, adjuster
+        self.learner, self.adjuster, self._group = learner, adjuster, group
+        self.chief = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None
@@ -86,6 +96,39 @@ class Session:
         self._lifecycle = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._lifecycle.restore(self._rollout_state)
         return self._lifecycle
+
+    @property
+    def several(self) -> bool:
+        """Whether several processes train the agent."""
+        return self._group is not None
+
+    def agreed(self, reason: str | None) -> str | None:
+        """A reason to stop that any of the processes has that train the agent."""
+        if self._group is None:
+            return reason
+        return next((found for found in self._group.gather("reasons to stop", reason) if found is not None), None)
+
+    def check_alike(self, **given: Any) -> None:
+        """Raise ConfigError where the processes that train the agent do not begin with the same."""
+        if self._group is None:
+            return
+        plain = {k: v for k, v in vars(self.learner.settings).items() if isinstance(v, int | float | str | None)}
+        own = {"agent": type(self.learner.engine.agent).__name__, "seed": self._seed, **plain, **given}
+        own |= {"environments": self.learner.count, "episodes so far": self.learner.progress.episodes}
+        chief, *others = self._group.gather("settings", own)
+        for rank, other in enumerate(others, 1):
+            for name in own:
+                if other[name] != chief[name]:
+                    raise ConfigError(
+                        f"The workers of a cluster train one agent; {name} is {chief[name]!r} in worker 0 and "
+                        f"{other[name]!r} in worker {rank}. Start the same program everywhere, and restore the same "
+                        "file."
+                    )
+
+    def leave(self, problem: BaseException) -> None:
+        """Let the other processes that train the agent end, too, unless they all raise the same."""
+        if self._group is not None and not isinstance(problem, ConfigError | EnvironmentFault | NumericalError):
+            self._group.leave(type(problem).__name__)
 
     def abort(self) -> None:
         """Stop collecting without waiting for workers: their open episodes are lost."""
@@ -111,6 +154,16 @@ class Session:
         return Busy(acting, options.workers if self.overlaps(options) else 0)
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
+        own = self._collecting(options, explorer) if self.chief else None
+        if self._group is None and own is not None:
+            return own
+        return BroadcastRollout(own, self._broadcast, self.learner.engine.spaces, self.learner.count)
+
+    def _broadcast(self, value: Any) -> Any:
+        assert self._group is not None
+        return self._group.gather("steps", value)[0]
+
+    def _collecting(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count
         make, seed = self._make_environments, self._seed
         actor = engine.actor()

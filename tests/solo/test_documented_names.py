@@ -29,7 +29,7 @@ METHODS = (
     "visualize_reward_loss animate_agent adjust adjust_batch_size adabatch adjust_window_size compute_ess_from_weights"
 )
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
-NOT_HERE = "distributed_training LRFinder OptFinder ParallelFinder"
+NOT_HERE = "LRFinder OptFinder ParallelFinder"
 
 
 def named(heading):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import keras
@@ -38,11 +38,12 @@ def check_backend() -> str:
 
 class KerasVariables:
     """The variables that an agent's attributes hold. They are the user's own: their values are read and written in
-    place."""
+    place. replicas: those of a strategy, in whose scope they are made; ConfigError for others made elsewhere."""
 
-    def __init__(self, agent: Any):
-        self.agent = agent
+    def __init__(self, agent: Any, replicas: Any = None):
+        self.agent, self._replicas = agent, replicas
         self.discover()
+        self.check_made(self.by_name.values(), type(agent).__name__)
 
     def discover(self) -> None:
         """Find the variables: again where layers have been built since."""
@@ -54,6 +55,19 @@ class KerasVariables:
             for name, variable in _variables(path, holder):
                 if self.names_by_id.setdefault(id(variable), name) == name:
                     self.by_name[name] = variable
+
+    def scope(self) -> AbstractContextManager:
+        """The context in which variables are made."""
+        return nullcontext() if self._replicas is None else self._replicas.scope()
+
+    def explained(self) -> AbstractContextManager:
+        """Turns the loss of a process that holds variables into a ReplicaError."""
+        return nullcontext() if self._replicas is None else self._replicas.explained()
+
+    def check_made(self, variables: Iterable[Any], owner: str) -> None:
+        """Raise ConfigError where there is a strategy, and variables were made outside of its scope."""
+        if self._replicas is not None:
+            self._replicas.check_variables(variables, owner)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,14 +89,16 @@ class KerasVariables:
         if all(layer.built for layer in self._layers):
             return False
         before = self.read(self.by_name)
-        call()
+        with self.scope():
+            call()
         self.write(before)
         self.discover()
         return len(self.by_name) > len(before)
 
     def read(self, names: Iterable[str]) -> Weights:
         """The values of these variables."""
-        return {name: value_of(self.by_name[name]) for name in names}
+        with self.explained():
+            return {name: value_of(self.by_name[name]) for name in names}
 
     def write(self, weights: Weights) -> None:
         """Give variables these values."""
@@ -159,7 +175,7 @@ class KerasParts:
         self.groups = [[variable for variable in group if variable.trainable] for group in groups]
         check_trained(self.agent, self.groups)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
-            _build(optimizer, group)
+            _build(optimizer, group, variables)
         self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
         self._scalars: list[tuple[int, str]] = []  # settings of optimizers that were adjusted: scalars of the step
 
@@ -236,14 +252,16 @@ def _learning_rate(optimizer: Any) -> OptimizerSetting:
     return OptimizerSetting(lambda: float(value_of(optimizer._learning_rate)), optimizer._learning_rate.assign)
 
 
-def _build(optimizer: Any, group: list[Any]) -> None:
+def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ConfigError(
             f"An agent in Keras was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
             "expected a keras.optimizers.Optimizer, such as keras.optimizers.Adam()."
         )
+    variables.check_made(optimizer.variables, f"The optimizer {optimizer.name!r}")
     if not optimizer.built:
-        optimizer.build(group)
+        with variables.scope():
+            optimizer.build(group)
     known = {id(variable) for variable in optimizer._trainable_variables}
     if not {id(variable) for variable in group} <= known:
         raise ConfigError(
@@ -274,7 +292,8 @@ class KerasAgentBackend:
     busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
 
     def __init__(self, parts: KerasParts, program: Program):
-        self.variables, self._parts, self._program = parts.variables, parts, program
+        self.variables: KerasVariables = parts.variables
+        self._parts, self._program = parts, program
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
         self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
@@ -288,7 +307,8 @@ class KerasAgentBackend:
 
     def update_param(self) -> None:
         """Call the agent's method, eagerly."""
-        self._parts.agent.update_param()
+        with self.variables.explained():
+            self._parts.agent.update_param()
 
     def prepare(self, arguments: Any) -> None:
         """Call the loss once where networks that only it uses are not built."""

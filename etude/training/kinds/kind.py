@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.agent import ActsBy, Agent
 from etude.base import trees
 from etude.base.cores import Busy
@@ -20,13 +20,24 @@ from etude.config import Config
 from etude.engines.gradients import FromLosses, GradientSource
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
+from etude.engines.replicas import Replicas
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
 from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.rollout import (
+    InProcess,
+    LockstepPool,
+    Pool,
+    PoolOptions,
+    ProcessBackend,
+    RayBackend,
+    SharedRollout,
+    WorkerBackend,
+    own_environments,
+)
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -94,6 +105,11 @@ class LearningKind:
         one call."""
         raise NotImplementedError
 
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        """The examples in a batch; None where batches differ. count: environments that are collected from in one
+        call."""
+        return None
+
     def gradients(self, context: TrainingContext) -> GradientSource:
         """Where the gradients of a learning phase come from."""
         return FromLosses(context.engine)
@@ -117,14 +133,14 @@ class LearningKind:
         transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
         return transition * context.agent.config.example_length
 
-    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
-        """What evaluates and trains the agent."""
+    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
+        """What evaluates and trains the agent. replicas: the devices, where they are several."""
         return engines.create(
             setup.engine,
             agent,
             spaces,
             seed=setup.seed,
-            device=setup.device,
+            device=replicas or setup.device,
             compiled=setup.compiled,
             busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
         )
@@ -266,10 +282,19 @@ class LearningKind:
         acting_here = Perturbed(engine) if engine.layout.noisy else engine
         if setup.workers == 0:
             actor = self.make_actor(context)() if engine.exportable else acting_here
-            return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
+            if context.group is None:
+                return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
+            numbers = np.array(own_environments(count, context.group.rank, context.group.size))
+            own = InProcess(make(numbers), actor, explorer, setup.seed, priorities)
+            return SharedRollout(own, count, context.group)
         if setup.overlap:
             self.check_overlap(context)
-        options = PoolOptions(overlap=setup.overlap, actor_priorities=priorities)
+        if setup.ray is not None and not engine.exportable:
+            raise ConfigError(
+                f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
+                "your own act in this process. Leave ray out: workers are then processes of this machine."
+            )
+        options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend_for(setup))
         if engine.exportable:
             return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
@@ -298,3 +323,8 @@ class LearningKind:
                 "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
                 "own act in this process, in step with the workers. Leave overlap off."
             )
+
+
+def backend_for(setup: Setup) -> WorkerBackend:
+    """Where the workers of a run are."""
+    return ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)

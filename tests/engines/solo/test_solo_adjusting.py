@@ -1,5 +1,7 @@
 """`adjust` and its relatives: which hyperparameters of an agent move, in which direction, and where they are used."""
 
+import dataclasses
+
 import cloudpickle
 import numpy as np
 import pytest
@@ -79,6 +81,20 @@ def test_bounds_alignment_and_scale_hold(engine_name):
     (event,) = agent.adjust(target_ess=1e6, batch_params=batch)
     assert event.after == 5.0
     assert [event.after for event in agent.adjust(target_ess=1e6, num_updates_params={"scale": 1e9})] == [8.0]
+
+
+@pytest.mark.parametrize(("align", "sizes"), [(None, [6, 24]), (4, [12, 24])])
+def test_batches_are_divided_over_replicas_whatever_their_size(align, sizes, engine_name):
+    once(engine_name)
+    agent = prioritised(batch=12)
+    adjuster = agent._session_state.session.adjuster
+    adjuster._knobs = dataclasses.replace(adjuster._knobs, replicas=2 if align is None else 3)
+    least = {"min": 1, "max": 24, "align": align}
+    found = []
+    for target in (1e6, 1e-6):
+        agent.adjust(target_ess=target, batch_params=least)
+        found.append(agent._session_state.session.learner.count_of("batch"))
+    assert found == sizes
 
 
 def test_optimizers_and_policies_in_lists_are_adjusted_each(engine_name):
