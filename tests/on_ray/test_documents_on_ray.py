@@ -3,13 +3,18 @@
 import pytest
 from written import PAGES, blocks, name_of, run
 
-PARTS = [page for page in PAGES if any(block.mark == "ray" for block in blocks(page))]
+LONG = "tuning.md"  # starts several actors
+PARTS = [
+    pytest.param(page, marks=[pytest.mark.long] if page.name == LONG else [], id=name_of(page))
+    for page in PAGES
+    if any(block.mark == "ray" for block in blocks(page))
+]
 
 
-@pytest.mark.parametrize("page", PARTS, ids=name_of)
+@pytest.mark.parametrize("page", PARTS)
 def test_the_code_of_a_page_for_ray_runs_block_after_block(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))  # results of Tune go to ~/ray_results
     namespace: dict = {}
     for block in blocks(page):
         if block.mark == "ray":
