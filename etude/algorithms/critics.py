@@ -79,8 +79,8 @@ class CriticEnsemble(_Networks):
 
     def action_gradients(self, observation: Tree, action: Any) -> Any:
         """The gradient of each critic's value by the action, to be differentiated by the weights: [E, B, A]."""
-        members = map(self._networks.member, range(self.members))
-        return ops.stack([ops.gradient(lambda a, of=of: of((observation, a)), action) for of in members])
+        members = [self._networks.member(i) for i in range(self.members)]
+        return ops.stack([ops.gradient(lambda x, q=q: q((observation, x)), action) for q in members])  # type: ignore[misc]
 
     def first(self, observation: Tree, action: Any) -> Any:
         """The values of actions by the first critic alone: [B]."""
