@@ -30,9 +30,15 @@ def free_port():
         return found.getsockname()[1]
 
 
-def torchrun(*arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
-    given = [*command, str(free_port()), str(SCRIPT), *map(str, arguments)]
+LAUNCHERS = {
+    "torchrun": ("torch.distributed.run", "--nproc-per-node", "2", "--master-port"),
+    # Without --multi_gpu, Accelerate starts one process where there is no GPU.
+    "accelerate": ("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port"),
+}
+
+
+def launched(*arguments, by="torchrun"):
+    given = [sys.executable, "-m", *LAUNCHERS[by], str(free_port()), str(SCRIPT), *map(str, arguments)]
     return subprocess.Popen(given, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -85,7 +91,7 @@ def assert_close(path, weights):
 
 def test_a_killed_process_ends_the_others_in_one_clear_error_and_the_chief_has_saved(tmp_path):
     pytest.importorskip("torch")
-    process = torchrun("torch", "killed", tmp_path)
+    process = launched("torch", "killed", tmp_path)
     said = output_of(process)
     assert process.returncode and "ReplicaError: A process of this run ended or does not answer" in said
     assert not alive(tmp_path)
@@ -104,7 +110,7 @@ def test_the_devices_of_one_process_learn_the_same_weights_in_jax(tmp_path):
 @pytest.mark.long
 def test_a_process_that_hangs_ends_the_others_in_one_clear_error_and_the_chief_has_saved(tmp_path):
     pytest.importorskip("torch")
-    process = torchrun("torch", "stopped", tmp_path)
+    process = launched("torch", "stopped", tmp_path)
     said = output_of(process)
     assert process.returncode and "ReplicaError: A process of this run ended or does not answer (process 1 gave" in said
     assert not alive(tmp_path)
@@ -114,7 +120,7 @@ def test_a_process_that_hangs_ends_the_others_in_one_clear_error_and_the_chief_h
 @pytest.mark.long
 def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
     pytest.importorskip("torch")
-    process = torchrun("torch", "endless", tmp_path)
+    process = launched("torch", "endless", tmp_path)
     until = time.monotonic() + DEADLINE
     while len(list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < until:
         time.sleep(0.1)
@@ -128,9 +134,11 @@ def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
 
 
 @pytest.mark.long
-def test_two_processes_learn_the_same_weights_in_torch(tmp_path):
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_learn_the_same_weights_in_torch(launcher, tmp_path):
     pytest.importorskip("torch")
-    process = torchrun("torch", "whole", tmp_path)
+    pytest.importorskip(LAUNCHERS[launcher][0])
+    process = launched("torch", "whole", tmp_path, by=launcher)
     assert "Error" not in output_of(process) and not process.returncode
     for rank in range(2):
         assert_close(tmp_path / f"{rank}.npz", alone("torch"))
