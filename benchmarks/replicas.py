@@ -1,8 +1,8 @@
-"""What several replicas are worth: environment steps and gradient steps a second with 1, 2 and 4 of them.
+"""Strong scaling of data parallel training: environment steps and gradient steps per second of 1, 2 and 4 replicas.
 
 `python benchmarks/replicas.py` writes replicas.json: for torch, processes that torchrun starts, and for JAX, devices of
-one process. Efficiency is the speed divided by that of one replica and by their number. The batch stays the same:
-strong scaling.
+one process. Efficiency is the speed divided by that of one replica and by their number, at the same batch. `load` is
+the average load of the machine in the minute before: above 0, other processes took part of its cores.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+import measure
 
 WIDTHS = {"small": (64, 64), "large": (1024, 1024)}
 WARM_UP = 4_096  # environment steps before the clock starts: compiling, and memory that is new
@@ -42,7 +44,7 @@ def measured(engine: str, size: str, replicas: int, steps: int) -> dict[str, flo
     """Steps a second with so many replicas."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
-        arguments = [__file__, "--run", engine, size, str(steps), str(path)]
+        arguments = [__file__, "--cell", engine, size, str(steps), str(path)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         start = [sys.executable]
         if engine == "torch" and replicas > 1:
@@ -59,26 +61,25 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--engines", nargs="+", default=["torch", "jax"])
     parser.add_argument("--sizes", nargs="+", default=list(WIDTHS))
-    parser.add_argument("--run", nargs=4)
+    parser.add_argument("--cell", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.run:
-        engine, size, steps, path = given.run
+    if given.cell:
+        engine, size, steps, path = given.cell
         run(engine, size, int(steps), path)
         return
     rows: list[dict[str, Any]] = []
+    load = os.getloadavg()[0]
     for engine in given.engines:
         for size in given.sizes:
             alone = None
             for replicas in given.replicas:
                 found = measured(engine, size, replicas, given.steps)
                 alone = alone or found["steps"]
-                rows.append(
-                    {"engine": engine, "network": size, "replicas": replicas, **found}
-                    | {"efficiency": found["steps"] / alone / replicas * given.replicas[0]}
-                )
+                found["efficiency"] = found["steps"] / alone / replicas * given.replicas[0]
+                figures = {name: measure.significant(figure) for name, figure in found.items()}
+                rows.append({"engine": engine, "network": size, "replicas": replicas, **figures})
                 print(json.dumps(rows[-1]), flush=True)
-    about = {"cores": os.cpu_count(), "steps": given.steps, "rows": rows}
-    Path(__file__).with_suffix(".json").write_text(json.dumps(about, indent=2) + "\n")
+    measure.write(__file__, {"load": load, "steps": given.steps, "rows": rows})
 
 
 if __name__ == "__main__":
