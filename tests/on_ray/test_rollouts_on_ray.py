@@ -70,7 +70,12 @@ def collected(feature, path=None, **where):
         return [*found, run.engine.weights()]
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+LONG = "gradients of workers"  # loads a framework in each worker
+
+
+@pytest.mark.parametrize(
+    "feature", [pytest.param(name, marks=[pytest.mark.long] if name == LONG else []) for name in FEATURES]
+)
 def test_what_actors_collect_is_what_processes_collect(feature, tmp_path):
     path = tmp_path / "run.etude" if feature == "several agents" else None
     processes, actors = collected(feature), collected(feature, path, ray="local")
