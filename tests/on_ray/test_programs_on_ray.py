@@ -12,6 +12,7 @@ import pytest
 
 import etude
 
+pytest.importorskip("ray")
 pytestmark = pytest.mark.long
 
 TWO_NODES = """
@@ -85,17 +86,19 @@ def test_actors_on_two_nodes_give_the_same_numbers_and_move_when_their_node_is_l
     program = started(["-c", TWO_NODES], tmp_path, mark)
     out, err = program.communicate(timeout=300)
     assert program.returncode == 0, err
-    assert out.split("\n")[:3] == ["equal True", "nodes 2", "replaced [True]"], out + err
+    said = [line for line in out.splitlines() if line.startswith(("equal", "nodes", "replaced"))]  # beside Ray's log
+    assert said == ["equal True", "nodes 2", "replaced [True]"]
     assert_nothing_is_left(mark)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 def test_ctrl_c_saves_the_run_and_leaves_no_process_behind(tmp_path):
     mark, directory = uuid.uuid4().hex, tmp_path / "run"
-    command = "-m etude train dqn CartPole-v1 --engine torch --workers 2 --environments 2 --ray local --steps 10000000"
+    command = "-m etude train dqn CartPole-v1 --engine torch --workers 2 --envs 2 --ray local --steps 10000000"
     program = started([*command.split(), "--run-dir", str(directory)], tmp_path, mark)
     while program.poll() is None and "rollout/" not in read(directory / "metrics.jsonl"):
         time.sleep(0.1)
+    assert program.poll() is None, program.communicate()
     processes = marked(mark)
     assert sum("WorkerActor" in name for name in processes.values()) == 2, processes
     os.killpg(program.pid, signal.SIGINT)

@@ -15,6 +15,8 @@ from etude.base.errors import ConfigError
 from etude.base.events import Warned, WorkerReplaced
 from etude.examples.far_goal import FarGoal
 
+pytestmark = pytest.mark.usefixtures("local_ray")
+
 SMALL = etude.Mlp((8,))
 OFF_POLICY = {"learning_starts": 64, "train_every": 16, "batch_size": 8, "buffer_size": 500}
 WHOLE_RUN = {"environments": 4, "engine": "torch", "seed": 1}
