@@ -20,6 +20,7 @@ from etude.adapt.signals import (
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
+from etude.base.optimizers import adjustable_settings
 from etude.protocols import Weights
 
 EXPLORERS = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not
@@ -168,12 +169,13 @@ def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -
     """Raise ConfigError where a rule cannot be followed."""
     possible = [name for name in COUNTS if getattr(config, name, None)]
     possible += [name for name in adjustable if name not in EXPLORERS]
+    possible += adjustable_settings(config.optimizer)
     names = [rule.hyperparameter for rule in rules]
     for name in names:
         if name not in possible:
             raise ConfigError(
                 f"{type(config).__name__}: adapt = {name}; expected a hyperparameter that may change while a run goes "
-                f"on: {', '.join(sorted(possible))}."
+                f"on: {', '.join(sorted(set(possible)))}."
             )
         if names.count(name) > 1:
             raise ConfigError(f"{type(config).__name__}: two rules of adapt change {name}; expected one for each.")

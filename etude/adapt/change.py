@@ -66,6 +66,8 @@ class Change:
         if self.name in PROBABILITIES:
             high = min(10.0 * given if high is None else high, 1.0)
         least, most = 1.0 / widest if low is None else low / given, widest if high is None else high / given
+        if self.name in FRACTIONS:
+            most = min(most, 1.0 / given)  # none is below 0
         if self.name in SIZES and self.align is None:  # rounded to a power of 2, a factor stays within the bounds
             return 2.0 ** math.ceil(math.log2(least)), 2.0 ** math.floor(math.log2(most))
         return least, most

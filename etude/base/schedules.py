@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from etude.base.errors import ConfigError
@@ -79,8 +80,8 @@ def at(value: float | Linear, step: int, total: int) -> float:
 
 
 def all_at(config: Any, names: Iterable[str], step: int, total: int) -> dict[str, float]:
-    """The values of these fields of a config at environment step `step` of a run of `total` steps, by name."""
-    return {name: at(getattr(config, name), step, total) for name in names}
+    """The values of these fields of a config, such as `gamma` or `optimizer.beta1`, at environment step `step` of a run of `total` steps, by name."""
+    return {name: at(attrgetter(name)(config), step, total) for name in names}
 
 
 def schedule(text: str) -> float | Linear:

@@ -16,7 +16,11 @@ QUICK = {"every": 2, "smooth": 0.5, "rate": 0.5}
 RULES = {
     "dqn": (Adapt("ess", "batch_size", target=0.2, **QUICK), Adapt("gradient_variance", "learning_rate", **QUICK)),
     "ppo": (Adapt("kl", "learning_rate", target=1e-4, **QUICK), Adapt("ess", "minibatch_size", target=0.1, **QUICK)),
-    "sac": (Adapt("noise_scale", "tau", target=1.0, **QUICK), Adapt("ess", "gradient_steps", target=0.9, **QUICK)),
+    "sac": (
+        Adapt("noise_scale", "tau", target=1.0, **QUICK),
+        Adapt("ess", "gradient_steps", target=0.9, **QUICK),
+        Adapt("noise_scale", "optimizer.beta1", target=1.0, **QUICK),
+    ),
 }
 WORLDS = {"dqn": ("CartPole-v1", DQN_TINY), "ppo": ("CartPole-v1", PPO_TINY), "sac": ("Pendulum-v1", SAC_TINY)}
 
