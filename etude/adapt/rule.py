@@ -20,7 +20,8 @@ _BOLD = ("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "prio
 _BOLDER, _CAREFUL = dict.fromkeys(_BOLD, 1), dict.fromkeys(_BOLD, -1)
 _LARGER = dict.fromkeys(("batch_size", "minibatch_size", "rollout_length"), 1)
 _CAUTION = (
-    "importance_exponent", "epsilon", "weight_decay", "beta1", "beta2", "target_update_every", "train_every",
+    "importance_exponent", "epsilon", "exploration_noise", "weight_decay", "beta1", "beta2", "target_update_every",
+    "train_every",
 )  # fmt: skip
 _NOISY = {**_CAREFUL, **_LARGER, **dict.fromkeys(_CAUTION, 1), "gamma": -1}
 DIRECTIONS: dict[str, dict[str, int]] = {

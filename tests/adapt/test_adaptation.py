@@ -176,7 +176,7 @@ def test_a_state_goes_on_and_one_that_was_changed_is_refused():
         (lambda: Adapt("ess", "tau", target=-1.0), "target = -1.0"),
         (lambda: Adapt("ess", "tau", direction=2), "expected 1, -1, or 0"),
         (lambda: adaptation(Adapt("ess", "clip_range")), "expected a hyperparameter that may change .* batch_size"),
-        (lambda: adaptation(Adapt("ess", "epsilon", direction=1)), "expected a hyperparameter that may change"),
+        (lambda: adaptation(Adapt("ess", "optimizer.decay", direction=1)), "expected a hyperparameter that may change"),
         (lambda: adaptation(kl_rule("tau"), kl_rule("tau")), "two rules of adapt change tau"),
     ],
 )
