@@ -20,9 +20,10 @@ from etude.adapt.signals import (
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
+from etude.base.optimizers import adjustable_settings
 from etude.protocols import Weights
 
-EXPLORERS = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not
+EXPLORATION = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not
 
 
 class LearningPhase(NamedTuple):
@@ -67,6 +68,10 @@ class Adaptation:
     def counts(self) -> dict[str, int]:
         """The present values of the whole numbers that rules change."""
         return {name: int(self._value(name, base)) for name, base in self._counts.items()}
+
+    def exploration(self) -> dict[str, float]:
+        """The factors on hyperparameters that explorers read."""
+        return {name: factor for name, factor in self._factors.items() if name in EXPLORATION}
 
     def observe(self, phase: LearningPhase, given: Mapping[str, float]) -> tuple[Adjusted, ...]:
         """Take in a learning phase; returns the changes that follow. given: the floats, as schedules have them."""
@@ -131,6 +136,11 @@ class Adaptation:
         return self._changes[name].value(self._factors[name], given)
 
 
+def exploration_rules(config: Any) -> tuple[str, ...]:
+    """The hyperparameters of exploration that the rules of a config change."""
+    return tuple(rule.hyperparameter for rule in config.adapt if rule.hyperparameter in EXPLORATION)
+
+
 def signal_of(rule: Adapt, phase: LearningPhase) -> float:
     """The signal of a rule after a learning phase; UnusableSignal says why there is none."""
     if rule.signal == "kl":
@@ -167,13 +177,13 @@ def _weights(phase: LearningPhase) -> np.ndarray:
 def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -> None:
     """Raise ConfigError where a rule cannot be followed."""
     possible = [name for name in COUNTS if getattr(config, name, None)]
-    possible += [name for name in adjustable if name not in EXPLORERS]
+    possible += [*adjustable, *adjustable_settings(config.optimizer)]
     names = [rule.hyperparameter for rule in rules]
     for name in names:
         if name not in possible:
             raise ConfigError(
                 f"{type(config).__name__}: adapt = {name}; expected a hyperparameter that may change while a run goes "
-                f"on: {', '.join(sorted(possible))}."
+                f"on: {', '.join(sorted(set(possible)))}."
             )
         if names.count(name) > 1:
             raise ConfigError(f"{type(config).__name__}: two rules of adapt change {name}; expected one for each.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from etude.base.schedules import scaled
+
 SIZES = ("batch_size", "minibatch_size")  # move in powers of 2, so that each is compiled once
 COUNTS = (*SIZES, "gradient_steps", "epochs", "train_every")  # whole numbers that a rule may change
 WHOLE = (*COUNTS, "rollout_length", "target_update_every")
 FRACTIONS = ("gamma", "gae_lambda", "beta1", "beta2")  # adjusted by their distance from 1
-PROBABILITIES = ("epsilon", "tau")  # at most 1
+UNIT = ("epsilon", "exploration_noise", "tau")  # at most 1 where the user gave at most 1
 TINY = 1e-6  # ratio
 
 
@@ -45,6 +47,8 @@ class Change:
         """A hyperparameter that the user gave as `given`, at this factor."""
         if self.name in FRACTIONS:
             return 1.0 - (1.0 - given) * factor
+        if self.name in UNIT:
+            return float(scaled(given, factor))  # type: ignore[arg-type]  # a number of a number
         if self.name not in WHOLE:
             return given * factor
         if self.align is not None:
@@ -63,9 +67,11 @@ class Change:
             given, low, high = 1.0 - given, None if high is None else 1.0 - high, None if low is None else 1.0 - low
         if not given:
             return 1.0, 1.0
-        if self.name in PROBABILITIES:
-            high = min(10.0 * given if high is None else high, 1.0)
+        if self.name in UNIT:
+            high = min(10.0 * given if high is None else high, max(given, 1.0))
         least, most = 1.0 / widest if low is None else low / given, widest if high is None else high / given
+        if self.name in FRACTIONS:
+            most = min(most, 1.0 / given)  # none is below 0
         if self.name in SIZES and self.align is None:  # rounded to a power of 2, a factor stays within the bounds
             return 2.0 ** math.ceil(math.log2(least)), 2.0 ** math.floor(math.log2(most))
         return least, most

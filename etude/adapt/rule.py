@@ -10,6 +10,7 @@ from typing import Any
 from etude.adapt.change import Change
 from etude.base import checks
 from etude.base.errors import ConfigError
+from etude.base.optimizers import PREFIX
 
 SIGNALS = ("ess", "gradient_variance", "noise_scale", "kl")
 
@@ -19,7 +20,8 @@ _BOLD = ("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "prio
 _BOLDER, _CAREFUL = dict.fromkeys(_BOLD, 1), dict.fromkeys(_BOLD, -1)
 _LARGER = dict.fromkeys(("batch_size", "minibatch_size", "rollout_length"), 1)
 _CAUTION = (
-    "importance_exponent", "epsilon", "weight_decay", "beta1", "beta2", "target_update_every", "train_every",
+    "importance_exponent", "epsilon", "exploration_noise", "weight_decay", "beta1", "beta2", "target_update_every",
+    "train_every",
 )  # fmt: skip
 _NOISY = {**_CAREFUL, **_LARGER, **dict.fromkeys(_CAUTION, 1), "gamma": -1}
 DIRECTIONS: dict[str, dict[str, int]] = {
@@ -37,9 +39,9 @@ class Adapt:
 
     signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
         number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
-    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps, epochs or train_every. Sizes
-        of batches move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance
-        from 1.
+    hyperparameter: a float of the config, optimizer.beta1, optimizer.beta2 or optimizer.weight_decay, or batch_size,
+        minibatch_size, gradient_steps, epochs or train_every. Sizes of batches move in powers of 2, so that each is
+        compiled once. gamma, gae_lambda and the betas are moved by their distance from 1.
     target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
     low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
         four times for whole numbers.
@@ -83,12 +85,16 @@ class Adapt:
     @property
     def sign(self) -> int:
         """1: the hyperparameter grows with the signal; -1: it shrinks; 0: nobody knows."""
-        return self.direction or DIRECTIONS[self.signal].get(self.hyperparameter, 0)
+        return self.direction or DIRECTIONS[self.signal].get(self._name, 0)
 
     @property
     def change(self) -> Change:
         """What the signal does to the hyperparameter."""
-        return Change(self.hyperparameter, self.sign, self.rate, self.low, self.high)
+        return Change(self._name, self.sign, self.rate, self.low, self.high)
+
+    @property
+    def _name(self) -> str:
+        return self.hyperparameter.removeprefix(PREFIX)
 
     @classmethod
     def parse(cls, text: str) -> Adapt:

@@ -7,6 +7,7 @@ Box space they are in [-1, 1] (the environment's adapter scales them), for Discr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -208,6 +209,7 @@ class PolicyVersion(NamedTuple):
 
     gradient_steps: int  # those that led to the weights
     hyper: dict[str, float]  # hyperparameters of the losses, at that step
+    factors: Mapping[str, float] = {}  # by which rules multiply hyperparameters of exploration, by name
 
 
 INITIAL_VERSION = PolicyVersion(0, {})

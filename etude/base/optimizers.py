@@ -8,8 +8,10 @@ rate.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from etude.base import checks
 from etude.base.errors import ConfigError
@@ -131,6 +133,23 @@ class Lion:
 
 Optimizer = Adam | AdamW | RMSProp | SGD | Lion
 OPTIMIZERS: dict[str, type] = {kind.__name__.lower(): kind for kind in get_args(Optimizer)}
+PREFIX = "optimizer."  # before the name of a setting, where other hyperparameters of a config are named too
+_ADJUSTABLE = ("beta1", "beta2", "weight_decay")
+
+
+def adjustable_settings(settings: Optimizer) -> tuple[str, ...]:
+    """The settings that rules may change while a run goes on: `optimizer.beta1` and others."""
+    return tuple(f"{PREFIX}{name}" for name in _ADJUSTABLE if name in vars(settings))
+
+
+def with_settings(settings: Optimizer, values: Mapping[str, Any]) -> Optimizer:
+    """An optimizer with these values, by names such as `optimizer.beta1`, which may be traced scalars."""
+    if not values:
+        return settings
+    changed = copy.copy(settings)  # not dataclasses.replace: the checks are for numbers
+    for name, value in values.items():
+        object.__setattr__(changed, name.removeprefix(PREFIX), value)
+    return changed
 
 
 def check_optimizer(config: str, given: object) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from etude.base.errors import ConfigError
@@ -73,14 +74,38 @@ class Linear:
         return (self.start, self.end, *(value for _, value in self.then))
 
 
+@dataclass(frozen=True)
+class ScaledLinear(Linear):
+    """The same times `factor`; see `scaled`."""
+
+    factor: float = field(default=1.0, kw_only=True)
+
+    def at(self, step: int, total: int) -> float:
+        return _times(super().at(step, total), self.factor)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(_times(value, self.factor) for value in super().values)
+
+
+def scaled(value: float | Linear, factor: float) -> float | Linear:
+    """A number or schedule times `factor`, at most 1 wherever it is at most 1 itself."""
+    return ScaledLinear(**vars(value), factor=factor) if isinstance(value, Linear) else _times(value, factor)
+
+
+def _times(value: float, factor: float) -> float:
+    return min(value * factor, max(value, 1.0))
+
+
 def at(value: float | Linear, step: int, total: int) -> float:
     """The value of a number or a schedule at environment step `step` of a run of `total` steps."""
     return value.at(step, total) if isinstance(value, Linear) else float(value)
 
 
 def all_at(config: Any, names: Iterable[str], step: int, total: int) -> dict[str, float]:
-    """The values of these fields of a config at environment step `step` of a run of `total` steps, by name."""
-    return {name: at(getattr(config, name), step, total) for name in names}
+    """The values of these fields of a config, such as `gamma` or `optimizer.beta1`, at environment step `step` of a
+    run of `total` steps, by name."""
+    return {name: at(attrgetter(name)(config), step, total) for name in names}
 
 
 def schedule(text: str) -> float | Linear:

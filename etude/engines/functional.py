@@ -227,7 +227,7 @@ class FunctionalEngine:
             rate, time = hyper[layout.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
             found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))
             kept = {moment: vectors[group] for moment, vectors in moments.items()}
-            change, kept = optimizer_update(layout.agent.config.optimizer, found, kept)
+            change, kept = optimizer_update(layout.optimizer(hyper), found, kept)
             for moment, vector in kept.items():
                 moments[moment][group] = vector
             for name, part in layout.split(group, change).items():

@@ -63,7 +63,7 @@ def _sgd(settings: SGD, gradient: Gradient, moments: Moments) -> tuple[Any, Mome
 def _lion(settings: Lion, gradient: Gradient, moments: Moments) -> tuple[Any, Moments]:
     mean, vector = moments["mean"], gradient.vector
     direction = ops.sign(settings.beta1 * mean + (1.0 - settings.beta1) * vector)
-    if settings.weight_decay:
+    if not isinstance(settings.weight_decay, float) or settings.weight_decay:  # traced where a rule changes it
         direction = direction + settings.weight_decay * gradient.weights()
     return -gradient.rate * direction, {"mean": settings.beta2 * mean + (1.0 - settings.beta2) * vector}
 

@@ -14,6 +14,7 @@ from etude.agent import Agent, Loss, Losses
 from etude.base import seeding
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError, NetworkError, NumericalError
+from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
 from etude.networks.network import Maker, Normaliser, parts_of, put_part
@@ -61,6 +62,7 @@ class ParameterLayout:
         self.following = self._following()
         self.delayed, self.delay = self._delay()
         self.hyper = self._hyper_names()
+        self._settings = tuple(name for name in self.hyper if name.startswith(PREFIX))  # of the optimizer
         self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
         self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None)
         self.portable = all(part.portable for part in self.parts.values())
@@ -93,8 +95,13 @@ class ParameterLayout:
         # A shallow copy instead of dataclasses.replace: the config's own checks are for numbers, not for tracers.
         agent.config = copy.copy(agent.config)
         for field, value in hyper.items():
-            object.__setattr__(agent.config, field, value)
+            if not field.startswith(PREFIX):
+                object.__setattr__(agent.config, field, value)
         return agent
+
+    def optimizer(self, hyper: Mapping[str, Any]) -> Optimizer:
+        """The optimizer, with the settings of it that are among these (traced) scalars."""
+        return with_settings(self.agent.config.optimizer, {name: hyper[name] for name in self._settings})
 
     def size(self, group: str) -> int:
         """How many numbers a loss trains."""
@@ -276,7 +283,10 @@ class ParameterLayout:
                 f"target and trained_every name the config fields {sorted(named - fields.keys())}, which "
                 f"{type(self.agent.config).__name__} lacks."
             )
-        return tuple(sorted(named | {name for name, value in fields.items() if isinstance(value, float | Linear)}))
+        config = self.agent.config
+        ruled = {rule.hyperparameter for rule in config.adapt} & set(adjustable_settings(config.optimizer))
+        floats = {name for name, value in fields.items() if isinstance(value, float | Linear)}
+        return tuple(sorted(named | floats | ruled))
 
     def _rate(self, group: str) -> str:
         own = f"{group.rpartition('.')[2]}_learning_rate"

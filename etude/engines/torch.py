@@ -167,13 +167,14 @@ class TorchEngine:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
-            self._update(group, gradient, hyper[layout.rates[group]])
+            self._update(group, gradient, hyper)
         self._follow(hyper)
         return reported
 
-    def _update(self, group: str, gradient: torch.Tensor, rate: float) -> None:
+    def _update(self, group: str, gradient: torch.Tensor, hyper: dict[str, float]) -> None:
         """The optimizer's step for what a loss trains."""
-        settings, weights, time = self.layout.agent.config.optimizer, self._trained[group], self._times[group]
+        settings, rate = self.layout.optimizer(hyper), hyper[self.layout.rates[group]]
+        weights, time = self._trained[group], self._times[group]
         moments = {moment: vectors[group] for moment, vectors in self._moments.items()}
         if type(settings) is Adam:  # torch's own does it in one pass over the vectors
             fused_adam(

@@ -4,6 +4,7 @@ episode and the random numbers, drawn ahead by `draw` for each environment, come
 Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
+from etude.explore.adjusted import AdjustedExplorer
 from etude.explore.by_environment import ByEnvironment
 from etude.explore.by_policy import ByPolicy, Heuristic
 from etude.explore.combined import ByAgent, Each
@@ -28,9 +29,10 @@ from etude.explore.value_policies import (
 from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
 
 __all__ = [
-    "AdaptiveEpsGreedyPolicy", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy", "BoltzmannQPolicy",
-    "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy", "EpsilonGreedy",
-    "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy", "GumbelSoftmaxPolicy",
-    "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample", "SoftmaxPolicy", "PerActorEpsilonGreedy",
-    "PerActorGaussianNoise", "Softened", "StateDependentSample", "WithLogProb",
+    "AdaptiveEpsGreedyPolicy", "AdjustedExplorer", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy",
+    "BoltzmannQPolicy", "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy",
+    "EpsilonGreedy", "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy",
+    "GumbelSoftmaxPolicy", "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
+    "SoftmaxPolicy", "PerActorEpsilonGreedy", "PerActorGaussianNoise", "Softened", "StateDependentSample",
+    "WithLogProb",
 ]  # fmt: skip

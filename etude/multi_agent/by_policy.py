@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -125,6 +125,8 @@ class LearningTurns:
 @dataclass(frozen=True)
 class PolicyConfigs:
     """Stands for the configs of several policies; each agent holds its own."""
+
+    adapt: ClassVar[tuple[Any, ...]] = ()  # the rules of each policy are in its own config
 
 
 class PolicyMember(NamedTuple):

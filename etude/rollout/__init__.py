@@ -4,6 +4,7 @@ from etude.rollout.actor import Actor, SingleActor, SingleEpisode
 from etude.rollout.async_gradients import AsyncGradients, LocalActorLearners, RemoteActorLearners
 from etude.rollout.broadcast import BroadcastRollout
 from etude.rollout.collector import Collector
+from etude.rollout.following import FollowingActor
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.handle import WorkerBackend
 from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
@@ -14,7 +15,8 @@ from etude.rollout.pool.supervisor import PoolOptions, split_environments
 from etude.rollout.shared import SharedRollout, own_environments
 
 __all__ = [
-    "Actor", "AsyncGradients", "BroadcastRollout", "Collector", "InProcess", "LocalActorLearners", "LockstepPool",
-    "Pool", "PoolOptions", "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor",
-    "SingleEpisode", "WorkerBackend", "acting_in_process", "own_environments", "split_environments", "workers_pay_off",
+    "Actor", "AsyncGradients", "BroadcastRollout", "Collector", "FollowingActor", "InProcess", "LocalActorLearners",
+    "LockstepPool", "Pool", "PoolOptions", "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout",
+    "SingleActor", "SingleEpisode", "WorkerBackend", "acting_in_process", "own_environments", "split_environments",
+    "workers_pay_off",
 ]  # fmt: skip

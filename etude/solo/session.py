@@ -15,7 +15,7 @@ from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
-from etude.solo.policies import FollowingActor
+from etude.solo.policies import acting_in_worker
 from etude.solo.settings import Settings
 from etude.training.rollout_lifecycle import RolloutLifecycle
 
@@ -172,7 +172,7 @@ class Session:
         pool = PoolOptions(overlap=self.overlaps(options))
         if actor is None:
             return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
-        make_actor = functools.partial(FollowingActor, actor, self.learner.policies)
+        make_actor = functools.partial(acting_in_worker, actor, self.learner.policies)
         return Pool(make, make_actor, explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:

@@ -184,7 +184,9 @@ class Learner:
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """What rollouts act with: weights, with layer noise that is the same until the next learning phase, and their
         version."""
-        return self.acting_weights() | self._layer_noise, PolicyVersion(self.progress.gradient_steps, self.hyper())
+        factors = {} if self.adapting is None else self.adapting.rules.exploration()
+        version = PolicyVersion(self.progress.gradient_steps, self.hyper(), factors)
+        return self.acting_weights() | self._layer_noise, version
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""

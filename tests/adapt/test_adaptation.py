@@ -9,12 +9,13 @@ from etude.adapt import Adapt, Adaptation, LearningPhase
 from etude.adapt.change import Change
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
+from etude.base.optimizers import AdamW
 
 FLOATS = {"learning_rate": 0.01, "gamma": 0.9, "tau": 0.005, "epsilon": 0.1}
 
 
 def adaptation(*rules):
-    return Adaptation(rules, SimpleNamespace(batch_size=64, epochs=4, **FLOATS), tuple(FLOATS))
+    return Adaptation(rules, SimpleNamespace(batch_size=64, epochs=4, optimizer=AdamW(), **FLOATS), tuple(FLOATS))
 
 
 def phase(kl=None, td_error=None, ratio=None, priorities=None, gradients=None):
@@ -78,6 +79,8 @@ def test_sizes_are_multiples_of_an_alignment_and_probabilities_are_at_most_1():
     assert [aligned.value(factor, 64.0) for factor in (0.1, 0.75, 1.0, 1.5)] == [24.0, 48.0, 48.0, 96.0]
     epsilon = Change("epsilon", 1)
     assert epsilon.value(epsilon.moved(1.0, 0.4, 1e9), 0.4) == 1.0
+    beta = Change("beta1", -1)
+    assert beta.value(beta.moved(1.0, 0.5, 1e9), 0.5) == 0.0
     assert Change("beta1", 1).movable(0.9)
     assert not Change("beta1", 1).movable(1.0)
     assert not Change("weight_decay", 1).movable(0.0)
@@ -173,7 +176,7 @@ def test_a_state_goes_on_and_one_that_was_changed_is_refused():
         (lambda: Adapt("ess", "tau", target=-1.0), "target = -1.0"),
         (lambda: Adapt("ess", "tau", direction=2), "expected 1, -1, or 0"),
         (lambda: adaptation(Adapt("ess", "clip_range")), "expected a hyperparameter that may change .* batch_size"),
-        (lambda: adaptation(Adapt("ess", "epsilon", direction=1)), "expected a hyperparameter that may change"),
+        (lambda: adaptation(Adapt("ess", "optimizer.decay", direction=1)), "expected a hyperparameter that may change"),
         (lambda: adaptation(kl_rule("tau"), kl_rule("tau")), "two rules of adapt change tau"),
     ],
 )

@@ -12,6 +12,7 @@ from etude.base.seeding import generator
 from etude.engines.perturbed import Perturbed
 from etude.envs import examine, like, name_of
 from etude.envs.tasks import task_data
+from etude.explore.adjusted import AdjustedExplorer
 from etude.explore.at_step import AtStep
 from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
@@ -66,7 +67,10 @@ class TrainedPolicy:
             return best_for(self._context.agent, self._context.engine.spaces)
         context, progress = self._context, self._learner.progress
         spaces, total = context.engine.spaces, progress.total
-        return AtStep(explorer_outside(context.agent, spaces, self._explorer, total, environments), progress.step)
+        explorer = explorer_outside(context.agent, spaces, self._explorer, total, environments)
+        if isinstance(explorer, AdjustedExplorer):
+            explorer.follow(self._learner.exploring_policy()[1])
+        return AtStep(explorer, progress.step)
 
     def act(self, observation: Any, info: dict[str, Any], first: bool, explore: bool) -> Any:
         """See `Run.act`."""

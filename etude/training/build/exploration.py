@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from etude.adapt import exploration_rules
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
-from etude.base.schedules import Linear
+from etude.base.schedules import Linear, scaled
 from etude.base.spaces import Box, Spaces
 from etude.checkpoint.config_json import from_saved, to_json
 from etude.explore import (
+    AdjustedExplorer,
     Boltzmann,
     BoltzmannGumbel,
     ByEnvironment,
@@ -30,6 +35,7 @@ from etude.explore import (
 )
 from etude.protocols import Explorer
 from etude.training.kinds import kind_of
+from etude.training.kinds.kind import EXPLORED_BY
 
 FITTING: dict[str, tuple[Any, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, PerActorEpsilonGreedy),
@@ -44,7 +50,18 @@ def explorer_for(agent: Agent, spaces: Spaces, given: Explorer | None, total: in
     """What explores in a run of `total` environment steps of `count` environments."""
     if given is not None:
         return stretched(given, total)
-    return kind_of(agent).run_explorer(agent, spaces, total, count)
+    make = functools.partial(_explorer_of_config, agent, spaces, total, count)
+    return AdjustedExplorer(make) if exploration_rules(agent.config) else make({})
+
+
+def _explorer_of_config(agent: Agent, spaces: Spaces, total: int, count: int, factors: Mapping[str, float]) -> Explorer:
+    """The explorer that an agent's config describes, with these factors on hyperparameters."""
+    kind, given = kind_of(agent), agent
+    if factors:
+        changed = {name: scaled(getattr(agent.config, name), factor) for name, factor in factors.items()}
+        agent = copy.copy(given)
+        agent.config = dataclasses.replace(given.config, **changed)
+    return kind.run_explorer(agent, spaces, total, count)
 
 
 def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
@@ -71,6 +88,7 @@ def stretched(explorer: Any, total: int) -> Any:
 
 def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
+    _check_rules(agent, given)
     if given is None:
         kind_of(agent).check_exploration(agent)
         return
@@ -82,6 +100,18 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
         if isinstance(explorer, OWN):
             _check_fit(agent, explorer, spaces)
+
+
+def _check_rules(agent: Agent, given: Any) -> None:
+    """Raise ConfigError where rules change hyperparameters that nothing explores with."""
+    kind, read = kind_of(agent), EXPLORED_BY.get(agent.acts_by, [])
+    for name in exploration_rules(agent.config):
+        if given is not None or not kind.steps_environments or name not in read:
+            with_what = "nothing explores with it" if given is None else f"the run explores with {given!r}"
+            raise ConfigError(
+                f"{type(agent.config).__name__}: adapt changes {name}, but {with_what}. Leave the rule out, or let the "
+                "config describe the exploration of a run."
+            )
 
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:

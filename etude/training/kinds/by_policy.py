@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from etude.adapt import exploration_rules
 from etude.agent import Agent
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.seeding import generator
@@ -100,7 +101,13 @@ class PolicyLearning(LearningKind):
 
     def check_exploration(self, agent: Any) -> None:
         for policy in agent.learners:
-            kind_of(agent.members[policy]).check_exploration(agent.members[policy])
+            member = agent.members[policy]
+            kind_of(member).check_exploration(member)
+            if moved := exploration_rules(member.config):
+                raise ConfigError(
+                    f"{policy}: adapt changes {moved[0]}; rules change exploration in runs of one policy alone. Leave "
+                    "this rule out, or give a schedule."
+                )
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 

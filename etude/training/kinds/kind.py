@@ -23,11 +23,12 @@ from etude.engines.perturbed import Perturbed
 from etude.engines.replicas import Replicas
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
-from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
+from etude.explore import AdjustedExplorer, ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
 from etude.rollout import (
+    FollowingActor,
     InProcess,
     LockstepPool,
     Pool,
@@ -288,9 +289,13 @@ class LearningKind:
         """Collects from the environments with these indices, those of this process."""
         engine, setup = context.engine, context.setup
         make, priorities = self.make_environments(context), self.actor_priorities(context)
-        acting_here = Perturbed(engine) if engine.layout.noisy else engine
+        acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
+        make_actor = self.make_actor(context)
+        if isinstance(explorer, AdjustedExplorer):
+            acting_here = FollowingActor(acting_here, explorer.follow)
+            make_actor = functools.partial(FollowingActor.made, make_actor, explorer.follow)
         if setup.workers == 0:
-            actor = self.make_actor(context)() if engine.exportable else acting_here
+            actor = make_actor() if engine.exportable else acting_here
             return InProcess(make(np.array(indices)), actor, explorer, setup.seed, priorities)
         if setup.overlap:
             self.check_overlap(context)
@@ -301,7 +306,7 @@ class LearningKind:
             )
         options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend_for(setup))
         if engine.exportable:
-            return Pool(make, self.make_actor(context), explorer, setup.seed, indices, setup.workers, options)
+            return Pool(make, make_actor, explorer, setup.seed, indices, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, indices, setup.workers, options)
 
     def vectorization(self, context: TrainingContext) -> Vectorization:

@@ -11,7 +11,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.base import trees
 from etude.base.data import Batch
-from etude.base.schedules import Linear
+from etude.base.schedules import all_at
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import ParameterLayout
 from etude.networks.network import put_part
@@ -59,8 +59,7 @@ def _recording_agent(
     layout: ParameterLayout, values: Mapping[str, np.ndarray]
 ) -> tuple[Agent, dict[str, dict[str, list[np.ndarray]]]]:
     config = layout.agent.config
-    numbers = {name: getattr(config, name) for name in layout.hyper}
-    agent = layout.bind(values, {n: x.start if isinstance(x, Linear) else x for n, x in numbers.items()})
+    agent = layout.bind(values, all_at(config, layout.hyper, 0, 1))
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for name, part in layout.parts.items():
         bound = part.bound({v: values[f"{name}.{v}"] for v in part.variables})

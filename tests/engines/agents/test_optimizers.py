@@ -11,6 +11,7 @@ from run_cases import DQN_TINY, differences
 
 import etude
 from etude import Mlp, Run, engines
+from etude.adapt import Adapt
 from etude.algorithms import DQN, TD3, DQNConfig, PPOConfig, TD3Config
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
@@ -33,8 +34,8 @@ EACH = {
 every_optimizer = pytest.mark.parametrize("optimizer", EACH.values(), ids=EACH)
 
 
-def dqn(engine_name, optimizer, seed=1):
-    config = DQNConfig(network=Mlp((4,)), max_gradient_norm=None, optimizer=optimizer)
+def dqn(engine_name, optimizer, seed=1, rules=()):
+    config = DQNConfig(network=Mlp((4,)), max_gradient_norm=None, optimizer=optimizer, adapt=rules)
     return engines.create(engine_name, DQN(config), Spaces(VECTOR, Discrete(3)), seed=seed)
 
 
@@ -44,9 +45,9 @@ def random_gradients(engine):
     return [{name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()} for _ in RATES]
 
 
-def stepped(engine, gradients):
-    """The trained weights [P] after steps with these gradients."""
-    still = dict.fromkeys(engine.layout.hyper, 0.0) | {"target_update_every": 1_000_000}
+def stepped(engine, gradients, settings=None):
+    """The trained weights [P] after steps with these gradients. settings: of the optimizer, that rules change."""
+    still = dict.fromkeys(engine.layout.hyper, 0.0) | {"target_update_every": 1_000_000} | (settings or {})
     for rate, each in zip(RATES, gradients, strict=True):
         engine.apply(each, {**still, "learning_rate": float(np.float32(rate))})
     return engine.layout.as_vector(engine.weights())
@@ -104,6 +105,19 @@ def test_twenty_steps_are_those_of_the_formula_to_a_millionth(engine_name, optim
     found = stepped(engine, gradients)
     assert np.abs(found - start).max() > 0.01
     assert_equal(found, expected.w, optimizer)
+
+
+@pytest.mark.parametrize("kind", [Adam, AdamW, Lion])
+def test_steps_with_settings_that_rules_change_are_those_of_an_optimizer_made_with_them(engine_name, kind):
+    values = {"optimizer.beta1": 0.5, "optimizer.beta2": 0.75}
+    values |= {} if kind is Adam else {"optimizer.weight_decay": 0.125}
+    rules = tuple(Adapt("noise_scale", name) for name in values)
+    made_with = {name.removeprefix("optimizer."): value for name, value in values.items()}
+    ruled = dqn(engine_name, kind(**dict.fromkeys(made_with, 0.25)), rules=rules)
+    plain = dqn(engine_name, kind(**made_with))
+    assert set(ruled.layout.hyper) - set(plain.layout.hyper) == set(values)
+    gradients = random_gradients(plain)
+    np.testing.assert_allclose(stepped(ruled, gradients, values), stepped(plain, gradients), rtol=1e-6, atol=1e-6)
 
 
 TORCHS = {

@@ -2,23 +2,40 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from cases import variants_but
-from run_cases import DQN_TINY, PPO_TINY, SAC_TINY, differences
+from run_cases import APEX_DDPG_TINY, DQN_TINY, PPO_TINY, SAC_TINY, differences
 
 import etude
-from etude import Run
+from etude import Linear, Run
 from etude.adapt import Adapt
+from etude.algorithms import DQN
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Learned
+from etude.explore import Boltzmann
 
 QUICK = {"every": 2, "smooth": 0.5, "rate": 0.5}
 RULES = {
-    "dqn": (Adapt("ess", "batch_size", target=0.2, **QUICK), Adapt("gradient_variance", "learning_rate", **QUICK)),
+    "dqn": (
+        Adapt("ess", "batch_size", target=0.2, **QUICK),
+        Adapt("gradient_variance", "learning_rate", **QUICK),
+        Adapt("ess", "epsilon", target=0.2, **QUICK),
+    ),
+    "apex_ddpg": (Adapt("ess", "exploration_noise", target=0.9, **QUICK),),
     "ppo": (Adapt("kl", "learning_rate", target=1e-4, **QUICK), Adapt("ess", "minibatch_size", target=0.1, **QUICK)),
-    "sac": (Adapt("noise_scale", "tau", target=1.0, **QUICK), Adapt("ess", "gradient_steps", target=0.9, **QUICK)),
+    "sac": (
+        Adapt("noise_scale", "tau", target=1.0, **QUICK),
+        Adapt("ess", "gradient_steps", target=0.9, **QUICK),
+        Adapt("noise_scale", "optimizer.beta1", target=1.0, **QUICK),
+    ),
 }
-WORLDS = {"dqn": ("CartPole-v1", DQN_TINY), "ppo": ("CartPole-v1", PPO_TINY), "sac": ("Pendulum-v1", SAC_TINY)}
+WORLDS = {
+    "dqn": ("CartPole-v1", dataclasses.replace(DQN_TINY, epsilon=Linear(1.0, 0.1, steps=300))),
+    "apex_ddpg": ("Pendulum-v1", APEX_DDPG_TINY),
+    "ppo": ("CartPole-v1", PPO_TINY),
+    "sac": ("Pendulum-v1", SAC_TINY),
+}
 
 
 def made(engine_name, algorithm, **more):
@@ -68,6 +85,40 @@ def test_a_run_that_learns_more_often_does_not_catch_up_on_phases_that_were_neve
     first, *rest = steps
     assert first == (32, 1)
     assert rest == [(32 + 4 * i, 1 + i) for i in range(1, 9)], "every 4 steps from the first phase on"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_explores_with_the_epsilon_that_rules_have_changed(workers, engine_name):
+    if engine_name != "torch":
+        pytest.skip("explorers run in NumPy: the same on every engine")
+    rule = Adapt("ess", "epsilon", target=1e3, every=1, rate=1e3, high=1.0)  # the signal is far below its target
+    config = dataclasses.replace(DQN_TINY, epsilon=1e-6, learning_starts=60, learning_rate=0.0, adapt=(rule,))
+    given = {"config": config, "environments": 4, "seed": 3, "engine": engine_name, "workers": workers}
+    actions = []
+    with Run("dqn", "CartPole-v1", **given) as run:
+        take = run.learner.take
+        run.learner.take = lambda steps: actions.extend(steps.action.ravel().tolist()) or take(steps)
+        changed = [event for event in run.steps(200) if isinstance(event, Adjusted)]
+        explorer = run.exploring(4)
+    assert [event.after for event in changed] == [pytest.approx(1.001e-3), 1.0]
+    first, second = (event.step for event in changed)
+    assert len(actions) == 200
+    assert len(set(actions[:first])) == 1, "the best action, of a network that learns nothing"
+    assert 0.3 < np.mean(actions[second:]) < 0.7
+    assert explorer.inner.of(np.arange(4))._present().epsilon == 1.0
+
+
+def test_rules_of_exploration_that_nothing_reads_are_refused(engine_name):
+    if engine_name != "torch":
+        pytest.skip("found before there is an engine")
+    config = dataclasses.replace(DQN_TINY, adapt=(Adapt("ess", "epsilon"),))
+    with pytest.raises(ConfigError, match=r"adapt changes epsilon, but the run explores with Boltzmann"):
+        Run("dqn", "CartPole-v1", config=config, explorer=Boltzmann(1.0), engine=engine_name)
+    with pytest.raises(ConfigError, match="adapt changes epsilon, but nothing explores with it"):
+        Run("ppo", "CartPole-v1", adapt=("ess:epsilon",), engine=engine_name)
+    agents, world = {f"pole_{i}": DQN(config) for i in range(2)}, "etude.examples.cart_pole:CartPoles"
+    with pytest.raises(ConfigError, match="pole_0: adapt changes epsilon; rules change exploration in runs of one"):
+        Run(agents, world, env_args={"count": 2}, engine=engine_name)
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", "es"])

@@ -1,6 +1,7 @@
 """`adjust` and its relatives: which hyperparameters of an agent move, in which direction, and where they are used."""
 
 import dataclasses
+import functools
 
 import cloudpickle
 import numpy as np
@@ -15,7 +16,7 @@ from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.networks.dense import Affine, DenseActor
 from etude.solo import LambdaCallback
 from etude.solo.engines import parameters
-from etude.solo.policies import FollowingActor
+from etude.solo.policies import acting_in_worker
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 RATED = ("alpha", "lr", "eps", "tau", "gamma", "beta1", "beta2", "clip", "beta")
@@ -225,8 +226,9 @@ def test_workers_explore_with_the_epsilon_that_comes_with_the_weights():
     policy = EpsGreedyQPolicy(0.1)
     weights = {"k": np.zeros((S, 2), np.float32), "b": np.zeros(2, np.float32)}
     actor = DenseActor([Affine("k", "b")], weights, np.asarray)
-    made, explorer = cloudpickle.loads(cloudpickle.dumps((FollowingActor(actor, [None, policy]), policy)))
-    made.load({}, PolicyVersion(0, {"1": 0.7}))
+    make_actor = functools.partial(acting_in_worker, actor, [None, policy])
+    make_actor, explorer = cloudpickle.loads(cloudpickle.dumps((make_actor, policy)))
+    make_actor().load({}, PolicyVersion(0, {"1": 0.7}))
     assert (policy.eps, explorer.eps) == (0.1, 0.7)
 
 
