@@ -25,7 +25,7 @@ from etude.solo import files
 from etude.solo.animation import play
 from etude.solo.build import build_session
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options
+from etude.solo.options import Options, options_from
 from etude.solo.session import Session, SessionKey
 from etude.solo.settings import Settings
 from etude.solo.strategy import StrategyArguments, strategy_arguments
@@ -215,7 +215,7 @@ class RL:
     ) -> float:
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
-        options = _options(named)
+        options = options_from(named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
@@ -334,15 +334,6 @@ class RL_pytorch(RL):
             f"distributed_training trains agents in Keras with strategies of tf.distribute; {type(self).__name__} is "
             "written in PyTorch. Train it with train, or write it in Keras, from etude.RL."
         )
-
-
-def _options(named: dict[str, Any]) -> Options:
-    known = Options.__dataclass_fields__
-    unknown = sorted(set(named) - set(known))
-    if unknown:
-        raise ConfigError(f"train takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
-    given = {name: value for name, value in named.items() if not (name == "callbacks" and value is None)}
-    return Options(**given)
 
 
 def _warn(message: str) -> None:
