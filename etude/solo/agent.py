@@ -43,6 +43,7 @@ class SessionState:
     pending: dict[str, Any] | None = None  # a restored state, until a session is built
     save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
+    made_with: tuple[tuple, dict[str, Any]] = ((), {})  # the arguments of the agent's class
 
     @property
     def chief(self) -> bool:
@@ -84,7 +85,7 @@ class RL:
 
     def __new__(cls, *arguments: Any, **named: Any) -> RL:
         agent = super().__new__(cls)
-        agent._session_state = SessionState()
+        agent._session_state = SessionState(made_with=(arguments, named))
         return agent
 
     # -- what an agent writes ------------------------------------------------------------------------------------------

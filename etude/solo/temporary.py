@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from etude.solo.agent import SessionState
 from etude.solo.callbacks import Callbacks
 from etude.solo.engines import load_weights, weights
 from etude.solo.options import Options
 from etude.solo.session import Session, SessionKey
 from etude.solo.strategy import StrategyArguments
-from etude.solo.training import History, Training
+from etude.solo.training import Training
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -35,40 +36,42 @@ class TemporaryTraining:
 
 @contextmanager
 def temporary(
-    agent: Any, options: Options, strategy: StrategyArguments | None = None, *, anew: bool = False
+    agent: Any, options: Options, strategy: StrategyArguments | None = None, **attributes: Any
 ) -> Iterator[TemporaryTraining]:
     """Within this context the agent may be trained; afterwards weights, optimizers, replay, generators, counters and
     plain attributes are what they were, bit for bit. No file is written.
 
-    anew: begin with an empty replay, and with optimizers as they are, also where training could go on.
+    attributes: of the agent within this context, such as another optimizer; training then begins with an empty replay.
     """
-    own, attributes = agent._session_state, _attributes(agent)
-    given = own.settings if strategy is None else strategy.applied(own.settings)
-    same = own.session is not None and own.key == SessionKey.of(agent, given, options, _strategy(strategy))
-    before = own.session.state(replay=given.pool_folder is None) if same else own.pending
-    values = weights(agent)  # an engine moves generators of random numbers when it is made
-    agent._session_state = dataclasses.replace(
-        own, settings=dataclasses.replace(own.settings, pool_folder=None), history=History(), key=None, session=None,
-        pending=None,
-    )  # fmt: skip
+    own, before, values = agent._session_state, _attributes(agent), weights(agent)
     session = None
     try:
+        vars(agent).update(attributes)
+        state = None if attributes else _continued(agent, options, strategy)
+        settings = dataclasses.replace(own.settings, pool_folder=None)
+        agent._session_state = SessionState(settings, param=own.param)
         session = agent._session(options, strategy)
         initial = copy.deepcopy(session.learner.engine.state())
-        if before is not None and not anew:
-            session.restore(copy.deepcopy(before))
+        if state is not None:
+            session.restore(copy.deepcopy(state))
         yield TemporaryTraining(agent, session, options)
     finally:
         vars(agent).clear()
-        vars(agent).update(attributes)
+        vars(agent).update(before)
         if session is not None:
             session.learner.engine.restore(initial)
-            load_weights(agent, values)
+            load_weights(agent, values)  # an engine moves generators of random numbers when it is made
             session.learner.buffer.close()
 
 
-def _strategy(given: StrategyArguments | None) -> Any:
-    return None if given is None else given.strategy
+def _continued(agent: Any, options: Options, strategy: StrategyArguments | None) -> dict[str, Any] | None:
+    """The state that `train` would continue from; None where it would begin anew."""
+    own = agent._session_state
+    settings = own.settings if strategy is None else strategy.applied(own.settings)
+    key = SessionKey.of(agent, settings, options, None if strategy is None else strategy.strategy)
+    if own.session is None or own.key != key:
+        return own.pending
+    return own.session.state(replay=settings.pool_folder is None)
 
 
 def _attributes(agent: Any) -> dict[str, Any]:

@@ -59,6 +59,15 @@ def _of_group(optimizer: Any, i: int) -> OptimizerRate:
     return OptimizerRate(lambda: float(optimizer.param_groups[i]["lr"]), write)
 
 
+def backend_of(agent: Any) -> str | None:
+    """What Keras runs on in this process, for an agent that is written in it; else None."""
+    if agent.framework == "torch":
+        return None
+    import keras
+
+    return keras.backend.backend()
+
+
 class OptimizerCopy(NamedTuple):
     """An optimizer without what it has learned, to be made again for a copy of its agent; travels by cloudpickle.
 
@@ -70,7 +79,8 @@ class OptimizerCopy(NamedTuple):
 
     @staticmethod
     def of(agent: Any, optimizer: Any) -> OptimizerCopy:
-        """ConfigError for an optimizer of torch that trains what is not the agent's."""
+        """ConfigError for what is no optimizer of the agent's framework, and for an optimizer of torch that trains what
+        is not the agent's."""
         if agent.framework != "torch":
             return OptimizerCopy(type(optimizer), optimizer.get_config())
         from etude.solo.engines.torch import TorchVariables

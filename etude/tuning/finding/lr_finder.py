@@ -13,7 +13,7 @@ from etude.run import Run
 from etude.solo.agent import RL
 from etude.tuning.finding.agents import follow_ramp_with_agent
 from etude.tuning.finding.ramp import Ramp, RampRecord
-from etude.tuning.finding.runs import follow_ramp_with_run
+from etude.tuning.finding.runs import follow_ramp_with_run, steps_of_run
 from etude.tuning.finding.suggestion import LRSuggestion, Observed, suggest
 
 STEPS = 100_000  # environment steps of a run at most
@@ -74,7 +74,7 @@ class LRFinder:
         if episodes is not None and (type(episodes) is not int or episodes < 1):
             raise ConfigError(f"episodes = {episodes!r}; expected a whole number of at least 1, or None.")
         if isinstance(self.agent, Run):
-            steps = _steps_of_run(train_loss, pool_network, strategy, options)
+            steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
             follow_ramp_with_run(self.agent, record, episodes, steps)
         else:
             follow_ramp_with_agent(self.agent, record, episodes, strategy, {"pool_network": pool_network, **options})
@@ -174,17 +174,3 @@ class LRFinder:
             )
             return found._replace(reason=found.reason + short)
         return found
-
-
-def _steps_of_run(train_loss: Any, pool_network: bool, strategy: Any, options: dict[str, Any]) -> int:
-    given = {"train_loss": train_loss, "strategy": strategy, "pool_network": None if pool_network else False, **options}
-    refused = [name for name, value in given.items() if value is not None and name != "steps"]
-    if refused:
-        raise ConfigError(
-            f"find of a run takes no {', '.join(refused)}: that is for agents of one's own. A run has its own workers "
-            "and devices; find takes N, window_size, start_lr, end_lr, episodes and steps."
-        )
-    steps = options.get("steps", STEPS)
-    if type(steps) is not int or steps < 1:
-        raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1: environment steps.")
-    return steps

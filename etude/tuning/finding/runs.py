@@ -113,3 +113,19 @@ def _one(batches: Batch, i: int) -> Batch:
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
     present = [part for part in parts if part is not None]
     return np.concatenate(present) if present else None
+
+
+def steps_of_run(train_loss: Any, pool_network: bool, strategy: Any, options: dict[str, Any], default: int) -> int:
+    """The environment steps that a finder of runs was given; ConfigError for arguments that are for agents of one's
+    own."""
+    given = {"train_loss": train_loss, "strategy": strategy, "pool_network": None if pool_network else False, **options}
+    refused = [name for name, value in given.items() if value is not None and name != "steps"]
+    if refused:
+        raise ConfigError(
+            f"find of a run takes no {', '.join(refused)}: that is for agents of one's own. A run has its own workers "
+            "and devices; give steps, or episodes."
+        )
+    steps = options.get("steps", default)
+    if type(steps) is not int or steps < 1:
+        raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1: environment steps.")
+    return steps
