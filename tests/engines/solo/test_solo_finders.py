@@ -1,15 +1,17 @@
 """Finders on agents of one's own: what they find, and that the agent is left as it was."""
 
 import copy
+import os
 
 import numpy as np
 import pytest
-from solo_agents import agent_for, discrete, on_policy, train
+import solo_agents_worlds as worlds
+from solo_agents import agent_for, discrete, on_policy, once, train
 from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError
-from etude.solo.engines import weights
-from etude.tuning import LRFinder
+from etude.solo.engines import load_weights, weights
+from etude.tuning import LRFinder, OptFinder, ParallelFinder
 
 
 def flat(tree, path=""):
@@ -109,3 +111,104 @@ def test_an_agent_that_cannot_train_is_refused_and_left_as_it_was(engine_name):
     with pytest.raises(ConfigError, match="takes no argument windows"):
         LRFinder(agent).find(windows=1)
     assert agent._session_state.session is None
+
+
+class Dies:
+    """Its process ends in the middle of the second learning phase."""
+
+    def update_param(self):
+        super().update_param()
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls == 2:
+            os._exit(3)
+
+
+class Raises:
+    """It raises when it learns."""
+
+    def __call__(self, *arguments):
+        raise ValueError("no loss today")
+
+
+def two_optimizers(agent, engine_name, diverging=1e30):
+    """Adam, and a gradient descent that diverges."""
+    framework = agents_of(engine_name)
+    return [framework.optimizer(agent.param, 1e-2), framework.sgd(agent.param, diverging)]
+
+
+@pytest.mark.variant
+def test_candidates_in_worker_processes_learn_as_those_in_this_process(engine_name):
+    agent = new(engine_name)
+    train(agent, engine_name, 3)
+    session = agent._session_state.session
+    before, optimizer = copy.deepcopy(session.state(True)), agent.optimizer
+    finder = OptFinder(agent, two_optimizers(agent, engine_name, 1e-3))
+    here = finder.find(episodes=4, jobs=1)
+    assert_same(before, session.state(True))
+    assert agent.optimizer is optimizer and agent.total_episode == 3
+    assert [len(rewards) for rewards in here["rewards"].values()] == [4, 4]
+    assert here["losses"][0] != here["losses"][1]
+    there = finder.find(episodes=4, jobs=2)
+    assert here["rewards"] == there["rewards"]
+    assert np.allclose(here["losses"][0], there["losses"][0], rtol=1e-5)
+    means = {i: np.mean(rewards) for i, rewards in there["rewards"].items()}
+    assert there["best_reward"] == pytest.approx(max(means.values()))
+    assert there["best_opt"] is finder.optimizers[max(means, key=means.get)]
+
+
+def test_a_candidate_that_diverges_is_reported_and_the_others_go_on(engine_name):
+    agent = new(engine_name)
+    finder = OptFinder(agent, two_optimizers(agent, engine_name))
+    logs = finder.find(episodes=6, metrics="loss", jobs=1)
+    assert list(logs["failed"]) == [1] and "finite" in logs["failed"][1]
+    assert logs["best"] == 0 and logs["best_loss"] == pytest.approx(np.mean(logs["losses"][0]))
+    header, rows = finder.table()
+    assert rows[0][-1] == "best" and rows[1][2:4] == ("", "") and len(header) == len(rows[0])
+
+
+def test_a_candidate_whose_process_dies_is_reported_and_the_others_go_on(engine_name):
+    once(engine_name)
+    agents = [new(engine_name), agent_for(engine_name, "DQN", Dies), agent_for(engine_name, "DQN", Raises)]
+    for agent in agents[1:]:
+        agent.set(**discrete())
+    optimizers = [optimizers_for(agent, agents_of(engine_name)) for agent in agents]
+    logs = ParallelFinder(agents, optimizers).find(episodes=4, jobs=2)
+    assert "exited with code 3" in logs["failed"][1] and "no loss today" in logs["failed"][2]
+    assert logs["best"] == 0 and len(logs["rewards"][0]) == 4
+
+
+def test_agents_that_are_alike_begin_with_the_weights_of_the_first(engine_name):
+    once(engine_name)
+    agents = [new(engine_name) for _ in range(2)]
+    load_weights(agents[1], {name: value + 1 for name, value in weights(agents[1]).items()})
+    agents[1].seed = 5
+    before = weights(agents[1])
+    optimizers = [optimizers_for(agent, agents_of(engine_name)) for agent in agents]
+    logs = ParallelFinder(agents, optimizers).find(episodes=3, jobs=1)
+    assert logs["rewards"][0] == logs["rewards"][1] and logs["losses"][0] == logs["losses"][1]
+    assert_same(before, weights(agents[1]))
+    assert agents[1].seed == 5 and logs["own_weights"] == []
+
+
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(engine_name):
+    once(engine_name)
+    agent = new(engine_name)
+    optimizer = agent.optimizer
+    with pytest.raises(ConfigError, match="one optimizer for each"):
+        ParallelFinder([agent], [])
+    with pytest.raises(ConfigError, match="derived from etude.RL"):
+        OptFinder(object(), [optimizer])
+    with pytest.raises(ConfigError, match="metrics"):
+        OptFinder(agent, [optimizer]).find(metrics="speed")
+    with pytest.raises(ConfigError, match="torch.optim.Optimizer"):
+        OptFinder(agent, ["adam", optimizer]).find(jobs=2)
+    agent.env = Unsendable()
+    with pytest.raises(ConfigError, match="jobs=1"):
+        OptFinder(agent, [optimizer, optimizer]).find(jobs=2)
+
+
+class Unsendable(worlds.Walk):
+    """An environment that holds what no other process can have."""
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("holds a device")
