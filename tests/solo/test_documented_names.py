@@ -11,6 +11,7 @@ from written import ROOT, quoted, section, table
 import etude
 import etude.explore
 import etude.solo
+import etude.tuning
 from etude.solo.callbacks import HOOKS
 from etude.solo.options import Options
 from etude.solo.settings import Settings
@@ -29,7 +30,8 @@ METHODS = (
     "visualize_reward_loss animate_agent"
 )
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
-NOT_HERE = "adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
+FINDERS = ["LRFinder", "OptFinder", "ParallelFinder"]
+NOT_HERE = "adjust adjust_batch_size adabatch adjust_window_size"
 
 
 def named(heading):
@@ -67,6 +69,13 @@ def test_every_hook_is_told():
 def test_every_policy_and_noise_is_told_and_there():
     assert named("Policies and noises") == set(POLICIES.split())
     assert [name for name in POLICIES.split() if not callable(getattr(etude.explore, name, None))] == []
+
+
+def test_every_finder_is_told_and_there():
+    assert named("Finders") == {"AgentFinder", "plot_reward", "plot_reward_change", *FINDERS}
+    assert [name for name in FINDERS if not callable(getattr(etude.tuning, name, None))] == []
+    find = inspect.signature(etude.tuning.LRFinder.find).parameters
+    assert {"train_loss", "pool_network", "strategy", "N", "window_size", "start_lr", "end_lr", "episodes"} <= set(find)
 
 
 @pytest.mark.parametrize("name", sorted(set(NOT_HERE.split())))

@@ -9,7 +9,8 @@ from study_worlds import TINY, Pointer
 
 import etude
 from etude.base.errors import ConfigError
-from etude.tuning import LRFinder
+from etude.base.optimizers import SGD, Adam
+from etude.tuning import LRFinder, OptFinder
 
 
 def new(engine_name, algorithm="ppo", **more):
@@ -52,4 +53,30 @@ def test_a_run_without_updates_by_losses_is_refused(engine_name):
     run = new(engine_name, "es")
     with pytest.raises(ConfigError, match="study"):
         LRFinder(run).find(N=5)
+    run.close()
+
+
+@pytest.mark.variant
+def test_optimizers_are_compared_from_the_weights_of_the_run(engine_name):
+    run = new(engine_name)
+    run.train(64)
+    before = copy.deepcopy(run.state())
+    finder = OptFinder(run, [SGD(), Adam(), (Adam(), 1e-3), (SGD(), 1e38)])
+    here = finder.find(steps=64, jobs=1)
+    assert differences(before, run.state()) == []
+    assert list(here["failed"]) == [3] and [len(here["losses"][i]) for i in range(3)] == [4, 4, 4]
+    assert here["losses"][1][0] == here["losses"][2][0] != here["losses"][2][1]  # the same weights, and other rates
+    assert here["best_reward"] == max(np.mean(here["rewards"][i]) for i in range(3))
+    assert here["best_opt"] is finder.optimizers[here["best"]]
+    there = finder.find(steps=64, jobs=2)
+    assert there["losses"] == here["losses"] and there["rewards"] == here["rewards"]
+    run.close()
+
+
+def test_optimizers_of_other_kinds_and_arguments_of_other_agents_are_refused(engine_name):
+    run = new(engine_name)
+    with pytest.raises(ConfigError, match="etude.optimizers"):
+        OptFinder(run, ["adam"]).find()
+    with pytest.raises(ConfigError, match="of one's own"):
+        OptFinder(run, [Adam()]).find(processes=2)
     run.close()
