@@ -79,7 +79,7 @@ def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = 
     shown in a window; returns the matplotlib figure."""
     if not any(series.values()):
         raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
-    figure = new_figure(len(series)) if path is not None else _window(len(series))
+    figure = new_figure(len(series)) if path is not None else new_window(len(series))
     for axes, (name, values) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
         episodes = np.arange(1, len(values) + 1)
         axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
@@ -155,7 +155,7 @@ def new_figure(panels: float) -> Any:
     return Figure(figsize=(6.4 * panels, 4.0), dpi=150, layout="constrained")
 
 
-def _window(panels: int) -> Any:
+def new_window(panels: int) -> Any:
     from matplotlib import pyplot  # the only place that opens windows
 
     return pyplot.figure(figsize=(6.4 * panels, 4.0), layout="constrained")

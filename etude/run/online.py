@@ -46,11 +46,15 @@ def arguments(context: TrainingContext, algorithm: str, share: float, changed: d
     if algorithm not in ALGORITHMS:
         agent.config = config
         given = {"algorithm": agent}
-    env = context.environment
-    made = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
-    given |= {"env": made.env, "env_args": made.args, "wrappers": made.wrappers, "frame_stack": made.frame_stack}
+    given |= environment_arguments(context.environment)
     given |= {name: getattr(context.setup, name) for name in AS_BEFORE}
     return {**given, "data": _with_share(context.data, share), **changed}
+
+
+def environment_arguments(env: Any) -> dict[str, Any]:
+    """The arguments of `Run` that say how environments are made."""
+    made = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    return {"env": made.env, "env_args": made.args, "wrappers": made.wrappers, "frame_stack": made.frame_stack}
 
 
 def _with_share(data: Sources, share: float) -> Sources:

@@ -26,7 +26,7 @@ from etude.solo.adaptive import AdaptiveMethods
 from etude.solo.animation import play
 from etude.solo.build import build_session
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options
+from etude.solo.options import Options, options_from
 from etude.solo.session import Session, SessionKey
 from etude.solo.settings import Settings
 from etude.solo.strategy import StrategyArguments, strategy_arguments
@@ -44,6 +44,7 @@ class SessionState:
     pending: dict[str, Any] | None = None  # a restored state, until a session is built
     save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
+    made_with: tuple[tuple, dict[str, Any]] = ((), {})  # the arguments of the agent's class
 
     @property
     def chief(self) -> bool:
@@ -85,7 +86,7 @@ class RL(AdaptiveMethods):
 
     def __new__(cls, *arguments: Any, **named: Any) -> RL:
         agent = super().__new__(cls)
-        agent._session_state = SessionState()
+        agent._session_state = SessionState(made_with=(arguments, named))
         return agent
 
     # -- what an agent writes ------------------------------------------------------------------------------------------
@@ -216,7 +217,7 @@ class RL(AdaptiveMethods):
     ) -> float:
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
-        options = _options({"window_size_func": self.window_size_func, **named})
+        options = options_from({"window_size_func": self.window_size_func, **named})
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
@@ -335,15 +336,6 @@ class RL_pytorch(RL):
             f"distributed_training trains agents in Keras with strategies of tf.distribute; {type(self).__name__} is "
             "written in PyTorch. Train it with train, or write it in Keras, from etude.RL."
         )
-
-
-def _options(named: dict[str, Any]) -> Options:
-    known = Options.__dataclass_fields__
-    unknown = sorted(set(named) - set(known))
-    if unknown:
-        raise ConfigError(f"train takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
-    given = {name: value for name, value in named.items() if not (name == "callbacks" and value is None)}
-    return Options(**given)
 
 
 def _warn(message: str) -> None:

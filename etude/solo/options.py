@@ -129,6 +129,16 @@ class Options:
         return next((window for window in given if window is not None), None)
 
 
+def options_from(named: dict[str, Any]) -> Options:
+    """The options with these names; ConfigError for names that `train` does not take."""
+    known = Options.__dataclass_fields__
+    unknown = sorted(set(named) - set(known))
+    if unknown:
+        raise ConfigError(f"train takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
+    given = {name: value for name, value in named.items() if not (name == "callbacks" and value is None)}
+    return Options(**given)
+
+
 def cut(buffer: Buffer, window: Window) -> None:
     """Drop all but the window."""
     buffer.trim(window.kept(buffer.ring.filled) if isinstance(window, ProcessWindows) else _kept(window, len(buffer)))

@@ -6,6 +6,7 @@ print(study.best.values)
 """
 
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.finding import LRFinder, LRSuggestion, OptFinder, ParallelFinder
 from etude.tuning.genome import Genome
 from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
@@ -21,7 +22,8 @@ from etude.tuning.study import Study
 from etude.tuning.trial import Configuration, Score, Trial
 
 __all__ = [
-    "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "Log",
-    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler",
-    "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
+    "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",
+    "LRSuggestion", "Log", "MedianStopping", "New", "OptFinder", "OptunaSearch", "PBT", "ParallelFinder",
+    "ProcessExecutor", "RandomSearch", "Result", "Scheduler", "Score", "Search", "SerialExecutor", "Space", "Stop",
+    "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
@@ -69,6 +69,19 @@ class TrialSettings(NamedTuple):
     train: Train = train_on
     keep: int = LIVE
 
+    @property
+    def seed(self) -> int:
+        """Of what the study draws."""
+        return self.plan.seed
+
+    def on(self, device: str) -> TrialSettings:
+        """The same on this device."""
+        return self._replace(options={**self.options, "device": device})
+
+    def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
+        """What carries out segments in this process."""
+        return TrialRuns(self, stopped)
+
 
 class Segment(NamedTuple):
     """What to carry out next of a trial, as plain data.
@@ -121,6 +134,31 @@ class SegmentFailed(NamedTuple):
 
 
 Report = Scored | Noted | Ended | SegmentFailed
+
+
+class SegmentRuns(Protocol):
+    """Carries out segments in one process, such as `TrialRuns`."""
+
+    def carry_out(self, segment: Segment) -> Iterator[Any]:
+        """Yields reports, of which the last one is `Ended` or `SegmentFailed`."""
+
+    def close(self) -> None:
+        """End what is kept between segments. May be called twice."""
+
+
+class SharedSettings(Protocol):
+    """What an executor sends to its worker processes, such as `TrialSettings`. Travels by cloudpickle."""
+
+    @property
+    def seed(self) -> int:
+        """Of the workers."""
+
+    def on(self, device: str) -> SharedSettings:
+        """The same on this device."""
+
+    def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
+        """What carries out segments in this process. stopped: to be asked often; shows that the process does not hang,
+        and whether it is asked to stop."""
 
 
 def trial_folder(folder: str | Path, number: int) -> Path:

@@ -11,6 +11,7 @@ from written import ROOT, quoted, section, table
 import etude
 import etude.explore
 import etude.solo
+import etude.tuning
 from etude.solo.callbacks import HOOKS
 from etude.solo.options import Options
 from etude.solo.settings import Settings
@@ -29,7 +30,7 @@ METHODS = (
     "visualize_reward_loss animate_agent adjust adjust_batch_size adabatch adjust_window_size compute_ess_from_weights"
 )
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
-NOT_HERE = "LRFinder OptFinder ParallelFinder"
+FINDERS = ["LRFinder", "OptFinder", "ParallelFinder"]
 
 
 def named(heading):
@@ -69,11 +70,11 @@ def test_every_policy_and_noise_is_told_and_there():
     assert [name for name in POLICIES.split() if not callable(getattr(etude.explore, name, None))] == []
 
 
-@pytest.mark.parametrize("name", sorted(set(NOT_HERE.split())))
-def test_what_is_not_here_is_told_and_is_not_here(name):
-    assert name in named("Not in etude")
-    assert not hasattr(etude.RL, name)
-    assert not hasattr(etude.solo, name)
+def test_every_finder_is_told_and_there():
+    assert named("Finders") == {"AgentFinder", "plot_reward", "plot_reward_change", *FINDERS}
+    assert [name for name in FINDERS if not callable(getattr(etude.tuning, name, None))] == []
+    find = inspect.signature(etude.tuning.LRFinder.find).parameters
+    assert {"train_loss", "pool_network", "strategy", "N", "window_size", "start_lr", "end_lr", "episodes"} <= set(find)
 
 
 def test_every_example_agent_that_is_told_exists_for_both_frameworks():

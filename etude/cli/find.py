@@ -1,0 +1,156 @@
+"""`etude find`: a learning rate, or an optimizer, for an algorithm on an environment."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.algorithms import ALGORITHMS, OTHER_NAMES
+from etude.base.errors import ConfigError
+from etude.base.optimizers import OPTIMIZERS
+from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
+from etude.cli.output import rows, say
+from etude.cli.train import NETWORKS, kind_named, named_before_parsing, with_hyperparameters
+
+USAGE = "find lr|optimizer ALGORITHM ENV"
+
+
+@dataclass(frozen=True)
+class FindOptions:
+    """What both finders take."""
+
+    steps: int = 100_000  # environment steps at most
+    episodes: int | None = None  # end after so many episodes; None: no limit
+    seed: int = 0  # of everything that is random
+    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
+    device: str = "auto"  # auto, cpu, cuda, cuda:1
+    envs: int | None = None  # environments stepped in parallel; None: as in etude train
+    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
+    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
+    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    env_arg: tuple[str, ...] = ()  # NAME=VALUE, keyword arguments of ENV's constructor
+    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
+    quiet: Quiet = False  # print nothing but the result
+
+
+@dataclass(frozen=True)
+class FindRate(FindOptions):
+    """Train ALGORITHM on ENV with a learning rate that grows from update to update, and suggest one: where reward or
+    loss improves fastest, below where the loss diverges. Nothing is saved but the pictures.
+    """
+
+    updates: int = 500  # gradient steps from the first rate to the last
+    start_lr: float = 1e-5  # the first learning rate
+    end_lr: float = 1.0  # the last learning rate
+    window: int = 7  # episodes that normalise the reward in the picture
+    plot: Path | None = None  # a PNG of the reward; NAME-loss.png beside it has the loss
+
+
+@dataclass(frozen=True)
+class FindOptimizer(FindOptions):
+    """Train ALGORITHM on ENV for a while with each of several optimizers, all from the same weights, and list mean
+    reward and mean loss. Nothing is saved.
+    """
+
+    steps: int = 10_000  # environment steps of each candidate at most
+    candidates: tuple[str, ...] = ("adam", "adamw", "rmsprop", "lion")  # NAME or NAME=LEARNING_RATE, with its defaults
+    metric: Literal["reward", "loss"] = "reward"  # what the best one is the best by
+    jobs: int | None = None  # candidates at a time, in worker processes; None: as many as cores; 1: this process
+
+
+KINDS: dict[str, type] = {"lr": FindRate, "optimizer": FindOptimizer}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Find, and print what was found and why. Returns 1 where nothing was."""
+    names, rest = split_positionals(arguments)
+    if len(names) != 3 or names[0] not in KINDS:
+        if "--help" in rest or "-h" in rest:
+            parse(KINDS.get(names[0] if names else "lr", FindRate), rest, USAGE)
+        raise ConfigError(
+            f"find takes lr or optimizer, an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its "
+            f"options; got {' '.join(names) or 'nothing'}. Usage: etude {USAGE} [options]"
+        )
+    what, algorithm, env = names[0], OTHER_NAMES.get(names[1], names[1]), names[2]
+    file = named_before_parsing(rest, "--config")
+    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
+    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
+    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, options=KINDS[what], **kinds)
+    steps = [("steps", int, dataclasses.field(default=KINDS[what].steps))]  # in the place of the preset's
+    offered = dataclasses.make_dataclass(offered.__name__, steps, bases=(offered,), frozen=True)
+    offered.__doc__ = KINDS[what].__doc__
+    options = parse(offered, rest, f"find {what} {algorithm} {env}")
+    with _run(algorithm, env, options) as run:
+        return _find_rate(run, env, options) if what == "lr" else _find_optimizer(run, options)
+
+
+def _run(algorithm: str, env: str, options: Any) -> Any:
+    from etude.run import Run
+
+    return Run(
+        algorithm, env, config=options.set, seed=options.seed, engine=options.engine, device=options.device,
+        environments=options.envs, env_args=environment_arguments(options.env_arg) or None,
+        frame_stack=options.frame_stack,
+    )  # fmt: skip
+
+
+def _find_rate(run: Any, env: str, options: Any) -> int:
+    from etude.tuning import LRFinder
+
+    finder = LRFinder(run)
+    found = finder.find(
+        N=options.updates, window_size=options.window, start_lr=options.start_lr, end_lr=options.end_lr,
+        episodes=options.episodes, steps=options.steps,
+    )  # fmt: skip
+    drawn = [] if options.plot is None else _drawn(finder, options.plot)
+    if found.rate is None:
+        say(f"No learning rate is suggested: {found.reason}")
+        return 1
+    if options.quiet:
+        say(f"{found.rate:.3g}")
+        return 0
+    say(f"Learning rate {found.rate:.3g}: {found.reason}")
+    say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
+    say("".join(f"{path}\n" for path in drawn))
+    rows([(f"etude train {run.algorithm} {env} --set.learning-rate {found.rate:.3g}", "train with it")], indent="  ")
+    return 0
+
+
+def _drawn(finder: Any, path: Path) -> list[Path]:
+    found = []
+    skipped = len(finder.losses) // 20
+    if len(finder.rewards):
+        finder.plot_reward(0, 0, path=path)
+        found.append(path)
+    loss = path.with_stem(f"{path.stem}-loss")
+    finder.plot_loss(0, skipped, path=loss)
+    return [*found, loss]
+
+
+def _find_optimizer(run: Any, options: Any) -> int:
+    from etude.tuning import OptFinder
+
+    finder = OptFinder(run, [_candidate(text) for text in options.candidates])
+    logs = finder.find(episodes=options.episodes, metrics=options.metric, jobs=options.jobs, steps=options.steps)
+    header, lines = finder.table()
+    rows([header, *lines])
+    if logs["best"] is None:
+        say(f"No candidate has a mean {options.metric}: give more --steps, or see the reasons above.")
+        return 1
+    return 0
+
+
+def _candidate(text: str) -> Any:
+    """The optimizer that NAME or NAME=LEARNING_RATE stands for; raises ConfigError."""
+    name, given, rate = text.partition("=")
+    try:
+        optimizer = OPTIMIZERS[name]()
+        return (optimizer, float(rate)) if given else optimizer
+    except (KeyError, ValueError):
+        raise ConfigError(
+            f"--candidates {text}: expected {', '.join(OPTIMIZERS)}, or one of them with its learning rate, as in "
+            "lion=1e-4."
+        ) from None

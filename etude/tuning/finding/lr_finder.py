@@ -1,0 +1,176 @@
+"""A learning-rate range test (Smith 2017, arXiv:1506.01186) on an agent of one's own or a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.report import draw_rates
+from etude.run import Run
+from etude.solo.agent import RL
+from etude.tuning.finding.agents import follow_ramp_with_agent
+from etude.tuning.finding.ramp import Ramp, RampRecord
+from etude.tuning.finding.runs import follow_ramp_with_run, steps_of_run
+from etude.tuning.finding.suggestion import LRSuggestion, Observed, suggest
+
+STEPS = 100_000  # environment steps of a run at most
+
+
+class LRFinder:
+    """Trains with a learning rate that grows from update to update, reports reward and loss at each rate, and suggests
+    one. The agent is left as it was, bit for bit: weights, optimizer, replay, generators and counters.
+
+    agent: an agent of one's own (`etude.RL`, `etude.RL_pytorch`) with its `optimizer` set, or an `etude.Run`.
+
+        finder = LRFinder(agent)
+        print(finder.find(N=200, start_lr=1e-5, end_lr=1.0, episodes=100))
+        finder.plot_reward()
+
+    Of several learning rates of an agent the first one is the ramp's, and the others keep their ratio to it; of a run
+    it is `learning_rate` of the config.
+    """
+
+    def __init__(self, agent: RL | Run):
+        if not isinstance(agent, RL | Run):
+            raise ConfigError(
+                f"LRFinder got a {type(agent).__name__}; expected an agent of your own, derived from etude.RL or "
+                "etude.RL_pytorch, or an etude.Run."
+            )
+        self.agent = agent
+        self._record: RampRecord | None = None
+        self._window = 0
+        self.suggestion: LRSuggestion | None = None
+
+    def find(
+        self,
+        train_loss: Any = None,
+        pool_network: bool = True,
+        strategy: Any = None,
+        N: int = 100,
+        window_size: int = 7,
+        start_lr: float = 1e-5,
+        end_lr: float = 1.0,
+        episodes: int | None = None,
+        **options: Any,
+    ) -> LRSuggestion:
+        """Train for N updates, of which update i learns with `start_lr * (end_lr / start_lr) ** (i / N)`.
+
+        train_loss: a keras.metrics.Mean that the mean loss is added to, or None. pool_network, strategy, other options:
+            those of `RL.train`, and of `RL.distributed_training` where there is a strategy. For a run: `steps` alone,
+            the environment steps that it takes at most, 100,000 by default.
+        window_size: episodes whose mean and standard deviation normalise a reward, the last ones up to it.
+        episodes: end after so many also where the ramp is not at its end; None: the ramp alone ends it. Agents need it
+            that learn nothing from their episodes.
+
+        A loss that is not finite ends the ramp. ConfigError for arguments that do not fit; errors of the agent and its
+        environment are raised, after the agent is restored.
+        """
+        record = RampRecord(Ramp(start_lr, end_lr, N))
+        if type(window_size) is not int or window_size < 2:
+            raise ConfigError(f"window_size = {window_size!r}; expected a whole number of at least 2: episodes.")
+        if episodes is not None and (type(episodes) is not int or episodes < 1):
+            raise ConfigError(f"episodes = {episodes!r}; expected a whole number of at least 1, or None.")
+        if isinstance(self.agent, Run):
+            steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
+            follow_ramp_with_run(self.agent, record, episodes, steps)
+        else:
+            follow_ramp_with_agent(self.agent, record, episodes, strategy, {"pool_network": pool_network, **options})
+        self._record, self._window = record, window_size
+        if train_loss is not None and record.losses:
+            train_loss.update_state(float(np.mean(record.losses)))
+        self.suggestion = self._suggested()
+        return self.suggestion
+
+    @property
+    def rates(self) -> np.ndarray:
+        """[n], the learning rate of each update."""
+        return self._found().rates
+
+    @property
+    def losses(self) -> np.ndarray:
+        """[n], the loss of each update; the mean where there are several losses."""
+        return np.array(self._found().losses)
+
+    @property
+    def rewards(self) -> np.ndarray:
+        """[E], the reward of each episode; the mean of those that ended together."""
+        return np.array(self._found().rewards)
+
+    @property
+    def reward_curve(self) -> np.ndarray:
+        """[n], for each update the normalised reward of the first episode that ended after it (for the last updates, of
+        the last episode): minus the mean of the last `window_size` rewards, over their standard deviation."""
+        record = self._found()
+        return record.rewards_of_updates(record.normalised_rewards(self._window))
+
+    def reward_change(self, sma: int = 1) -> np.ndarray:
+        """[n], the mean change of `reward_curve` per update over the last `sma` updates; 0 for the first ones."""
+        if type(sma) is not int or sma < 1:
+            raise ConfigError(f"sma = {sma!r}; expected a whole number of at least 1: updates.")
+        curve = self.reward_curve
+        change = np.zeros(len(curve))
+        change[sma:] = (curve[sma:] - curve[:-sma]) / sma
+        return change
+
+    def plot_reward(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
+        """Draw the normalised reward over the learning rate, without so many updates at the beginning and the end, and
+        the suggested rate. Shown, or written to `path`. Returns the matplotlib figure."""
+        return self._drawn(self.reward_curve, "normalised reward", (n_skip_beginning, n_skip_end), None, path)
+
+    def plot_loss(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
+        """Draw the loss in the same way."""
+        return self._drawn(self.losses, "loss", (n_skip_beginning, n_skip_end), None, path)
+
+    def plot_reward_change(
+        self,
+        sma: int = 1,
+        n_skip_beginning: int = 10,
+        n_skip_end: int = 5,
+        y_lim: tuple[float, float] | None = None,
+        path: str | Path | None = None,
+    ) -> Any:
+        """Draw `reward_change(sma)` in the same way. y_lim: ends of the vertical axis."""
+        label = f"change of reward per update, over {sma}"
+        return self._drawn(self.reward_change(sma), label, (n_skip_beginning, n_skip_end), y_lim, path)
+
+    def _drawn(
+        self,
+        values: np.ndarray,
+        label: str,
+        skipped: tuple[int, int],
+        y_lim: tuple[float, float] | None,
+        path: str | Path | None,
+    ) -> Any:
+        first, last = skipped
+        n = len(values)
+        if min(skipped) < 0 or first + last >= n:
+            raise ConfigError(
+                f"n_skip_beginning = {first}, n_skip_end = {last}; expected whole numbers from 0 that leave some of "
+                f"the {n} updates."
+            )
+        kept = slice(first, n - last)
+        if np.isnan(values[kept]).all():
+            raise ConfigError(f"There is no {label} to draw: no episode ended. Give more episodes, or a larger N.")
+        suggested = None if self.suggestion is None else self.suggestion.rate
+        return draw_rates(self.rates[kept], values[kept], label, suggested, y_lim, path)
+
+    def _found(self) -> RampRecord:
+        if self._record is None:
+            raise ConfigError("Nothing was found yet. Call find first.")
+        return self._record
+
+    def _suggested(self) -> LRSuggestion:
+        record = self._found()
+        losses = Observed(record.rates, np.array(record.losses))
+        if record.problem:
+            losses = Observed(np.append(losses.rates, record.rate), np.append(losses.values, np.nan))
+        found = suggest(losses, record.rated_rewards())
+        if len(record.losses) < record.ramp.updates and not record.problem:
+            short = (
+                f" The ramp ended at {record.rate:.2g}, after {len(record.losses)} of {record.ramp.updates} updates."
+            )
+            return found._replace(reason=found.reason + short)
+        return found
