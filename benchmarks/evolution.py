@@ -36,7 +36,7 @@ ENV, TARGET = "CartPole-v1", 475.0
 PARTS = ("bad", "peers", "searches")
 CHECKED, CHECK_SEED = 50, 1_000_000  # episodes of the best member on seeds that nothing was selected by
 
-BAD = {"population": 6, "every": 4_096, "steps": 65_536, "evaluate_episodes": 5}
+BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 5}
 OFF = (0.1, 10.0)  # times the preset's learning rate
 TINY = (4,)
 
