@@ -7,6 +7,7 @@ The machine is noisy: what is compared is measured in turns, and a ratio is the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -14,6 +15,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -115,6 +117,46 @@ class Window:
     def found(self) -> dict[str, float]:
         """What was counted until the last call."""
         return self._found
+
+
+class PeakMemory:
+    """While it is open: the most that this process and its descendants hold, in megabytes (proportional set size)."""
+
+    def __init__(self, every: float = 0.5):
+        self.peak, self._every, self._over = 0.0, every, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while True:
+            self.peak = max(self.peak, significant(sum(map(proportional_kilobytes, tree_of(os.getpid()))) / 1e3))
+            if self._over.wait(self._every):
+                return
+
+
+def tree_of(process: int) -> list[int]:
+    """A process and its descendants."""
+    children = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children += [int(child) for child in task.read_text().split()]
+    return [process, *(one for child in children for one in tree_of(child))]
+
+
+def proportional_kilobytes(process: int) -> int:
+    """What a process holds, with its part of what it shares; 0 where it has ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    return 0
 
 
 def last_line(output: str) -> dict:

@@ -51,6 +51,7 @@ class Evolve:
     over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
     seed: int = 0  # of everything that is random
     jobs: int = 1  # members that learn at the same time, in worker processes
+    shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     folder: Path | None = None  # of the evolution; None: a new one in studies/
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(_with_hyperparameters(algorithm, env), rest, f"evolve {algorithm} {env}")
     given = {name: getattr(options, name) for name in (
         "population", "every", "steps", "target", "evaluate_episodes", "seed", "jobs", "folder", "engine", "device",
+        "shared_replay",
     )}  # fmt: skip
     given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg) or None}
     given = {name: value for name, value in given.items() if value is not None}

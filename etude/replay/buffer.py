@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
-from etude.replay.selectors import Selection
+from etude.replay.selectors import Selection, Unprioritised
 
 
 class View(Protocol):
@@ -65,6 +65,21 @@ class Buffer:
     def __len__(self) -> int:
         """How many rows can be sampled."""
         return len(self.ring)
+
+    def share(self, ring: Ring) -> None:
+        """Store into this ring of another buffer, and sample from it, in the place of its own; selector, view and
+        generator stay. ConfigError where the rings differ, or the selector has to know of every row that is stored."""
+        if not isinstance(self.selector, Unprioritised):
+            raise ConfigError(
+                f"A buffer with the selector {type(self.selector).__name__} cannot share its ring: others store rows "
+                "without a priority there. Sample uniformly (priority_exponent=0)."
+            )
+        own, other = self.ring.built(), ring.built()
+        if differ := [
+            f"{name} is {own[name]!r}, shared is {other[name]!r}" for name in own if own[name] != other[name]
+        ]:
+            raise ConfigError(f"A buffer can share a ring of the same rows and columns only: {'; '.join(differ)}.")
+        self.ring = ring
 
     @property
     def full(self) -> bool:

@@ -157,7 +157,7 @@ class Ring:
             touched = self._places(times, steps.columns)
             where, pending = touched[: -len(columns)], touched[-len(columns) :]
         if True in steps.restarted.tolist():
-            self._cut(steps.columns[steps.restarted])
+            self.cut(steps.columns[steps.restarted])
         self._release(touched)
         self._write(where, pending, steps, ended)
         if together:
@@ -255,7 +255,7 @@ class Ring:
         used = self._used()
         rows = used * self.environments
         return {
-            "built": self._built(),
+            "built": self.built(),
             "slots": used,
             "head": self.head.copy(),
             "filled": self.filled.copy(),
@@ -290,7 +290,7 @@ class Ring:
         return int(filled.sum())
 
     def _check_built(self, saved: Stored) -> None:
-        was, now = saved.table(), self._built()
+        was, now = saved.table(), self.built()
         differ = [f"{name} was {was[name].value if name in was else None!r}, is {own!r}" for name, own in now.items()
                   if name not in was or was[name].value != own]  # fmt: skip
         if differ:
@@ -310,11 +310,11 @@ class Ring:
         self.head[:], self.filled[:] = state["head"], state["filled"]
         self._settle()
 
-    def _built(self) -> dict[str, Any]:
+    def built(self) -> dict[str, Any]:
+        """What rows and columns it has, as plain data."""
+        numbers = {name: getattr(self, name) for name in ("capacity", "environments", "frame_stack")}
         return {
-            "capacity": self.capacity,
-            "environments": self.environments,
-            "frame_stack": self.frame_stack,
+            **numbers,
             "observation": spaces_.to_json(self.spaces.observation),
             "action": spaces_.to_json(self.spaces.action),
             "reward": list(self.reward.shape[1:]),
@@ -381,8 +381,9 @@ class Ring:
         for name, array in self.extras.items():
             array[where] = flat(array, steps.extras[name])
 
-    def _cut(self, columns: np.ndarray) -> None:
+    def cut(self, columns: np.ndarray) -> None:
         """Nothing continues the newest rows of these columns: they become truncations that end in what is pending."""
+        self.version += 1
         pending = self.head[columns] * self.environments + columns
         rows = (pending - self.environments) % self.rows
         open_ = self.kind[rows] == 0

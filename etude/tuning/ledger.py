@@ -25,6 +25,7 @@ class Ledger:
     def __init__(self, base: Any, plan: StudyPlan):
         self.trials: list[Trial] = []
         self.notes: list[tuple[int, str]] = []  # warnings, with the trial of each
+        self.newest: int | None = None  # the trial whose checkpoint is the newest of all
         self._base, self._plan = base, plan
 
     def rebuild(self, lines: Iterable[Line]) -> None:
@@ -82,6 +83,7 @@ class Ledger:
 
     def _end(self, trial: Trial, ended: Ended) -> None:
         trial.step, trial.checkpoint = ended.step, ended.checkpoint or ""
+        self.newest = trial.number if trial.checkpoint else self.newest
         if ended.reason == "target":
             trial.status, trial.reason = "finished", "target"
         elif ended.reason != "steps":

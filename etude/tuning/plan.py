@@ -29,6 +29,7 @@ class StudyPlan:
     evaluate_seed: int | None = None  # of the episodes of evaluations; None: each trial its own
     target: float | None = None  # a trial is finished when the mean return of an evaluation reaches this
     save_every: int | None = None  # None: a tenth of a trial
+    shared_replay: bool = False  # trials, one after the other, store into one replay
 
     def __post_init__(self) -> None:
         checks.declared(self)

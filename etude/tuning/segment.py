@@ -11,15 +11,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
+from etude.base.checks import Stored
 from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import explain_error
+from etude.replay import Buffer, Ring
 from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.training.callbacks import CallbackList, as_list
+from etude.training.learner import Learner
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
 from etude.tuning.subject import learning_arguments
@@ -97,6 +102,7 @@ class Segment(NamedTuple):
     until: int
     over: tuple[int, ...] = ()
     change: dict[str, Any] = {}  # what made it of its parent, as plain data
+    replay_of: int | None = None  # the trial whose checkpoint has the replay that all share; None: there is none yet
 
 
 class Scored(NamedTuple):
@@ -176,6 +182,7 @@ class TrialRuns:
     def __init__(self, settings: TrialSettings, stopped: Callable[[], bool] = lambda: False):
         self._settings, self._stopped = settings, stopped
         self._live: OrderedDict[int, Run] = OrderedDict()  # the last used one is the last
+        self._ring: Ring | None = None  # of the replay that all trials store into, as the last segment left it
 
     def carry_out(self, segment: Segment) -> Iterator[Report]:
         """Take a trial to the end of a segment. What goes wrong ends in SegmentFailed."""
@@ -185,6 +192,8 @@ class TrialRuns:
         try:
             directory = self._directory(segment)
             run, earlier = self._run(segment, directory)
+            if self._settings.plan.shared_replay:
+                self._share_replay(segment, run)
             yield from (Scored(segment.trial, score) for score in earlier)
             target = self._settings.plan.target
             reached = target is not None and bool(earlier) and earlier[-1].mean >= target
@@ -192,6 +201,9 @@ class TrialRuns:
             yield self._ended(segment, run, directory, reason)
         except Exception as error:  # whatever an environment raises: the other trials go on
             self._drop(segment.trial)
+            if self._ring is not None:  # it holds what the trial stored since its last checkpoint: load all anew
+                self._ring = None
+                self.close()
             yield SegmentFailed(segment.trial, str(error) if isinstance(error, EtudeError) else explain_error(error))
         finally:
             if directory is not None:
@@ -270,6 +282,23 @@ class TrialRuns:
         )
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
+
+    def _share_replay(self, segment: Segment, run: Run) -> None:
+        """Let a run store into the replay of all trials. Its rows continue none of another trial's."""
+        buffer = run.learner.replay if isinstance(run.learner, Learner) else run.learner
+        if not isinstance(buffer, Buffer):
+            raise ConfigError(f"shared_replay = True: no run can share its {type(buffer).__name__}. Leave it off.")
+        newest = segment.replay_of
+        if self._ring is None and newest is not None and newest != segment.trial:
+            other = RunDirectory(trial_folder(self._settings.folder, newest), KEEP)
+            saved = other.load().state["replay"]["ring"]
+            buffer.ring.check_state(Stored(saved, "replay.ring"))
+            buffer.ring.restore(saved)
+        if self._ring is not None:
+            buffer.share(self._ring)
+        self._ring = buffer.ring
+        if newest != segment.trial:
+            self._ring.cut(np.arange(self._ring.environments))
 
     def _trained(self, segment: Segment, run: Run, directory: RunDirectory) -> Generator[Report, None, str]:
         """Train to the end of the segment; returns why it ended."""

@@ -69,6 +69,7 @@ class Study:
     target: a trial is finished when the mean return of an evaluation reaches it.
     save_every: steps between checkpoints within a segment; None: a tenth of a trial.
     seed: of what the study itself draws.
+    shared_replay: trials, off-policy and one after the other in this process, store into one replay.
     callbacks: called with nothing for the run of each trial, returns its callbacks; sent to worker processes.
     fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
     train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
@@ -97,6 +98,7 @@ class Study:
         target: float | None = None,
         save_every: int | None = None,
         seed: int = 0,
+        shared_replay: bool = False,
         callbacks: Callable[[], Any] | None = None,
         fit: Fit = unchanged,
         train: Train = train_on,
@@ -107,7 +109,7 @@ class Study:
         self.plan = _plan(
             subject, self.space, steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
-            save_every=save_every,
+            save_every=save_every, shared_replay=shared_replay,
         )  # fmt: skip
         self.scheduler = Fifo() if scheduler is None else scheduler
         self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
@@ -115,6 +117,10 @@ class Study:
         self._subject, self._of_trials = subject, (callbacks, fit, train)
         self.scheduler.check(self.state)
         self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
+        if shared_replay:
+            subject.check_shared_replay(self.space.domains)
+            if not isinstance(self._executor, SerialExecutor):
+                raise ConfigError("shared_replay = True with several jobs: processes share no replay. Give jobs=1.")
         self._stopping = False
         self._use_folder(folder)
 
@@ -137,10 +143,13 @@ class Study:
 
     def _header(self) -> dict[str, Any]:
         """What the study is, as plain data: the first line of its journal."""
+        plan = to_json(self.plan)
+        if not self.plan.shared_replay:  # as in journals of before there was such a replay
+            del plan["shared_replay"]
         return {
             **self._subject.header(),
             "space": self.space.to_json(),
-            "plan": to_json(self.plan),
+            "plan": plan,
             "scheduler": to_json(self.scheduler),
             "search": to_json(self.search),
         }
@@ -298,7 +307,8 @@ class Study:
     def _segment(self, trial: Trial) -> Segment:
         parent = None if trial.parent is None else self._ledger.trials[trial.parent].genome.to_json()
         over = tuple(other.number for other in self._ledger.trials if other.over)
-        return Segment(trial.number, trial.genome.to_json(), parent, trial.step, trial.until, over, trial.change)
+        genome, newest = trial.genome.to_json(), self._ledger.newest
+        return Segment(trial.number, genome, parent, trial.step, trial.until, over, trial.change, newest)
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
         """Write decisions as one line, so that all of them are taken or none."""

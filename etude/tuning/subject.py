@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,14 @@ from etude.envs import name_of
 from etude.envs.configured import is_plain
 from etude.training import build
 from etude.training.build.arguments import OF_ENVIRONMENT
+from etude.training.kinds import kind_of
 from etude.tuning.journal import FORMAT
 
 OPTIONS = (  # arguments of `Run` that all trials have in common
     "engine", "device", "compiled", "environments", "workers", "overlap", "vectorization", "keep_info", "env_args",
     "wrappers", "frame_stack", "data", "policies", "explorer", "rewrite", "start_from",
 )  # fmt: skip
+OF_REPLAY = ("buffer_size", "priority_exponent")  # fields that are the same where a replay is shared
 MAY_DIFFER = ("device", "workers")  # of a study that goes on: results do not depend on them
 
 
@@ -71,6 +73,23 @@ class Subject:
     def name(self) -> str:
         """What the folder of a study is called."""
         return f"{self.algorithm_name}-{name_of(self.env)}"
+
+    def check_shared_replay(self, changed: Iterable[str]) -> None:
+        """Raise ConfigError where trials cannot store into one replay. changed: the fields that differ among them."""
+        if fixed := [name for name in OF_REPLAY if name in changed]:
+            raise ConfigError(
+                f"shared_replay = True, but {', '.join(fixed)} would differ among the runs that store into the replay. "
+                "Leave it as it is, or leave shared_replay off."
+            )
+        for name in ("data", "rewrite"):
+            if self.options.get(name):
+                raise ConfigError(
+                    f"shared_replay = True takes no {name}=: the replay holds what trials collect, as the environment "
+                    "returned it. Leave one of the two out."
+                )
+        algorithm, config = self.algorithm, self.config
+        agent = algorithm if isinstance(algorithm, Agent) else find(algorithm)[0](config)
+        kind_of(agent).check_shared_replay(agent)
 
     def header(self) -> dict[str, Any]:
         """What it is, as plain data, with signatures of what its environment imports."""

@@ -95,6 +95,13 @@ class LearningKind:
         """Whether rollouts return steps, and not gradients or nothing."""
         return self.steps_environments and not self.returns_gradients
 
+    def check_shared_replay(self, agent: Agent) -> None:
+        """Raise ConfigError where runs of such an agent cannot store into one replay."""
+        raise ConfigError(
+            f"shared_replay = True, but {type(agent).__name__} learns from {self.name}, which only the run that "
+            "collected them can learn from. Leave it off, or take an off-policy algorithm without recurrent state."
+        )
+
     # -- what learning is made of --------------------------------------------------------------------------------------
 
     def replay(self, context: TrainingContext) -> Replay:

@@ -43,6 +43,13 @@ class OffPolicyLearning(LearningKind):
     takes_data = True
     replays_data = True
 
+    def check_shared_replay(self, agent: Agent) -> None:
+        if (exponent := agent.config.priority_exponent) != 0.0:
+            raise ConfigError(
+                f"shared_replay = True, but {type(agent).__name__} draws by priorities, which are errors of its own "
+                f"networks: priority_exponent = {exponent}. Set it to 0, or leave shared_replay off."
+            )
+
     def replay(self, context: TrainingContext) -> Replay:
         return replay_for(context, context.agent.config.buffer_size, functools.partial(self.buffer, context))
 

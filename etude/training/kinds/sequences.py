@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from etude.agent import Agent
 from etude.base.data import RECURRENT_STATE
 from etude.base.errors import ConfigError
 from etude.config import SequenceConfig
 from etude.replay import Sequences, View
 from etude.replay.sizes import Extras
 from etude.training.kinds.context import TrainingContext
+from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.off_policy import OffPolicyLearning
 
 
@@ -19,6 +21,9 @@ class OffPolicySequenceLearning(OffPolicyLearning):
     name = "sequences"
     config = SequenceConfig
     multi_agent = False
+
+    def check_shared_replay(self, agent: Agent) -> None:
+        LearningKind.check_shared_replay(self, agent)
 
     def extras(self, context: TrainingContext) -> Extras:
         stored = context.agent.config.stored_state

@@ -78,7 +78,7 @@ class Lineage:
 class Evolution(Study):
     """A population whose members learn, and after every generation undergo selection and mutation.
 
-    algorithm, env, config, folder, jobs, executor, callbacks, further: as of `Study`.
+    algorithm, env, config, folder, jobs, executor, callbacks, shared_replay, further: as of `Study`.
     population: members. every: environment steps of each member in a generation, after which it is evaluated.
     steps: of each member at most; None: those of the preset, or 20 generations. Rounded up to whole generations.
     target: evolution ends with the generation in which the mean return of an evaluation reaches it.
@@ -141,7 +141,7 @@ class Evolution(Study):
         asked = {
             "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps, "target": plan.target,
             "mutations": scheduler.mutations, "tournament": scheduler.tournament, "seed": plan.seed,
-            "evaluate_episodes": plan.evaluate_episodes,
+            "evaluate_episodes": plan.evaluate_episodes, "shared_replay": plan.shared_replay,
         }  # fmt: skip
         return cls(**{**asked, **subject_from(held, again, trust), **given, "folder": folder})
 
@@ -199,7 +199,7 @@ class Evolution(Study):
         draw_evolution(curves_of(self.trials), Path(path))
 
 
-STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks")
+STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks", "shared_replay")
 
 
 def evolve(algorithm: str | Agent, env: Any, **given: Any) -> Evolution:

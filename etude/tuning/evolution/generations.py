@@ -45,6 +45,10 @@ class Generations:
                 f"{len(state.plan.seeds)} seeds; expected one evaluation in each generation, and two members or more, "
                 "one for each seed."
             )
+        if state.plan.shared_replay and "buffer_size" in self.mutations.select:
+            raise ConfigError(
+                "Mutations: select names buffer_size, which members with shared_replay = True have alike."
+            )
         self.mutations.check(state.space.base)
 
     def decide(self, state: StudyState) -> Sequence[Decision]:
