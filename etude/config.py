@@ -15,6 +15,7 @@ from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
 from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
+from etude.networks.specs import feature_count
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class StateDependentConfig(Config):
     @property
     def gsde_features(self) -> int:
         spec: Any = self.actor_network
-        return spec.widths[-1] if self.gsde else 0
+        return feature_count(spec) if self.gsde else 0
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from etude.base.trees import Tree
 from etude.losses.soft import minimum, subset_minimum
 from etude.losses.value import squared
 from etude.networks import Maker, Part, Spec
+from etude.networks.units import Record
 
 
 class _Networks(Part):
@@ -31,6 +32,15 @@ class _Networks(Part):
     def bound(self, variables: Mapping[str, Any]) -> Self:
         part = copy.copy(self)
         part._networks, part.variables = self._networks.bound(variables), variables
+        return part
+
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        return self._networks.architectures
+
+    def recording(self, record: Record) -> Part:
+        part = copy.copy(self)
+        part._networks = self._networks.recording(record)
         return part
 
     def _outputs(self, inputs: Tree) -> Any:

@@ -55,6 +55,10 @@ class CallbackError(EtudeError, RuntimeError):
     raised. The run was saved in its directory."""
 
 
+class ReplicaError(EtudeError, RuntimeError):
+    """A process that trains the same run ended, does not answer, or does something else than the others."""
+
+
 class MissingExtra(EtudeError, ImportError):
     """An optional dependency is not installed; the message holds the command that installs it."""
 

@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 
 _MEMORY = "etude-stacks"
-_LINK = f"/memfd:{_MEMORY}"
 _SETTLED = 0.1  # seconds without another byte, after which all stacks are written
 
 
 def answer_requests() -> None:
     """Write the stacks of all threads of this process on SIGUSR2, from now on. Nothing changes where the program
     handles SIGUSR2 itself. May be called twice."""
-    if not hasattr(os, "memfd_create") or _memory_of(os.getpid()) is not None:
+    if not hasattr(os, "memfd_create") or memory_of(os.getpid(), _MEMORY) is not None:
         return
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
         # The descriptor stays open with the handler, until the process ends: without it SIGUSR2 would end the process.
@@ -31,7 +30,7 @@ def answer_requests() -> None:
 def stacks_of(process: int, seconds: float = 3.0) -> str | None:
     """The stacks of a process that answers; None for another one, and '' where it does not answer in so many
     seconds."""
-    memory = _memory_of(process)
+    memory = memory_of(process, _MEMORY)
     if memory is None:
         return None
     begin = size = memory.stat().st_size
@@ -72,8 +71,9 @@ def here(host: str) -> bool:
     return host == socket.gethostname()
 
 
-def _memory_of(process: int) -> Path | None:
-    return next((path for path, link in _open_files(process) if link.startswith(_LINK)), None)
+def memory_of(process: int, name: str) -> Path | None:
+    """The memory of this name that a process has made by `os.memfd_create`; None where it has none."""
+    return next((path for path, link in _open_files(process) if link.startswith(f"/memfd:{name}")), None)
 
 
 def _open_files(process: int) -> list[tuple[Path, str]]:

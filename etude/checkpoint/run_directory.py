@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
 from etude.base.stacks import answer_requests
 from etude.checkpoint.old_names import present_config
@@ -68,7 +68,7 @@ class RunDirectory:
         ConfigError where it holds a run already, another process writes to it, or it cannot be made.
         """
         try:
-            directory = cls(_numbered(name) if path is None else path, keep)
+            directory = cls(numbered(ROOT, name) if path is None else path, keep)
             directory.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             where = ROOT if path is None else path
@@ -266,12 +266,12 @@ def read_run(path: Path, expect: tuple[str, ...], skip: tuple[str, ...] = (), be
     return directory.load(expect, skip)
 
 
-def _numbered(name: str) -> Path:
-    """Make the first of `runs/NAME-1`, `runs/NAME-2`, ... that does not exist."""
+def numbered(root: Path, name: str) -> Path:
+    """Make the first of `root/NAME-1`, `root/NAME-2`, ... that does not exist."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
     number = 1
     while True:
-        path = ROOT / f"{safe}-{number}"
+        path = root / f"{safe}-{number}"
         try:
             path.mkdir(parents=True)
             return path

@@ -70,7 +70,7 @@ def schedule(text: str) -> float | Linear:
 
 def explorer(text: str) -> Any:
     """The explorer that NAME or NAME=NUMBER stands for, where the number may be a schedule; raises ConfigError."""
-    from etude import explore
+    import etude.explore as explore
 
     kinds = {
         "boltzmann": explore.Boltzmann,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude import presets
+import etude.presets as presets
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
@@ -54,6 +54,7 @@ class Train:
     envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
     policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
     workers: int = 0  # worker processes that collect; 0: this process
+    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     run_dir: Path | None = None  # directory of the run; None: a new one in runs/
@@ -85,7 +86,7 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     """Train, with a progress bar; then say where the run is and what can be done with it."""
-    names, rest = split_positionals(arguments)
+    names, rest = split_positionals(_with_address(arguments))
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
             parse(with_hyperparameters(names[0], names[1] if len(names) > 1 else None) if names else Train, rest, USAGE)
@@ -94,9 +95,9 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    file = _named(rest, "--config")
-    kinds = {"network": _kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = _kind_named(rest, "--optimizer", OPTIMIZERS)
+    file = named_before_parsing(rest, "--config")
+    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
+    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
     offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, **kinds)
     _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
@@ -108,11 +109,25 @@ def main(arguments: Sequence[str]) -> int:
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
 
 
+def _with_address(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with `local` after a --ray without an address."""
+    given = list(arguments)
+    for i, argument in reversed(list(enumerate(given))):
+        if argument == "--ray" and (i + 1 == len(given) or given[i + 1].startswith("-")):
+            given.insert(i + 1, "local")
+    return given
+
+
 def with_hyperparameters(
-    algorithm: str, env: str | None = None, network: str = "auto", file: Path | None = None, optimizer: str = "auto"
+    algorithm: str,
+    env: str | None = None,
+    network: str = "auto",
+    file: Path | None = None,
+    optimizer: str = "auto",
+    options: type | None = None,
 ) -> Any:
-    """`Train` with a field `set`, the algorithm's config; its defaults and the steps are the preset's for `env`, but
-    for what the file says."""
+    """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps are the
+    preset's for `env`, but for what the file says."""
     from etude.training.build import config_for
 
     config: Any = config_for(algorithm, env)
@@ -128,8 +143,9 @@ def with_hyperparameters(
         ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
         ("set", type(config), dataclasses.field(default=config)),
     ]
-    made = dataclasses.make_dataclass("Train", fields, bases=(Train,), frozen=True)
-    made.__doc__ = Train.__doc__
+    base = Train if options is None else options
+    made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True)
+    made.__doc__ = base.__doc__
     return made
 
 
@@ -143,13 +159,13 @@ def _config(options: Any, default: Any) -> Any:
     return config
 
 
-def _kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
+def kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
     """The value of --network or --optimizer, needed before parsing: the options that there are depend on it."""
-    named = _named(arguments, option)
+    named = named_before_parsing(arguments, option)
     return named if named in kinds else "auto"
 
 
-def _named(arguments: Sequence[str], option: str) -> str | None:
+def named_before_parsing(arguments: Sequence[str], option: str) -> str | None:
     """The value of an option, before parsing."""
     joined = [part for argument in arguments for part in argument.split("=", 1)]
     return next(
@@ -247,7 +263,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.cli.sessions import Output, carry_out
     from etude.run import Run
 
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "replay_folder", "keep_info")
+    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info")
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {

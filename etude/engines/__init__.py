@@ -85,6 +85,21 @@ def create(
     return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
 
+def replicas_of(strategy: Any) -> Any:
+    """The replicas of a strategy of `tf.distribute`, None for None; ConfigError for one that cannot train an agent, and
+    where Keras does not run on TensorFlow."""
+    if strategy is None:
+        return None
+    if "tensorflow" not in sys.modules:
+        raise ConfigError(
+            f"strategy = {strategy!r}; expected a strategy of tf.distribute, such as tf.distribute.MirroredStrategy()."
+        )
+    _use_keras_with("tensorflow")
+    from etude.engines import strategies
+
+    return strategies.replicas_of(strategy)
+
+
 @contextmanager
 def _threads_that_sleep() -> Iterator[None]:
     """Import torch in this context: its threads then wait for each other for some ten microseconds before they sleep.

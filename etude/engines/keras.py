@@ -41,7 +41,7 @@ class KerasModule(Part):
     several: whether it is called with a tuple of inputs, which it gets as a list, as is Keras's custom.
     """
 
-    portable = False
+    portable = in_numpy = False
 
     def __init__(self, model: Any, several: bool):
         self.model, self._several = model, several

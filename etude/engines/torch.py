@@ -333,7 +333,7 @@ class TorchModule(Part):
     several: whether it is called with a tuple that holds one argument for each of its inputs.
     """
 
-    portable = False
+    portable = in_numpy = False
 
     def __init__(self, module: torch.nn.Module, several: bool):
         self.module, self._several = module, several

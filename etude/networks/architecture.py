@@ -5,6 +5,7 @@ Written once over `ops`, so that every engine computes the same function from th
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,8 +17,9 @@ from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, describe
 from etude.base.trees import Tree
 from etude.networks.encoding import Image, at, leaves, split, to_vector, width
-from etude.networks.layers import Dense, Noisy, Norm, Parameter, affine, draw_all
+from etude.networks.layers import Convolution, Dense, Noisy, Norm, Parameter, affine, convolved, draw_all
 from etude.networks.specs import Conv, Mlp, filters_for
+from etude.networks.units import LayerUnits, Record, flattened, observed
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "relu": ops.relu,
@@ -57,6 +59,7 @@ class Architecture:
         self.portable = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space) if isinstance(spec, Conv) else (leaves(space), [])
+        self._vector_spaces, self._affine, self._convolved = vectors, affine, convolved
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]
         self._images = [(path, image, *self._add_convolutions(i, image)) for i, (path, image) in enumerate(read)]
@@ -64,12 +67,11 @@ class Architecture:
         if spec.dueling:
             self._add_dueling(inputs, outputs, gain)
             return
-        self._trunk = self._add_chain("", inputs, spec.widths, 0)
-        inputs = (inputs, *spec.widths)[-1]
+        self._trunk, inputs = self._add_chain("", inputs, spec.widths, 0)
         self.shape = outputs if isinstance(outputs, tuple) else (inputs if outputs is None else outputs,)
         self.outputs, self._heads = math.prod(self.shape), []
         if outputs is not None:
-            self._heads.append(self._add_chain("", inputs, (self.outputs,), len(spec.widths), gain))
+            self._heads.append(self._add_chain("", inputs, (self.outputs,), len(spec.widths), gain)[0])
 
     def _add_dueling(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
         if not isinstance(outputs, tuple):
@@ -79,10 +81,9 @@ class Architecture:
             )
         *shared, last = self.spec.widths
         self.shape, self.outputs = outputs, math.prod(outputs)
-        self._trunk = self._add_chain("", inputs, tuple(shared), 0)
-        inputs = (inputs, *shared)[-1]
+        self._trunk, inputs = self._add_chain("", inputs, tuple(shared), 0)
         self._heads = [
-            self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)
+            self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)[0]
             for name, units in (("value", math.prod(outputs[1:])), ("advantage", self.outputs))
         ]
 
@@ -97,22 +98,25 @@ class Architecture:
 
     def _add_chain(
         self, prefix: str, inputs: int, widths: tuple[int, ...], first: int, gain: float | None = None
-    ) -> list[Dense]:
-        """Dense layers one after the other, numbered from `first`. gain: of the last one, where that is an output
-        layer; None: all are hidden ones."""
+    ) -> tuple[list[Dense], int]:
+        """Dense layers one after the other, numbered from `first`, and how many features come out of them. gain: of the
+        last one, where that is an output layer; None: all are hidden ones."""
         layers = []
         for i, units in enumerate(widths):
-            name, own = f"{prefix}dense{first + i}", gain if i == len(widths) - 1 else None
-            layer = self._add_dense(name, inputs, units, own)
-            hidden = own is None and self.spec.layer_norm
-            layers.append(layer._replace(norm=self._add_norm(name, units)) if hidden else layer)
-            inputs = units
-        return layers
+            own = gain if i == len(widths) - 1 else None
+            layer = self._add_dense(f"{prefix}dense{first + i}", inputs, units, own)
+            if own is None:
+                norm = self._add_norm(layer.name, units, first + i) if self.spec.layer_norm else None
+                layer = layer._replace(norm=norm, skip=first + i in self.spec.skips)
+            layers.append(layer)
+            inputs = inputs + units if layer.skip else units
+        return layers, inputs
 
-    def _add_norm(self, layer: str, units: int) -> Norm:
+    def _add_norm(self, layer: str, units: int, number: int) -> Norm:
         shape = (units,) if self.members is None else (self.members, 1, units)
-        norm = Norm(f"{self._prefix}{layer}.norm_scale", f"{self._prefix}{layer}.norm_bias")
-        for name, initializer in zip(norm, ("ones", "zeros"), strict=True):
+        groups = self.spec.norm_groups[number] if self.spec.norm_groups else ()
+        norm = Norm(f"{layer}.norm_scale", f"{layer}.norm_bias", groups)
+        for name, initializer in ((norm.scale, "ones"), (norm.bias, "zeros")):
             self.parameters[name] = Parameter(shape, initializer, units, 1.0)
         return norm
 
@@ -122,21 +126,22 @@ class Architecture:
         shapes = {"weight": (*stack, inputs, units), "bias": bias_shape}
         weight, bias = (self._add(f"{name}.{part}", shape, inputs, gain) for part, shape in shapes.items())
         if not self.spec.noisy:
-            return Dense(weight, bias, None)
+            return Dense(weight, bias, None, name=self._prefix + name)
         noisy = Noisy(*(f"{name}.{part}" for part in ("weight_scale", "bias_scale", "noise_in", "noise_out")))
         for scale, shape in zip(noisy[:2], shapes.values(), strict=True):
             self.parameters[scale] = Parameter(shape, "constant", inputs, self.spec.noisy)
         for noise, size in ((noisy.inputs, inputs), (noisy.units, units)):
             self.noise[noise] = (*stack, size)
             self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
-        return Dense(weight, bias, noisy)
+        return Dense(weight, bias, noisy, name=self._prefix + name)
 
-    def _add_convolutions(self, number: int, image: Image) -> tuple[list[tuple[str, str, int]], int]:
+    def _add_convolutions(self, number: int, image: Image) -> tuple[list[Convolution], int]:
         assert isinstance(self.spec, Conv)
         height, wide, channels = image.height, image.width, image.channels
         layers = []
         for i, (filters, kernel, stride) in enumerate(self.spec.filters):
-            height, wide = (height - kernel) // stride + 1, (wide - kernel) // stride + 1
+            padding = self.spec.padding[i] if self.spec.padding else 0
+            height, wide = ((side + 2 * padding - kernel) // stride + 1 for side in (height, wide))
             if height < 1 or wide < 1:
                 raise NetworkError(
                     f"An image of {image.height} x {image.width} in {describe(self.space)} is too small for the "
@@ -144,10 +149,11 @@ class Architecture:
                     f"smaller filters, such as filters={filters_for(min(image.height, image.width))}."
                 )
             fan_in = kernel * kernel * channels
-            name = f"image{number}.conv{i}"
+            name, skip = f"image{number}.conv{i}", i in self.spec.filter_skips
             weight = self._add(f"{name}.weight", (kernel, kernel, channels, filters), fan_in, None)
-            layers.append((weight, self._add(f"{name}.bias", (filters,), fan_in, None), stride))
-            channels = filters
+            bias = self._add(f"{name}.bias", (filters,), fan_in, None)
+            layers.append(Convolution(weight, bias, stride, padding, self._prefix + name, skip))
+            channels = channels + filters if skip else filters
         return layers, height * wide * channels
 
     def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
@@ -161,7 +167,7 @@ class Architecture:
 
     def _dense(self, values: Mapping[str, Any], x: Any) -> Any:
         for layer in self._trunk:
-            x = self._activation(affine(values, layer, x))
+            x = self._hidden(values, layer, x)
         if not self._heads:
             return x
         outputs = [self._head(values, head, x) for head in self._heads]
@@ -173,18 +179,75 @@ class Architecture:
 
     def _head(self, values: Mapping[str, Any], layers: list[Dense], x: Any) -> Any:
         for layer in layers[:-1]:
-            x = self._activation(affine(values, layer, x))
-        return affine(values, layers[-1], x)
+            x = self._hidden(values, layer, x)
+        return self._affine(values, layers[-1], x)
+
+    def _hidden(self, values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
+        y = self._activation(self._affine(values, layer, x))
+        return ops.concatenate([x, y], -1) if layer.skip else y
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path)) for path, convert in self._vectors]
         for path, image, layers, size in self._images:
             x = image(at(observation, path))
-            for weight, bias, stride in layers:
-                x = self._activation(ops.conv(x, values[weight], stride) + values[bias])
+            for layer in layers:
+                y = self._activation(self._convolved(values, layer, x))
+                x = ops.concatenate([x, y], -1) if layer.skip else y
             features.append(ops.reshape(x, (-1, size)))
         return features[0] if len(features) == 1 else ops.concatenate(features, -1)
+
+    def recording(self, record: Record) -> Architecture:
+        """The same, which calls `record(name, inputs)` at every layer."""
+        recording = copy.copy(self)
+        recording._affine, recording._convolved = _recording(affine, record), _recording(convolved, record)
+        return recording
+
+    def layer_units(self) -> dict[str, LayerUnits]:
+        """What the axes of the parameters of each layer count, by the name of the layer, from input to output."""
+        dense = [*self._trunk, *(layer for head in self._heads for layer in head)]
+        convolutions = [layer for *_, layers, _ in self._images for layer in layers]
+        layers: list[Convolution | Dense] = [*convolutions, *dense]
+        return {layer.name: LayerUnits.of(layer, self.parameters) for layer in layers}
+
+    def input_labels(
+        self, labels: Mapping[str, np.ndarray], observation: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """Labels of the inputs of each layer, by its name, and of the features that come out, by the prefix.
+
+        labels: of the units of each layer. observation: of vectors; None: those of `observed`.
+        """
+        found: dict[str, np.ndarray] = {}
+        vectors = sum(width(part) for _, part in self._vector_spaces)
+        features = [observed(0, vectors) if observation is None else observation]
+        for number, (_, image, layers, size) in enumerate(self._images):
+            x = observed(number + 1, image.channels)
+            for layer in layers:
+                found[layer.name] = x
+                x = np.concatenate([x, labels[layer.name]]) if layer.skip else labels[layer.name]
+            features.append(flattened(x, size // len(x)))
+        after = _through(self._trunk, np.concatenate(features), labels, found)
+        for head in self._heads:
+            _through(head, after, labels, found)
+        return {**found, self._prefix: after}
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""
         return draw_all(self.parameters, rng)
+
+
+def _recording(function: Callable[..., Any], record: Record) -> Callable[..., Any]:
+    def recorded(values: Mapping[str, Any], layer: Any, x: Any) -> Any:
+        record(layer.name, x)
+        return function(values, layer, x)
+
+    return recorded
+
+
+def _through(
+    layers: list[Dense], x: np.ndarray, labels: Mapping[str, np.ndarray], found: dict[str, np.ndarray]
+) -> np.ndarray:
+    """Labels of what comes out of some layers; those of their inputs are added to `found`."""
+    for layer in layers:
+        found[layer.name] = x
+        x = np.concatenate([x, labels[layer.name]]) if layer.skip else labels[layer.name]
+    return x

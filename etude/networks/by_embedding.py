@@ -5,6 +5,7 @@ Written once over `ops`, as `Architecture`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from etude.base.spaces import ACTION_MASK, Box, Dict, Space, describe
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.specs import ByEmbedding
+from etude.networks.units import LayerUnits, Record
 
 
 def by_embedding(
@@ -53,7 +55,7 @@ class EmbeddingArchitecture:
                 f"ByEmbedding(key={spec.key!r}): the observations' {spec.key!r} is {describe(embeddings)}; expected "
                 f"Box({shape[0]}, numbers), an embedding of each of the {shape[0]} actions."
             )
-        self.shape, self.size = shape, int(embeddings.shape[1])
+        self.shape, self.size, self.spec = shape, int(embeddings.shape[1]), spec.network
         self._state = Architecture(spec.network, rest, int(np.prod(shape[1:], dtype=int)) * self.size, gain=gain)
         self.parameters, self.noise, self.portable = self._state.parameters, self._state.noise, self._state.portable
 
@@ -64,6 +66,20 @@ class EmbeddingArchitecture:
             return ops.sum(ops.expand_dims(state, 1) * embeddings, -1)
         state = ops.reshape(state, (-1, 1, *self.shape[1:], self.size))
         return ops.sum(state * ops.expand_dims(embeddings, 2), -1)
+
+    def recording(self, record: Record) -> EmbeddingArchitecture:
+        """See `Architecture.recording`."""
+        recording = copy.copy(self)
+        recording._state = self._state.recording(record)
+        return recording
+
+    def layer_units(self) -> dict[str, LayerUnits]:
+        """See `Architecture.layer_units`."""
+        return self._state.layer_units()
+
+    def input_labels(self, labels: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `Architecture.input_labels`."""
+        return self._state.input_labels(labels)
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""

@@ -84,6 +84,13 @@ class Lstm:
 
 CELLS: dict[str, type[Gru] | type[Lstm]] = {"gru": Gru, "lstm": Lstm}
 
+CELL_AXES = {
+    "cell.input.weight": ("inputs", "gates"),
+    "cell.input.bias": ("gates",),
+    "cell.memory.weight": ("recurrent", "gates"),
+    "cell.memory.bias": ("gates",),
+}  # what the axes of a cell's parameters count; see `units.LayerUnits`
+
 
 def _parameters(inputs: int, units: int, gates: int, initializer: str) -> dict[str, Parameter]:
     return {

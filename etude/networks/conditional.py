@@ -15,6 +15,7 @@ from etude.base.spaces import Box
 from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
 from etude.networks.layers import Parameter, draw_all
 from etude.networks.specs import Mlp
+from etude.networks.units import LayerUnits, Record
 
 
 class ConditionalArchitecture:
@@ -28,7 +29,7 @@ class ConditionalArchitecture:
     portable = True
 
     def __init__(self, sizes: Sequence[int], spec: Mlp):
-        self.sizes, self.width = tuple(sizes), spec.widths[0]
+        self.sizes, self.width, self.spec = tuple(sizes), spec.widths[0], spec
         self.inputs = len(self.sizes) * self.width
         self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
@@ -56,6 +57,14 @@ class ConditionalArchitecture:
         hidden = self._activation(hidden if combinations is None else hidden + combinations)
         logits = self._after[i](values, ops.reshape(hidden, (-1, self.width)))
         return ops.reshape(logits, (*batch, int(hidden.shape[1]), self.sizes[i]))
+
+    def recording(self, record: Record) -> ConditionalArchitecture:
+        """The same: no layer of it is mutated."""
+        return self
+
+    def layer_units(self) -> dict[str, LayerUnits]:
+        """None: no layer of it is mutated."""
+        return {}
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""

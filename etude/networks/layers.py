@@ -29,13 +29,27 @@ class Dense(NamedTuple):
     bias: str
     noisy: Noisy | None
     norm: Norm | None = None
+    name: str = ""  # what the names of its parameters begin with
+    skip: bool = False  # whether its output is concatenated to its input
 
 
 class Norm(NamedTuple):
-    """The names of the parameters of a layer normalisation."""
+    """The names of the parameters of a layer normalisation, and the units in each of its groups; (): one group."""
 
     scale: str
     bias: str
+    groups: tuple[int, ...] = ()
+
+
+class Convolution(NamedTuple):
+    """The names of a convolution's parameters, and how it reads its input."""
+
+    weight: str
+    bias: str
+    stride: int
+    padding: int
+    name: str
+    skip: bool
 
 
 class Noisy(NamedTuple):
@@ -61,10 +75,25 @@ def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
 
 
 def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:
-    """Layer normalisation over the last axis. Ba et al. 2016, arXiv:1607.06450, equations 3 and 4."""
+    """Layer normalisation over the last axis, or groups of it. Ba et al. 2016, arXiv:1607.06450, equations 3 and 4."""
+    if norm.groups:
+        x = ops.concatenate([_standardised(group) for group in ops.split_last(x, norm.groups)], -1)
+    else:
+        x = _standardised(x)
+    return x * values[norm.scale] + values[norm.bias]
+
+
+def _standardised(x: Any) -> Any:
     x = x - ops.mean(x, -1, keepdims=True)
-    deviation = ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + NORM_EPSILON)
-    return x / deviation * values[norm.scale] + values[norm.bias]
+    return x / ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + NORM_EPSILON)
+
+
+def convolved(values: Mapping[str, Any], layer: Convolution, x: Any) -> Any:
+    """A convolution of images [B, height, width, channels], with its padding."""
+    n = layer.padding
+    if n:
+        x = ops.pad(x, n) if n > 0 else x[:, -n:n, -n:n]
+    return ops.conv(x, values[layer.weight], layer.stride) + values[layer.bias]
 
 
 def _rooted(noise: Any) -> Any:

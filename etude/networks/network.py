@@ -7,6 +7,7 @@ part to arrays of its framework (`Part.bound`), so that nothing here knows which
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from etude.networks.specs import (
     Spec,
     framework_of,
 )
+from etude.networks.units import Record
 
 
 class TargetOf(NamedTuple):
@@ -52,6 +54,7 @@ class Part:
     frozen: frozenset[str] = frozenset()  # variables that no loss trains
     moved: Mapping[str, Any] = {}  # variables that calling the part changed, such as running statistics of a module
     portable: bool = True  # whether NumPy can compute it quickly enough to act
+    in_numpy: bool = True  # whether NumPy can compute it at all
     target_of: TargetOf | None = None
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
 
@@ -67,6 +70,16 @@ class Part:
     def member(self, i: int) -> Part:
         """One of several networks (`members`), with outputs [B, outputs]: the others are not computed."""
         raise NotImplementedError
+
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        """The architectures that it consists of, by what the names of their variables begin with; none for modules of a
+        user's own and for numbers."""
+        return {}
+
+    def recording(self, record: Record) -> Part:
+        """The same part, which calls `record(name, inputs)` at every layer of its architectures."""
+        return self
 
     @property
     def noise_size(self) -> int:
@@ -103,6 +116,15 @@ class Network(Part):
     def member(self, i: int) -> Part:
         return self.bound({name: value[i] for name, value in self.variables.items()})
 
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        return {"": self.architecture}
+
+    def recording(self, record: Record) -> Part:
+        part = copy.copy(self)
+        part.architecture = self.architecture.recording(record)
+        return part
+
 
 class NetworkForEach(Part):
     """A network as a function of as many sets of variables as there are observations: one for each."""
@@ -129,6 +151,15 @@ class RecurrentNetwork(Part):
         """One step; see `RecurrentArchitecture.step`."""
         return self.architecture.step(self.variables, observation, state)
 
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        return {"": self.architecture}
+
+    def recording(self, record: Record) -> Part:
+        part = copy.copy(self)
+        part.architecture = self.architecture.recording(record)
+        return part
+
     def unroll(self, observation: Tree, state: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
         """Sequences; see `RecurrentArchitecture.unroll`."""
         return self.architecture.unroll(self.variables, observation, state, first, trained)
@@ -151,9 +182,25 @@ class Ensemble(Part):
         self.variables = {**self.variables, **self.moved}
         return ops.stack(outputs, 0)
 
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        found = enumerate(self._members)
+        return {f"{i}.{prefix}": own for i, part in found for prefix, own in part.architectures.items()}
+
+    def recording(self, record: Record) -> Part:
+        part = copy.copy(self)
+        part._members = [
+            own.recording(functools.partial(_record_member, record, i)) for i, own in enumerate(self._members)
+        ]
+        return part
+
     def member(self, i: int) -> Part:
         part = self._members[i]
         return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
+
+
+def _record_member(record: Record, i: int, name: str, x: Any) -> None:
+    record(f"{i}.{name}", x)
 
 
 class FreeParameters(Part):

@@ -5,6 +5,7 @@ Written once over `ops`, as `Architecture`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,10 @@ from etude.base import trees
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
-from etude.networks.cells import CELLS
+from etude.networks.cells import CELL_AXES, CELLS
 from etude.networks.layers import draw_all
 from etude.networks.specs import Mlp, Recurrent
+from etude.networks.units import LayerUnits, Record
 
 
 class RecurrentArchitecture:
@@ -32,15 +34,19 @@ class RecurrentArchitecture:
         self.spec, before = spec, spec.before
         self._before = Architecture(before, space, None, prefix="before.")
         self._cell = CELLS[spec.cell](self._before.outputs, spec.units, before.initializer)
-        after = Mlp(spec.widths, before.activation, before.initializer, layer_norm=before.layer_norm)
+        after = Mlp(
+            spec.widths, before.activation, before.initializer,
+            layer_norm=before.layer_norm, norm_groups=spec.norm_groups, skips=spec.skips,
+        )  # fmt: skip
         hidden = gym_spaces.Box(-1, 1, (spec.units,))
         self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
         self.state_size: int = self._cell.state_size
+        self._project = self._cell.project
         self.parameters = self._before.parameters | self._cell.parameters | self._after.parameters
 
     def step(self, values: Mapping[str, Any], observation: Tree, state: Any) -> tuple[Any, Any]:
         """(outputs [B, outputs], next state [B, M]) of observations [B, ...] and states [B, M]."""
-        projected = self._cell.project(values, self._before(values, observation))
+        projected = self._project(values, self._before(values, observation))
         state = self._cell.step(values, projected, state)
         return self._after(values, self._cell.output(state)), state
 
@@ -56,7 +62,7 @@ class RecurrentArchitecture:
         """
         length, cell = trees.leaves(observation)[0].shape[1], self._cell
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
-        projected = cell.project(values, self._before(values, flat))
+        projected = self._project(values, self._before(values, flat))
         by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
         if state is None:
             state = ops.zeros_like(
@@ -76,6 +82,30 @@ class RecurrentArchitecture:
         seen = cell.output(states)
         outputs = self._after(values, ops.reshape(seen, (-1, seen.shape[-1])))
         return ops.reshape(outputs, (-1, length, outputs.shape[-1])), states
+
+    def recording(self, record: Record) -> RecurrentArchitecture:
+        """The same, which calls `record(name, inputs)` at every layer."""
+        recording = copy.copy(self)
+        recording._before, recording._after = self._before.recording(record), self._after.recording(record)
+
+        def project(values: Mapping[str, Any], x: Any) -> Any:
+            record("cell", x)
+            return self._cell.project(values, x)
+
+        recording._project = project
+        return recording
+
+    def layer_units(self) -> dict[str, LayerUnits]:
+        """See `Architecture.layer_units`."""
+        axes = {name: own for name, own in CELL_AXES.items() if name in self.parameters}
+        cell = LayerUnits("cell", "", 0, self.spec.units, axes)
+        return {**self._before.layer_units(), "cell": cell, **self._after.layer_units()}
+
+    def input_labels(self, labels: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `Architecture.input_labels`."""
+        before = self._before.input_labels(labels)
+        after = self._after.input_labels(labels, labels["cell"])
+        return {**before, "cell": before["before."], **after}
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""

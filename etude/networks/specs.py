@@ -28,6 +28,24 @@ def _check(spec: Mlp | Conv) -> None:
             f"{type(spec).__name__}: dueling=True doubles the last hidden layer, and widths is (). Give it a layer."
         )
     checks.not_negative(spec, "noisy")
+    _check_layers(spec, spec.dueling)
+
+
+def _check_layers(spec: Mlp | Conv | Recurrent, dueling: bool) -> None:
+    """Raise ConfigError where skips or norm groups do not fit the hidden layers."""
+    name, layers = type(spec).__name__, len(spec.widths)
+    if any(not 1 <= layer < layers - dueling for layer in spec.skips):
+        raise ConfigError(
+            f"{name}: skips = {spec.skips} of {layers} hidden layers; expected numbers from 1 to "
+            f"{layers - 1 - dueling}. The first layer has no skip connection, and no dueling stream."
+        )
+    groups = zip(spec.norm_groups, spec.widths, strict=False)
+    fits = all(not sizes or sum(sizes) == width and min(sizes) > 0 for sizes, width in groups)
+    if spec.norm_groups and (len(spec.norm_groups) != layers or not fits):
+        raise ConfigError(
+            f"{name}: norm_groups = {spec.norm_groups} of widths {spec.widths}; expected for each hidden layer () or "
+            "numbers of units with its width as their sum."
+        )
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,10 @@ class Mlp:
         al. 2018, arXiv:1706.10295, use 0.5. For algorithms that learn action values, whose losses draw the noise.
     layer_norm: layer normalisation with trained scale and bias, between each hidden layer and its activation. Ba et
         al. 2016, arXiv:1607.06450.
+    norm_groups: statistics of layer_norm over groups of units: group normalisation (Wu & He 2018, arXiv:1803.08494)
+        with groups of these sizes. Units that evolution adds are a group of their own.
+    skips: hidden layers, counted from 0, whose output is concatenated to their input, as in DenseNet (Huang et al.
+        2017, arXiv:1608.06993). Layers that evolution adds have such a skip connection.
     """
 
     widths: tuple[int, ...] = (64, 64)  # units of the hidden layers
@@ -48,6 +70,8 @@ class Mlp:
     dueling: bool = False  # action values: streams for the state value and the advantages
     noisy: float = 0.0  # initial sigma of noisy layers, times 1/sqrt(inputs); 0: none
     layer_norm: bool = False  # normalise the inputs of each hidden layer's activation
+    norm_groups: tuple[tuple[int, ...], ...] = ()  # units in each group of each hidden layer; (): one group
+    skips: tuple[int, ...] = ()  # hidden layers whose output is concatenated to their input
 
     def __post_init__(self) -> None:
         _check(self)
@@ -74,7 +98,12 @@ def filters_for(side: int) -> Filters:
 class Conv:
     """Convolutions over each image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense layers
     over their features concatenated with the rest of the observation. The default is the network of Mnih et al. 2015,
-    doi:10.1038/nature14236. dueling, noisy and layer_norm concern the dense layers, as in `Mlp`."""
+    doi:10.1038/nature14236. dueling, noisy, layer_norm, norm_groups and skips concern the dense layers, as in `Mlp`.
+
+    padding: pixels of zeros around the input of each convolution; negative: pixels that are cut off. (): 0 everywhere.
+    filter_skips: convolutions, counted from 0, whose output is concatenated to their input. They keep height and width:
+        stride 1 and 2 * padding + 1 = kernel.
+    """
 
     filters: Filters = NATURE  # (filters, kernel, stride) of each layer
     widths: tuple[int, ...] = (512,)  # units of the dense layers after the convolutions
@@ -83,9 +112,25 @@ class Conv:
     dueling: bool = False  # as in `Mlp`
     noisy: float = 0.0  # as in `Mlp`
     layer_norm: bool = False  # as in `Mlp`
+    norm_groups: tuple[tuple[int, ...], ...] = ()  # as in `Mlp`
+    skips: tuple[int, ...] = ()  # as in `Mlp`
+    padding: tuple[int, ...] = ()  # pixels of zeros around the input of each convolution; (): none
+    filter_skips: tuple[int, ...] = ()  # convolutions whose output is concatenated to their input
 
     def __post_init__(self) -> None:
         _check(self)
+        padding = self.padding or (0,) * len(self.filters)
+        if len(padding) != len(self.filters):
+            raise ConfigError(
+                f"Conv: padding = {self.padding} for {len(self.filters)} convolutions; expected a number for each, or "
+                "()."
+            )
+        for layer in self.filter_skips:
+            if not 0 <= layer < len(self.filters) or self.filters[layer][1:] != (2 * padding[layer] + 1, 1):
+                raise ConfigError(
+                    f"Conv: filter_skips = {self.filter_skips}, filters = {self.filters}, padding = {self.padding}; "
+                    "expected convolutions with stride 1 and padding (kernel - 1) / 2, which keep the size of images."
+                )
 
 
 @dataclass(frozen=True)
@@ -97,6 +142,8 @@ class Recurrent:
     units: int = 64  # of the cell
     cell: str = "gru"  # gru (Cho et al. 2014, arXiv:1406.1078) or lstm (Hochreiter & Schmidhuber 1997)
     widths: tuple[int, ...] = ()  # dense layers after the cell, with activation, initializer and layer_norm of `before`
+    norm_groups: tuple[tuple[int, ...], ...] = ()  # of these layers, as in `Mlp`
+    skips: tuple[int, ...] = ()  # of these layers, as in `Mlp`
 
     def __post_init__(self) -> None:
         if self.cell not in CELLS:
@@ -107,6 +154,7 @@ class Recurrent:
             raise ConfigError(
                 f"Recurrent: every layer needs at least one unit; got units {self.units}, widths {self.widths}."
             )
+        _check_layers(self, False)
 
 
 @dataclass(frozen=True)
@@ -151,6 +199,14 @@ def actor_of(spec: Spec) -> Any:
 def critic_of(spec: Spec) -> Any:
     """The network of a critic: the spec itself, or the one for critics of an `ActorCritic`."""
     return spec.critic if isinstance(spec, ActorCritic) else spec
+
+
+def feature_count(spec: Mlp | Conv | Recurrent, layers: int | None = None) -> int:
+    """The number of features after the first so many hidden layers, at least one; None: after all."""
+    features = 0
+    for layer, units in enumerate(spec.widths[:layers]):
+        features = features + units if layer in spec.skips else units
+    return features
 
 
 def framework_of(kind: type) -> str | None:

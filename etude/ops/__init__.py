@@ -36,6 +36,11 @@ def conv(x: Array, kernel: Array, stride: int) -> Array:
     return _of[type(x)].conv(x, kernel, stride)
 
 
+def pad(x: Array, n: int) -> Array:
+    """n zeros on each side of the height and the width of x [B, H, W, C]."""
+    return _of[type(x)].pad(x, n)
+
+
 def relu(x: Array) -> Array:
     return _of[type(x)].relu(x)
 

@@ -85,6 +85,10 @@ def _conv_by_patches(x: Any, kernel: Any, stride: int) -> Any:
     return product.reshape(-1, rows, columns, filters)
 
 
+def pad(x: Any, n: int) -> Any:
+    return jnp.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+
+
 def gelu(x: Any) -> Any:
     return jax.nn.gelu(x, approximate=True)
 

@@ -60,6 +60,10 @@ def conv(x: Any, kernel: Any, stride: int) -> Any:
     return ops.conv(x, kernel, strides=stride, padding="valid", data_format="channels_last")
 
 
+def pad(x: Any, n: int) -> Any:
+    return ops.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+
+
 def gelu(x: Any) -> Any:
     return ops.gelu(x, approximate=True)
 

@@ -76,6 +76,10 @@ def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
     return matmul(patches, kernel.reshape(-1, filters))
 
 
+def pad(x: np.ndarray, n: int) -> np.ndarray:
+    return np.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+
+
 def relu(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, _ZERO)
 

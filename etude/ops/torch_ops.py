@@ -46,6 +46,10 @@ def conv(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return functional.conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), stride=stride).permute(0, 2, 3, 1)
 
 
+def pad(x: Tensor, n: int) -> Tensor:
+    return functional.pad(x, (0, 0, n, n, n, n))
+
+
 def gelu(x: Tensor) -> Tensor:
     return functional.gelu(x, approximate="tanh")
 

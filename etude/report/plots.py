@@ -27,7 +27,7 @@ BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interv
 def draw_run(run: Series, path: str | Path) -> None:
     """One run: the return of training, as it was and smoothed, and of each evaluation with its spread; with several
     agents also the mean return of each. Writes a PNG."""
-    figure = _figure(1)
+    figure = new_figure(1)
     axes = figure.subplots()
     if len(run.steps):
         axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
@@ -43,7 +43,7 @@ def draw_run(run: Series, path: str | Path) -> None:
         colour = COLOURS[2 + i % (len(COLOURS) - 2)]  # none of those above
         axes.plot(steps, returns, "--", color=colour, linewidth=1.2, label=agent)
     _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def draw_runs(
@@ -63,14 +63,14 @@ def draw_runs(
     lines, notes = lines_in(runs, labels)
     names = sorted({line.label for panel in lines.values() for line in panel})
     colours = dict(zip(names, _cycle(len(names)), strict=True))
-    figure = _figure(len(environments))
+    figure = new_figure(len(environments))
     for axes, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
         for line in sorted(lines[environment]):
             _draw_line(axes, line, colours[line.label], band)
         _finish(axes, environment, [run for line in lines[environment] for run in line.runs])
         if any(len(line.runs) > 1 for line in lines[environment]):
             axes.get_legend().set_title(f"mean and {BANDS[band]}", {"size": "small"})
-    _write(figure, path)
+    write_figure(figure, path)
     return notes
 
 
@@ -79,7 +79,7 @@ def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = 
     shown in a window; returns the matplotlib figure."""
     if not any(series.values()):
         raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
-    figure = _figure(len(series)) if path is not None else _window(len(series))
+    figure = new_figure(len(series)) if path is not None else _window(len(series))
     for axes, (name, values) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
         episodes = np.arange(1, len(values) + 1)
         axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
@@ -94,14 +94,14 @@ def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = 
     if path is None:
         figure.show()
     else:
-        _write(figure, path)
+        write_figure(figure, path)
     return figure
 
 
 def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path) -> None:
     """A row for each method: the estimate with its interval, beside the behaviour's own value. Writes a PNG."""
     found = list(estimates.values())
-    figure = _figure(1)
+    figure = new_figure(1)
     axes = figure.subplots()
     for row, each in enumerate(found):
         axes.plot([each.low, each.high], [row, row], color=COLOURS[0], linewidth=2.5, alpha=0.45)
@@ -112,7 +112,7 @@ def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path) -> None:
     axes.grid(True, axis="x", alpha=0.3, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def aggregate(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> tuple[np.ndarray, ...]:
@@ -148,7 +148,8 @@ def _cycle(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
-def _figure(panels: int) -> Any:
+def new_figure(panels: float) -> Any:
+    """A figure as wide as so many panels."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
     return Figure(figsize=(6.4 * panels, 4.0), dpi=150, layout="constrained")
@@ -172,7 +173,7 @@ def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # never over a curve
 
 
-def _write(figure: Any, path: str | Path) -> None:
+def write_figure(figure: Any, path: str | Path) -> None:
     """Replace the picture whole, so that a viewer never sees half of one."""
     path = Path(path)
     with replacing(path) as file:

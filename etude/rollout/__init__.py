@@ -4,11 +4,16 @@ from etude.rollout.actor import Actor, SingleActor, SingleEpisode
 from etude.rollout.async_gradients import AsyncGradients, LocalActorLearners, RemoteActorLearners
 from etude.rollout.collector import Collector
 from etude.rollout.in_process import InProcess
+from etude.rollout.pool.handle import WorkerBackend
 from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers_pay_off
 from etude.rollout.pool.pool import Pool
+from etude.rollout.pool.process import ProcessBackend
+from etude.rollout.pool.ray_workers import RayBackend
 from etude.rollout.pool.supervisor import PoolOptions, split_environments
+from etude.rollout.shared import SharedRollout
 
 __all__ = [
     "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "RemoteActorLearners", "SingleActor", "SingleEpisode", "acting_in_process", "split_environments", "workers_pay_off",
+    "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode",
+    "WorkerBackend", "acting_in_process", "split_environments", "workers_pay_off",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Asynchronous gradients: actor-learners, in this process or in worker processes, collect a rollout of one environment
+"""Asynchronous gradients: actor-learners, in this process or in workers, collect a rollout of one environment
 each, with their own copies of the weights, and differentiate the losses there. Mnih et al. 2016, arXiv:1602.01783."""
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from etude.rollout.pool.channel import (
     SaveState,
     SharedMemory,
     WorkerChannel,
-    new_buffer,
-    share_memory,
     weights_in,
     weights_size,
 )
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
 
@@ -189,7 +187,7 @@ class LocalActorLearners:
 
 
 class RemoteActorLearners:
-    """Actor-learners in worker processes, each of which serves the requests for its environments one by one.
+    """Actor-learners in workers, each of which serves the requests for its environments one by one.
 
     make_environments: called in a worker with the indices of its environments. make_actor: called in a worker. Both
     travel by cloudpickle. like: the weights that will be loaded, by name.
@@ -210,10 +208,10 @@ class RemoteActorLearners:
             {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()},
         )
         server = partial(GradientServer, make_actor, explorer, run_seed, shapes)
-        workers = []
+        backend, workers = options.backend, []
         for i, part in enumerate(parts):
-            memory = share_memory(len(part), tuple(new_buffer(size) for _ in part))
-            workers.append(Worker(i, part, memory, server))
+            memory = backend.memory(len(part), tuple(backend.new_buffer(size) for _ in part))
+            workers.append(backend.worker(i, part, memory, server))
         self._worker_of = {column: worker for worker in workers for column in worker.columns}
         self._shared = {
             column: weights_in(buffer, like)
@@ -271,7 +269,8 @@ class RemoteActorLearners:
         request, weights = self._requested[environment]
         for name, value in weights.items():
             self._shared[environment][name][...] = value
-        self._worker_of[environment].ask(request)
+        worker = self._worker_of[environment]
+        worker.ask(request, (worker.columns.index(environment),))
 
     def _take(self, environment: int, found: WorkerGradients) -> None:
         del self._requested[environment]
@@ -299,11 +298,14 @@ class GradientServer:
         columns = self._collector.columns.tolist()
         like = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
         self._shared = {c: weights_in(buffer, like) for c, buffer in zip(columns, memory.buffers, strict=True)}
+        self._size = weights_size(like)
 
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answer."""
         if isinstance(request, RolloutRequest):
-            channel.send((request.environment, self._collect(request)))
+            found = self._collect(request)
+            place = self._collector.columns.tolist().index(request.environment)
+            channel.send((request.environment, found), {place: self._size})
         elif isinstance(request, RestoreState):
             channel.send(self._collector.restore(request.state))
         else:

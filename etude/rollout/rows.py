@@ -107,7 +107,7 @@ class Rows:
     @staticmethod
     def over(buffer: Any, template: Template, steps: int, environments: int) -> Rows:
         """Rows in a buffer. The same arguments give the same layout in every process."""
-        return Rows.allocate(template, steps, environments, carver(buffer))
+        return Rows.allocate(template, steps, environments, Carver(buffer))
 
     def place(self, other: Rows, start: int, columns: slice) -> None:
         """Copy the time steps of `other` to these columns, from time step `start` on."""
@@ -176,17 +176,16 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def carver(buffer: Any) -> Allocate:
+class Carver:
     """Allocates arrays in a buffer, one after the other."""
-    offset = 0
 
-    def carve(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        nonlocal offset
-        array = np.ndarray(shape, dtype, buffer, offset)
-        offset += aligned(array.nbytes)
+    def __init__(self, buffer: Any):
+        self._buffer, self.offset = buffer, 0  # bytes that are taken
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        array = np.ndarray(shape, dtype, self._buffer, self.offset)
+        self.offset += aligned(array.nbytes)
         return array
-
-    return carve
 
 
 def row_bytes(template: Template) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ def load(
     vectorization: Vectorization = AS_SAVED,
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
+    ray: str | None = None,
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -60,7 +61,7 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, **others,
+        "keep_info": keep_info, "ray": ray, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
@@ -77,9 +78,14 @@ def from_state(
     run_dir: RunDirectory | None = None,
     *,
     trust: bool = False,
+    fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     **setup: Any,
 ) -> Run:
-    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train."""
+    """A run that continues from `Run.state`; see `load`. Without the component `replay` it acts and cannot train.
+
+    fit: called with the run and the state before this is restored, where the config has other networks than the run
+        that was saved; returns the state that fits them.
+    """
     if setup.get("start_from") is not None:
         raise ConfigError(
             "start_from= is for new runs: a loaded run goes on with its own weights. Make a Run, or load weights into "
@@ -112,5 +118,9 @@ def from_state(
             run_dir=run_dir,
             **settings,
         )
-    run.restore(state)
+    try:
+        run.restore(state if fit is None else fit(run, state))
+    except BaseException:
+        run.close()
+        raise
     return run

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import CallbackError, CheckpointError
@@ -52,8 +52,7 @@ class Run:
         learns from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the
         data shows them an expert. Or a dict of several, with their shares of a batch; "sampler" stands for what the run
         collects.
-    run_dir: where checkpoints go: the path of a new run directory, which is closed with the run, or a `RunDirectory`;
-        None keeps everything in memory.
+    run_dir: where checkpoints go: a new directory's path, closed with the run, or a `RunDirectory`; None: nowhere.
     explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
     rewrite: a rewriter of `etude.rewrite` or a function, or a list of them, called with the `Steps` that are collected;
         returns those to learn from. Reported returns stay the environment's.
@@ -64,7 +63,7 @@ class Run:
         environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
     frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
         repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info: see
+    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray: see
         `Setup`.
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
@@ -95,11 +94,12 @@ class Run:
         vectorization: Vectorization = "auto",
         replay_folder: str | None = None,
         keep_info: Iterable[str] = (),
+        ray: str | None = None,
         **hyperparameters: Any,
     ):
         kept: Any = keep_info  # a tuple once it is checked
         setup = Setup(
-            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept
+            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer

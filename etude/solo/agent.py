@@ -28,6 +28,7 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.session import Session, SessionKey
 from etude.solo.settings import Settings
+from etude.solo.strategy import StrategyArguments, strategy_arguments
 from etude.solo.training import History, Training
 
 
@@ -42,6 +43,11 @@ class SessionState:
     pending: dict[str, Any] | None = None  # a restored state, until a session is built
     save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process writes files: of several that train the agent, one does."""
+        return self.session is None or self.session.chief
 
 
 class RL:
@@ -186,25 +192,48 @@ class RL:
             train_loss.update_state(loss)
         return loss
 
-    def _train(self, optimizer: Any, episodes: int | None, named: dict[str, Any]) -> float:
+    def distributed_training(
+        self, *arguments: Any, pool_network: bool = True, processes: int | None = None, **named: Any
+    ) -> float:
+        """Train with the replicas of a strategy of `tf.distribute`, each on an equal part of every minibatch:
+        `distributed_training([global_batch_size,] optimizer, strategy, episodes)`.
+
+        global_batch_size: examples in a minibatch, over all replicas; without it, `batch` of `set`.
+        strategy: MirroredStrategy, MultiWorkerMirroredStrategy or ParameterServerStrategy, in whose scope the agent and
+            the optimizer were made.
+        num_episodes: another name of `episodes`. Other arguments, and what is returned: see `train`.
+
+        ConfigError where a batch cannot be divided equally, or agent or optimizer were made outside of the strategy's
+        scope; ReplicaError where a process of the cluster ended.
+        """
+        given, options = strategy_arguments(arguments, named)
+        options |= {"pool_network": pool_network, "processes": processes}
+        return self._train(given.optimizer, given.episodes, options, given)
+
+    def _train(
+        self, optimizer: Any, episodes: int | None, named: dict[str, Any], given: StrategyArguments | None = None
+    ) -> float:
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
         options = _options(named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
-        session, state = self._session(options), self._session_state
+        session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
         callbacks = list(options.callbacks)
-        if options.p != 0:
+        if options.p != 0 and session.chief:
             callbacks.append(EpisodeLines(episodes, options.p))
         saver = files.Saver(self, state.history, _warn)
         training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn)
         training.run(episodes, options)
         return state.history.losses[-1] if state.history.losses else float("nan")
 
-    def _session(self, options: Options) -> Session:
+    def _session(self, options: Options, given: StrategyArguments | None) -> Session:
         """The session of the last training, or a new one where its key has changed."""
         state = self._session_state
-        key = SessionKey.of(self, state.settings, options)
+        settings, strategy = state.settings, None
+        if given is not None:
+            settings, strategy = given.applied(settings), given.strategy
+        key = SessionKey.of(self, settings, options, strategy)
         if state.session is None or key != state.key:
             if state.session is not None:
                 state.session.learner.buffer.close()  # the next one may use the same folder
@@ -298,6 +327,13 @@ class RL_pytorch(RL):
         """Play and learn `episodes` times; see `RL.train`. optimizer: a torch optimizer, or one for each list in
         `param`."""
         return self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
+
+    def distributed_training(self, *arguments: Any, **named: Any) -> float:
+        """Not for PyTorch: raises ConfigError."""
+        raise ConfigError(
+            f"distributed_training trains agents in Keras with strategies of tf.distribute; {type(self).__name__} is "
+            "written in PyTorch. Train it with train, or write it in Keras, from etude.RL."
+        )
 
 
 def _options(named: dict[str, Any]) -> Options:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import etude.engines as engines
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros
@@ -37,25 +39,36 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     source, regime, gamma = reward_source(agent, settings), regime_of(settings), _gamma_of(agent)
     transitions = transitions_of(agent, settings, described, gamma(), seed)
     arguments = LossArguments(transitions.convert, gamma)
-    engine = _engine(agent, key, described, arguments, seed)
+    replicas = engines.replicas_of(key.strategy)
+    if replicas is not None:
+        replicas.check_batch(settings.batch)
+    engine = _engine(agent, key, described, arguments, seed, replicas)
     _check_outputs(agent, settings, engine.act(zeros(described.spaces.observation, key.count)), described)
     arguments.rewards = source.model(engine)
-    ring = _ring(settings, described, key.count, source.extras(engine))
+    folder = _folder_of(settings.pool_folder, 0 if replicas is None else replicas.rank)
+    ring = _ring(settings, described, key.count, source.extras(engine), folder)
     buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
-    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed)
+    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed, replicas)
 
 
 def _engine(
-    agent: Any, key: SessionKey, described: EnvironmentDescription, arguments: LossArguments, seed: int
+    agent: Any,
+    key: SessionKey,
+    described: EnvironmentDescription,
+    arguments: LossArguments,
+    seed: int,
+    replicas: Any,
 ) -> UserAgentEngine:
     spaces, settings = described.spaces, key.settings
     agents = None if described.agents is None else len(described.agents.names)
     each_step = settings.update_steps is None and settings.update_batches is None
     interface = AgentInterface(spaces, arguments, conversion_for(spaces.observation), agents, each_step)
-    optimizers, framework = list(key.optimizers), agent.framework
-    return make_engine(agent, optimizers, interface, seed=seed, jit_compile=key.jit_compile, framework=framework)
+    return make_engine(
+        agent, list(key.optimizers), interface, seed=seed, jit_compile=key.jit_compile, framework=agent.framework,
+        replicas=replicas,
+    )  # fmt: skip
 
 
 def _gamma_of(agent: Any) -> Callable[[], float]:
@@ -63,11 +76,18 @@ def _gamma_of(agent: Any) -> Callable[[], float]:
     return lambda: float(getattr(agent, "gamma", 1.0))
 
 
-def _ring(settings: Settings, described: EnvironmentDescription, count: int, extras: Extras) -> Ring:
+def _folder_of(folder: str | None, rank: int) -> str | None:
+    """The folder of a process's replay: the workers of a cluster may share a disk."""
+    return folder if folder is None or rank == 0 else str(Path(folder) / f"worker{rank}")
+
+
+def _ring(
+    settings: Settings, described: EnvironmentDescription, count: int, extras: Extras, folder: str | None
+) -> Ring:
     """Stores the steps of `count` environments. extras: by name, stored with every row."""
     shape = () if described.agents is None else (len(described.agents.names),)
     size = max(settings.pool_size, count)
-    return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=settings.pool_folder)
+    return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=folder)
 
 
 def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etude import checkpoint
+import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
 from etude.checkpoint.old_names import present_agent
@@ -16,8 +16,10 @@ from etude.solo.training import History
 
 
 def save(agent: Any, path: str | Path) -> None:
-    """Write everything that training continues from."""
+    """Write everything that training continues from. Of several processes that train an agent, the chief writes."""
     own = agent._session_state
+    if not own.chief:
+        return
     training = own.pending if own.session is None else own.session.state(own.save_data)
     history = {"losses": own.history.losses, "rewards": own.history.rewards, "seconds": own.history.seconds}
     state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "history": history}
@@ -50,7 +52,9 @@ def _check(state: dict[str, Any], agent: Any) -> None:
 
 
 def save_param(agent: Any, path: str | Path) -> None:
-    """Write what is trained, and nothing else."""
+    """Write what is trained, and nothing else. Of several processes that train an agent, the chief writes."""
+    if not agent._session_state.chief:
+        return
     checkpoint.write(Path(path), {"param": parameters(agent)})
 
 
@@ -78,7 +82,7 @@ class Saver:
         """Write a checkpoint where one is due; returns its path, and "best" or "last". ending: whether training
         ends."""
         agent, episodes = self._agent, self._history.episodes
-        if agent.path is None or episodes == self._last:
+        if agent.path is None or episodes == self._last or not agent._session_state.chief:
             return None
         due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
         if due:

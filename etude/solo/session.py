@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import functools
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, Pool, PoolOptions, acting_in_process
+from etude.rollout import InProcess, Pool, PoolOptions, SharedRollout, acting_in_process
 from etude.rollout.state import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
@@ -30,21 +31,23 @@ class SessionKey:
     count: int
     optimizers: tuple[Any, ...]
     jit_compile: bool
+    strategy: Any = None  # of tf.distribute
 
     @classmethod
-    def of(cls, agent: Any, settings: Settings, options: Options) -> SessionKey:
+    def of(cls, agent: Any, settings: Settings, options: Options, strategy: Any) -> SessionKey:
         """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
         _check_agent(agent)
         environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(environments)
         optimizer = agent.optimizer
         optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
-        return cls(settings, agent.env, count, optimizers, options.jit_compile)
+        return cls(settings, agent.env, count, optimizers, options.jit_compile, strategy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SessionKey):
             return NotImplemented
-        same_objects = self.environments is other.environments and len(self.optimizers) == len(other.optimizers)
+        same_objects = self.environments is other.environments and self.strategy is other.strategy
+        same_objects = same_objects and len(self.optimizers) == len(other.optimizers)
         same_objects = same_objects and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
         mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
         return same_objects and mine == others
@@ -65,11 +68,16 @@ def _check_agent(agent: Any) -> None:
 class Session:
     """The parts of one agent's training.
 
-    make_environments: from their numbers in the run to environments. explorer: of all of them.
+    make_environments: from their numbers in the run to environments. explorer: of all of them. replicas: those of a
+    strategy (see `engines.replicas_of`), or None. chief: whether this process, of all that train the agent, steps the
+    environments, reports and saves.
     """
 
-    def __init__(self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, seed: int):
-        self.learner = learner
+    def __init__(
+        self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, seed: int, replicas: Any = None
+    ):
+        self.learner, self._replicas = learner, replicas
+        self.chief = replicas is None or replicas.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None
@@ -82,6 +90,39 @@ class Session:
         self._lifecycle = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._lifecycle.restore(self._rollout_state)
         return self._lifecycle
+
+    @property
+    def several(self) -> bool:
+        """Whether several processes train the agent."""
+        return self._replicas is not None and self._replicas.size > 1
+
+    def agreed(self, reason: str | None) -> str | None:
+        """A reason to stop that any of the processes has that train the agent: this one's own, or "stopped"."""
+        if not self.several:
+            return reason
+        return (reason or "stopped") if any(self._replicas.gather(int(reason is not None))) else None
+
+    def check_alike(self, *given: Any) -> None:
+        """Raise ConfigError where the processes that train the agent do not begin with the same."""
+        if not self.several:
+            return
+        settings, progress = self.learner.settings, self.learner.progress
+        plain = {name: value for name, value in vars(settings).items() if isinstance(value, int | float | str | None)}
+        own = repr(
+            (type(self.learner.engine.agent).__name__, self._seed, self.learner.count, plain, progress.step, given)
+        )
+        marks = self._replicas.gather(zlib.crc32(own.encode()) >> 1)
+        if len(set(marks)) > 1:
+            other = next(i for i, mark in enumerate(marks) if mark != marks[0])
+            raise ConfigError(
+                f"Worker {other} trains another agent, or with other settings, than the chief; this is worker "
+                f"{self._replicas.rank}, with {own}. Start the same program everywhere, and restore the same file."
+            )
+
+    def leave(self, problem: BaseException) -> None:
+        """Let the other processes that train the agent end, too, unless they all raise the same."""
+        if self.several and not isinstance(problem, EnvironmentFault | NumericalError):
+            self._replicas.abort(f"worker {self._replicas.rank} stopped: {type(problem).__name__}")
 
     def abort(self) -> None:
         """Stop collecting without waiting for workers: their open episodes are lost."""
@@ -107,6 +148,12 @@ class Session:
         return Busy(acting, options.workers if self.overlaps(options) else 0)
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
+        if not self.several:
+            return self._collecting(options, explorer)
+        own = self._collecting(options, explorer) if self.chief else None
+        return SharedRollout(own, self._replicas.broadcast, self.learner.engine.spaces, self.learner.count)
+
+    def _collecting(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count
         make, seed = self._make_environments, self._seed
         actor = engine.actor()

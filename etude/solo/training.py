@@ -57,6 +57,7 @@ class Training:
         self._session, self._history, self._callbacks = session, history, callbacks
         self._save_if_due, self._warn = save_if_due, warn
         self._episode, self._gradient_steps = 0, 0
+        self._interrupted = False  # by a signal, in this process
 
     def run(self, episodes: int | None, options: Options) -> str:
         """So many episodes, without end where None. Returns why it ended: "episodes", "criterion", "stopped" (by a
@@ -65,12 +66,13 @@ class Training:
         learner.configure(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
         history.stop, self._gradient_steps = False, learner.progress.gradient_steps
+        session.check_alike(episodes, self._callbacks.want_batches, options.num_store)
         lifecycle = session.open(options)
         loop = Loop(learner, lifecycle, session.overlaps(options), self._save)
         self._callbacks.call("on_train_begin", **history.logs)
         self._callbacks.call("on_episode_begin", 0, **history.logs)
         try:
-            with obeying_signals(lambda: loop.stop("interrupted"), loop.request_save):
+            with obeying_signals(lambda: self._interrupt(loop), loop.request_save):
                 for event in loop.steps(FOREVER, Schedule()):
                     self._callbacks.report(event)
                     if isinstance(event, Collected):
@@ -79,14 +81,25 @@ class Training:
                         self._warn(event.message)
                     elif isinstance(event, Finished):
                         reason = event.reason
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            session.leave(error)
             session.abort()  # a second Ctrl-C does not wait for workers
+            raise
+        except Exception as error:
+            session.leave(error)
             raise
         finally:
             session.close()
             history.seconds += learner.progress.seconds - before
         self._callbacks.call("on_train_end", **history.logs)
         return reason
+
+    def _interrupt(self, loop: Loop) -> None:
+        """Stop after the episode at hand; several processes agree on that when it ends."""
+        if self._session.several:
+            self._interrupted = True
+        else:
+            loop.stop("interrupted")
 
     def _end_episode(self, event: Collected, loop: Loop, episodes: int | None) -> None:
         """Called when every environment has ended an episode and all of it is learned from."""
@@ -98,7 +111,7 @@ class Training:
             history.losses.append(learner.loss)
         self._callbacks.call("on_episode_end", self._episode, **history.logs)
         self._episode += 1
-        reason = self._reason_to_stop(episodes)
+        reason = self._session.agreed(self._reason_to_stop(episodes))
         if reason is None:
             for saved in self._saved(False):
                 self._callbacks.report(saved)
@@ -108,6 +121,8 @@ class Training:
 
     def _reason_to_stop(self, episodes: int | None) -> str | None:
         settings, rewards = self._session.learner.settings, self._history.rewards
+        if self._interrupted:
+            return "interrupted"
         if self._history.stop:
             return "stopped"
         recent = rewards[-(settings.trial_count or 1) :]

@@ -13,7 +13,8 @@ from etude.envs import make_environments
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.pool.acting import PortableActor
 from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure
+from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 from etude.training.evaluate import Evaluation, EvaluationRequest, play
 
@@ -47,7 +48,7 @@ class EvaluationWorkers:
     ):
         server = functools.partial(EvaluationServer, make_actor, explorer, env)
         self._workers = [
-            Worker(
+            ProcessWorker(
                 i, columns, share_memory(len(columns), ()), server, "Evaluation worker", "its episodes are played again"
             )
             for i, columns in enumerate(split_environments(environments, workers))

@@ -24,6 +24,7 @@ class Setup:
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
+    ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes
 
     def __post_init__(self) -> None:
         checks.declared(self)
@@ -37,6 +38,11 @@ class Setup:
             raise ConfigError(
                 f"workers = {self.workers} for {self.environments} environments; expected from 0 to as many as "
                 "environments."
+            )
+        if self.ray is not None and not (self.ray and self.workers):
+            raise ConfigError(
+                f"ray = {self.ray!r} with workers = {self.workers}; expected local, auto or an address, and how many "
+                "actors collect: workers=2 (--workers 2)."
             )
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")

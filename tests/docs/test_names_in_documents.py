@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import re
@@ -27,6 +28,7 @@ MODULE = re.compile(r"(?<![\w./])etude(?:\.\w+)+(?![\w/:])")
 OPTION = re.compile(r"--[a-z][\w.-]*")
 METRIC = re.compile(r"(?<![\w/])(?:rollout|eval|estimate|train|time)/[\w<>/.]*[\w>]")
 SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "etude").rglob("*.py"))
+KEYWORDS = set(re.findall(r"\b(\w+)=", SOURCE))
 EVENTS = {
     events.Started: (1, {}),
     events.Collected: (2_000, (EpisodeEnd(0, 0, 9, 1.0, False, {"<agent>": 1.0}),), 0.1, {"<metric>": np.ones(1)}),
@@ -99,11 +101,13 @@ def options_of(kind, prefix="--"):
     for field in dataclasses.fields(kind):
         name = field.name.replace("_", "-")
         found |= {f"{prefix}{name}", f"{prefix}no-{name}"}
-        if dataclasses.is_dataclass(field.default):
-            found |= options_of(type(field.default), f"{prefix}{name}.")
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if dataclasses.is_dataclass(default):
+            found |= options_of(type(default), f"{prefix}{name}.")
     return found
 
 
+@functools.cache
 def known_options():
     """The options of every command of `etude`, the hyperparameters of every algorithm included."""
     found = {"--debug", "--help", "--version", "--set", "--set.NAME"}
@@ -153,6 +157,7 @@ def recorded(emitted):
     return {key for kind in ordered for record in recorder(kind(*EVENTS[kind])) for key in record}
 
 
+@functools.cache
 def emitted_events():
     """The events that something in the package makes."""
     return {kind for kind in EVENTS if re.search(rf"(?<!class )\b{kind.__name__}\(", SOURCE)}
@@ -166,7 +171,8 @@ def exists_as_metric(name, keys):
         return True
     kind, _, own = name.partition("/")
     own = re.sub(r"_gradient_(norm|clipped)$", "", own).rpartition(".")[2]  # after the name of a policy
-    return kind == "train" and ("<" in own or re.search(rf"""\b{own}=|["']{own}["']""", SOURCE) is not None)
+    named = own in KEYWORDS or f'"{own}"' in SOURCE or f"'{own}'" in SOURCE
+    return kind == "train" and ("<" in own or named)
 
 
 @each_page

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import etude
+
 ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {  # rooms, and modules that stand on another floor than their room
@@ -24,8 +26,9 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     9: "estimation",
     10: "report run",
     11: "solo",
-    12: "cli examples",
-    13: "__main__",
+    12: "tuning",
+    13: "cli examples",
+    14: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}
@@ -154,6 +157,20 @@ def cycles(root: Path) -> list[str]:
     return found
 
 
+def uses_of_the_package(root: Path) -> list[str]:
+    """Modules that ask the package itself for a name, which imports all of it; `ops` is loaded with the package.
+    Examples are written as a user writes."""
+    return [
+        f"{module} imports {alias.name} from {root.name}"
+        for module, path in sources(root).items()
+        if module != root.name and part_of(module) != "examples"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == root.name
+        for alias in node.names
+        if alias.name not in ("__version__", "ops")
+    ]
+
+
 def calls_of_print(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root.parent)}:{node.lineno}"
@@ -187,6 +204,10 @@ def test_what_draws_and_prints_is_imported_at_the_edges_only():
     assert outside_faults(ROOT, EDGES, {"report", "cli"}) == []
 
 
+def test_the_library_imports_modules_and_not_all_of_itself():
+    assert uses_of_the_package(ROOT) == []
+
+
 def test_the_library_does_not_print():
     assert calls_of_print(ROOT) == []
 
@@ -204,6 +225,26 @@ def test_importing_loads_no_framework_and_nothing_that_draws(statement):
     assert done.returncode == 0, done.stderr
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert loaded & (FRAMEWORKS | EDGES) == set()
+
+
+def test_a_worker_that_steps_environments_loads_neither_algorithms_nor_the_rest_of_a_run():
+    listing = "import etude.rollout.pool.worker, sys; sys.stdout.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, timeout=60)
+    rooms = {part_of(name) for name in done.stdout.split() if name.split(".")[0] == "etude"}
+    assert {"rollout", "envs"} <= rooms
+    assert rooms & {"algorithms", "checkpoint", "replay", "report", "run", "solo", "training"} == set()
+
+
+def test_type_checkers_see_the_names_that_programs_get():
+    seen = {
+        alias.name
+        for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("etude")
+        for alias in node.names
+    }
+    got = {name.removeprefix("etude.") for name, names in etude._EXPORTS.items() if not names}
+    got |= {name for names in etude._EXPORTS.values() for name in names.split()}
+    assert seen - {"config_for"} == got == set(etude.__all__) - {"config"}
 
 
 @pytest.fixture
@@ -245,4 +286,5 @@ def test_each_rule_notices_its_breach(broken):
         "etude.solo.agent imports keras",
     ]
     assert outside_faults(broken, EDGES, {"report", "cli"}) == ["etude.helpers imports matplotlib.pyplot"]
+    assert uses_of_the_package(broken) == ["etude.run imports Run from etude"]
     assert calls_of_print(broken) == ["etude/base/data.py:3"]

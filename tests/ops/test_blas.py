@@ -87,14 +87,14 @@ def test_contexts_that_overlap_put_the_first_number_back():
     def act():
         with limit:
             entered.set()
-            leave.wait(10)
+            leave.wait(120)
 
     thread = threading.Thread(target=act)
     with limit:
         with limit:
             assert library.threads == 1
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(120)
     assert library.threads == 1  # the other one acts
     leave.set()
     thread.join()

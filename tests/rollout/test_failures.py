@@ -16,6 +16,7 @@ from witness import Witness
 
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.rollout import LockstepPool, Pool, PoolOptions
+from etude.rollout.pool.process import Worker
 
 
 def acting(make, **options) -> Pool:
@@ -130,7 +131,7 @@ class WithChild(Labelled):
 
 
 def wait_for_the_end_of(pids) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -179,24 +180,40 @@ def test_a_worker_is_not_ended_while_it_closes_its_environments(tmp_path):
 
 
 class Noting(Labelled):
-    """Has something to tell after its first step."""
+    """Has something to report after its first step, once."""
 
     def __init__(self, columns):
         super().__init__(columns)
-        self.notes = []
+        self.steps, self.reported = 0, False
 
     def step(self, action, at=None):
-        self.notes = ["It draws."]
+        self.steps += 1
         return super().step(action, at)
 
     def warnings(self):
-        return self.notes
+        new = self.steps > 0 and not self.reported
+        self.reported = self.reported or new
+        return ["It draws."] if new else []
 
 
 @pytest.mark.parametrize("kind", [acting, lockstep])
-def test_what_workers_tell_of_their_environments_is_told_once(kind):
+def test_a_warning_that_all_workers_send_is_reported_once(kind):
     _, warnings = collect_all(kind(Noting))
     assert warnings == ["It draws."]
+
+
+def test_a_warning_of_a_step_arrives_with_the_step_also_at_a_process_that_reads_late(monkeypatch):
+    receive = Worker.receive
+
+    def receive_late(worker, seconds):
+        time.sleep(0.05)  # by now the worker has written all that it writes
+        return receive(worker, seconds)
+
+    monkeypatch.setattr(Worker, "receive", receive_late)
+    rollout = lockstep(Noting)
+    rollout.collect(1, 0)
+    assert rollout.warnings() == ["It draws."]
+    rollout.close()
 
 
 def test_an_exception_in_an_environment_may_restart_it_instead(tmp_path):

@@ -29,7 +29,7 @@ METHODS = (
     "visualize_reward_loss animate_agent"
 )
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
-NOT_HERE = "distributed_training adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
+NOT_HERE = "adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
 
 
 def named(heading):

@@ -14,9 +14,9 @@ from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import SHORTEST, Collector
 from etude.rollout.episodes import EpisodeRows
-from etude.rollout.fragments import EpisodesFragment, MakeRows, StepsFragment, collect
+from etude.rollout.fragments import EpisodesFragment, StepsFragment, collect
 from etude.rollout.pool.channel import RestoreState, SharedMemory, WorkerChannel, weights_in
-from etude.rollout.rows import EndedEpisodes, Rows, Template, capacity
+from etude.rollout.rows import Carver, EndedEpisodes, Rows, Template, capacity
 
 
 class PortableActor(Actor, Protocol):
@@ -119,37 +119,41 @@ class ActingServer:
         width = self._width(positions)
         room = self._room(width)
         for start in range(0, total, room):
-            buffer, make_rows = self._next_buffer(channel)
+            buffer, carve = self._next_buffer(channel)
             steps, step = min(room, total - start), request.step + start * request.stride
+            make_rows = partial(Rows.allocate, new=carve)
             fragment = StepsFragment(collector, positions, steps, step, request.stride, make_rows)
             done = collect(fragment, collector.environments).to_steps()
             ends = EndedEpisodes.of_steps(done)
-            channel.send(StepsPart(buffer, self._template_once(), steps, width, ends, done.restarted))
+            part = StepsPart(buffer, self._template_once(), steps, width, ends, done.restarted)
+            channel.send(part, {buffer: carve.offset})
 
     def _collect_episodes(self, request: FragmentRequest, channel: WorkerChannel) -> None:
         unfinished, time, collector = request.unfinished, request.time, self._collector
         while unfinished:
             width = self._width(unfinished)
             steps = min(self._room(width), time or collector.expected)
-            buffer, make_rows = self._next_buffer(channel)
+            buffer, carve = self._next_buffer(channel)
             step = request.step + time * request.stride
+            make_rows = partial(Rows.allocate, new=carve)
             fragment = EpisodesFragment(collector, unfinished, steps, step, request.stride, make_rows)
             played = collect(fragment, collector.environments).played()._replace(rows=None)
             unfinished, time = played.unfinished, time + int(played.lengths.max())
-            channel.send(EpisodesPart(buffer, self._template_once(), steps, width, played))
+            part = EpisodesPart(buffer, self._template_once(), steps, width, played)
+            channel.send(part, {buffer: carve.offset})
         collector.expected = max(SHORTEST, time)
 
     def _width(self, positions: tuple[int, ...]) -> int:
         """Columns of the rows of these environments: a native simulator steps all of its environments."""
         return len(self._collector.columns) if self._collector.environments.native else len(positions)
 
-    def _next_buffer(self, channel: WorkerChannel) -> tuple[int, MakeRows]:
-        """The number of a buffer that the parent has read, and how to make rows in it."""
+    def _next_buffer(self, channel: WorkerChannel) -> tuple[int, Carver]:
+        """The number of a buffer that the parent has read, and what allocates rows in it."""
         while not self._free:
             self.serve(channel.receive(), channel)
         buffer = self._written % len(self._buffers)
         self._written, self._free = self._written + 1, self._free - 1
-        return buffer, partial(Rows.over, self._buffers[buffer])
+        return buffer, Carver(self._buffers[buffer])
 
     def _template_once(self) -> Template | None:
         template = None if self._template_sent else self._collector.template()

@@ -1,4 +1,4 @@
-"""What a worker process and its parent share: messages, memory, and a pipe for notifications."""
+"""What a worker and its parent share: messages, memory, and a pipe for notifications."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import pickle
 import select
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -15,7 +16,7 @@ import numpy as np
 
 from etude.base.spaces import Spaces
 from etude.protocols import Environments, Weights
-from etude.rollout.rows import ALIGNMENT, aligned, carver
+from etude.rollout.rows import ALIGNMENT, Carver, aligned
 
 CONTEXT = get_context("spawn")
 GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
@@ -115,7 +116,7 @@ def new_buffer(size: int) -> Any:
 
 def weights_in(buffer: Any, like: Weights) -> Weights:
     """Arrays like these, by name, in a buffer. The same arguments give the same layout in every process."""
-    carve, values = carver(buffer), {name: np.asarray(like[name]) for name in sorted(like)}
+    carve, values = Carver(buffer), {name: np.asarray(like[name]) for name in sorted(like)}
     return {name: carve(value.shape, value.dtype) for name, value in values.items()}
 
 
@@ -186,24 +187,58 @@ class ParentGone(BaseException):
     """Nobody is at the other end of the connection."""
 
 
-class WorkerChannel:
-    """A worker's end of the connection to its parent. stamp: what every message begins with."""
+class WorkerChannel(ABC):
+    """A worker's end of what connects it to its parent."""
 
-    def __init__(self, connection: Connection, notifications: tuple[Connection, Connection], stamp: bytes):
-        self._connection, self._stamp = connection, stamp
-        self._notifications = NotificationPipe(connection, *notifications)
+    def __init__(self) -> None:
         self.notes: Callable[[], list[str]] = list  # warnings to send before an answer
         self.set_task: Callable[[Any], None]  # called with a task before the request that it came with
 
-    def send(self, message: Any) -> None:
-        """Send an answer."""
+    def send(self, message: Any, written: dict[int, int] | None = None) -> None:
+        """Send an answer. written: the buffers that the parent reads with it, and how many bytes of each."""
         self._send_notes()
-        self._write(message)
+        self._write(message, written or {})
 
     def send_step(self) -> None:
         """Answer STEP."""
-        self._send_notes()
-        self._notifications.notify()
+        self.send(STEP)
+
+    @abstractmethod
+    def receive(self) -> Any:
+        """The next request, or STEP. A task that comes with it is set."""
+
+    def opened(self, request: Any) -> Any:
+        """The request itself. A task that comes with it is set."""
+        if isinstance(request, WithTask):
+            self.set_task(request.task)
+            return request.request
+        return request
+
+    def _send_notes(self) -> bool:
+        """Whether there were any."""
+        notes = self.notes()
+        for text in notes:
+            self._write(Note(text), {})
+        return bool(notes)
+
+    @abstractmethod
+    def _write(self, message: Any, written: dict[int, int]) -> None: ...
+
+
+class PipeChannel(WorkerChannel):
+    """To a parent on the same machine, which shares the buffers. stamp: what every message begins with."""
+
+    def __init__(self, connection: Connection, notifications: tuple[Connection, Connection], stamp: bytes):
+        super().__init__()
+        self._connection, self._stamp = connection, stamp
+        self._notifications = NotificationPipe(connection, *notifications)
+
+    def send_step(self) -> None:
+        """Answer STEP."""
+        if self._send_notes():
+            self._write(STEP, {})  # a notification through its own pipe may be read before the notes
+        else:
+            self._notifications.notify()
 
     def receive(self) -> Any:
         """The next request, or STEP. A task that comes with it is set."""
@@ -213,16 +248,9 @@ class WorkerChannel:
             request = self._connection.recv()
         except (EOFError, OSError):
             raise ParentGone from None
-        if isinstance(request, WithTask):
-            self.set_task(request.task)
-            request = request.request
-        return request
+        return self.opened(request)
 
-    def _send_notes(self) -> None:
-        for text in self.notes():
-            self._write(Note(text))
-
-    def _write(self, message: Any) -> None:
+    def _write(self, message: Any, written: dict[int, int]) -> None:
         try:
             self._connection.send_bytes(self._stamp + pickle.dumps(message))
         except OSError:

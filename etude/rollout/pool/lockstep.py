@@ -27,7 +27,7 @@ from etude.rollout.collector import Collector
 from etude.rollout.fragments import AnyFragment, Outcome, StepsFragment, WholeEpisodes
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.channel import new_buffer, share_memory
-from etude.rollout.pool.process import Worker
+from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.remote_environments import Interrupted, RemoteEnvironments, SteppingServer
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 from etude.rollout.rows import EndedEpisodes, Rows
@@ -185,7 +185,7 @@ class LockstepPool:
             going = [pair for pair in going if not pair[1].complete]
 
 
-def _workers(columns: list[list[int]], numbers: range, buffer: int) -> list[Worker]:
+def _workers(columns: list[list[int]], numbers: range, buffer: int) -> list[ProcessWorker]:
     """Workers with these numbers, which share one board."""
     board, first = new_buffer(buffer * len(numbers)), columns[numbers.start][0]
     places = columns[numbers.stop - 1][-1] - first + 1
@@ -193,7 +193,7 @@ def _workers(columns: list[list[int]], numbers: range, buffer: int) -> list[Work
     for number in numbers:
         own = columns[number]
         server = partial(SteppingServer, own[0] - first, places)
-        workers.append(Worker(number, own, share_memory(len(own), (board,)), server))
+        workers.append(ProcessWorker(number, own, share_memory(len(own), (board,)), server))
     return workers
 
 

@@ -1,4 +1,4 @@
-"""Collects in worker processes that act by themselves."""
+"""Collects in workers that act by themselves."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ from etude.rollout.pool.channel import (
     RestoreState,
     SaveState,
     SharedMemory,
-    new_buffer,
-    share_memory,
     weights_in,
     weights_size,
 )
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure, Worker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 from etude.rollout.rows import EndedEpisodes, Rows, Template
 from etude.rollout.state import Ahead, notes, pack, unpack
 
 
 class Pool:
-    """Collects steps in worker processes, each of which acts for its environments by itself. A `protocols.Rollout`.
+    """Collects steps in workers, each of which acts for its environments by itself. A `protocols.Rollout`.
 
     As long as no worker fails, any number of workers collects the same steps as `InProcess`, bit for bit.
 
@@ -55,9 +53,9 @@ class Pool:
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
         self.environments, self._overlap = environments, options.overlap
-        like = make_actor().weights()
-        shared = new_buffer(weights_size(like))  # one copy, which all workers read
-        self._shared = weights_in(shared, like)
+        like, self._backend = make_actor().weights(), options.backend
+        self._weights = self._backend.new_buffer(weights_size(like))  # one copy, which all workers read
+        self._shared = weights_in(self._weights, like)
         self._staged: Weights = {}
         self._loaded: set[str] = set()
         self._loads = 0
@@ -70,7 +68,10 @@ class Pool:
         server = partial(ActingServer, make_actor, explorer, run_seed, options.actor_priorities)
         parts = enumerate(split_environments(environments, workers))
         self._supervisor = WorkerSupervisor(
-            [Worker(i, columns, _memory(len(columns), options.buffer, shared), server) for i, columns in parts],
+            [
+                self._backend.worker(i, columns, self._memory(len(columns), options.buffer), server)
+                for i, columns in parts
+            ],
             make_environments,
             run_seed,
             options,
@@ -147,6 +148,11 @@ class Pool:
         """End the workers and free the memory they share. May be called twice."""
         self._supervisor.close()
 
+    def _memory(self, environments: int, size: int) -> SharedMemory:
+        """Two buffers for rows: the parent reads one while the worker writes the other."""
+        buffers = self._backend.new_buffer(size), self._backend.new_buffer(size)
+        return self._backend.memory(environments, buffers, self._weights)
+
     def _collected_ahead(self) -> Ahead | None:
         """What was collected ahead, once it is complete."""
         if self._pending is not None:
@@ -177,6 +183,7 @@ class Pool:
             self._loads += 1
             self._loaded.update(self._staged)
             self._staged = {}
+            self._backend.publish(self._weights)
         self._supervisor.set_task(self._task)
         return FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
 
@@ -202,11 +209,6 @@ class Pool:
         for worker in pending.workers:
             worker.failures = 0
         return pending.result()
-
-
-def _memory(environments: int, buffer: int, weights: Any) -> SharedMemory:
-    """Two buffers for rows: the parent reads one while the worker writes the other."""
-    return share_memory(environments, (new_buffer(buffer), new_buffer(buffer)), weights)
 
 
 class Pending(Protocol):

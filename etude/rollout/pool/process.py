@@ -11,9 +11,9 @@ import socket
 import struct
 import sys
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from typing import Any
 
 from etude.envs import closing
@@ -23,11 +23,13 @@ from etude.rollout.pool.channel import (
     STEP,
     Closing,
     Garbled,
-    MakeServer,
     NotificationPipe,
     SharedMemory,
     WithTask,
+    new_buffer,
+    share_memory,
 )
+from etude.rollout.pool.handle import Failure, Worker
 
 _SAFE = "PYTHONSAFEPATH"
 _CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come
@@ -45,48 +47,25 @@ main(*arguments)
 """
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a worker does not answer."""
+class ProcessWorker(Worker):
+    """One process, this end of its connection, and the memory that it shares."""
 
-    reason: str
-    detail: str = ""  # its traceback, or the stacks of its threads
-
-    @property
-    def indented(self) -> str:
-        return "".join(f"\n    {line}" for line in self.detail.splitlines())
-
-
-class Worker:
-    """One process, this end of its connection, and the memory that it shares.
-
-    columns: its environment indices. make_server: what it does for this process; travels by cloudpickle. kind, loss:
-        in messages, what it is called, and what is lost when it is replaced.
-    """
-
-    def __init__(
-        self,
-        number: int,
-        columns: list[int],
-        memory: SharedMemory,
-        make_server: MakeServer,
-        kind: str = "Worker",
-        loss: str = "its open episodes dropped",
-    ):
-        self.number, self.columns, self.memory, self.make_server = number, columns, memory, make_server
-        self.loss, self._kind = loss, kind
-        self.counters = memory.counter_array()
-        self.failures = 0  # in a row
-        self.generation = 0
-        self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
-        self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
         self._sent_task: Any = None  # the last one that the process was sent
         self.process: Any = None
 
-    def __str__(self) -> str:
-        first, last = self.columns[0], self.columns[-1]
-        numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"{self._kind} {self.number} ({numbers})"
+    @staticmethod
+    def ready(workers: list[Any], seconds: float) -> list[Any]:
+        """Those that have sent something or died, in the order of their numbers."""
+        handles = {handle: worker for worker in workers for handle in (worker.connection, worker.process.sentinel)}
+        found = {handles[handle].number: handles[handle] for handle in wait(list(handles), seconds)}
+        return [found[number] for number in sorted(found)]
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not been ended."""
+        return self.process is not None
 
     def launch(self, job: bytes) -> None:
         """Start the process. job: with the present task."""
@@ -103,9 +82,9 @@ class Worker:
         for end in (theirs, write_stacks, their_receiver, their_sender):
             end.close()
 
-    def ask(self, request: Any) -> None:
+    def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
         """Send a request, and the task if it is new. If nobody is there to read it, waiting for the answer shows
-        that."""
+        that. The worker sees the buffers as they are."""
         self.allow(0.0)
         if self.task is not self._sent_task:
             request, self._sent_task = WithTask(self.task, request), self.task
@@ -145,17 +124,6 @@ class Worker:
         if not message.startswith(self._stamp):
             return Failure(_GARBAGE)
         return pickle.loads(message[len(self._stamp) :])
-
-    def allow(self, seconds: float) -> None:
-        """Start to wait, with so much time more than usual."""
-        self.silent, self._seen = -seconds, int(self.counters[0])
-
-    def waited(self, seconds: float) -> float:
-        """Count so many seconds of waiting; returns how long the worker has not taken a time step."""
-        taken = int(self.counters[0])
-        self.silent = 0.0 if taken != self._seen else self.silent + seconds
-        self._seen = taken
-        return self.silent
 
     def hung(self) -> Failure:
         """The failure of a process that hangs, with the stacks of its threads if it can still write them."""
@@ -200,6 +168,23 @@ class Worker:
             while self._stacks.poll(0.05) and (part := os.read(self._stacks.fileno(), 65536)):
                 text += part
         return text.decode(errors="replace")
+
+
+class ProcessBackend:
+    """Workers are processes of this machine, which share memory with their parent."""
+
+    worker: type[Worker] = ProcessWorker
+
+    def new_buffer(self, size: int) -> Any:
+        """Bytes that processes share."""
+        return new_buffer(size)
+
+    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> SharedMemory:
+        """Memory that the worker and its parent share."""
+        return share_memory(environments, buffers, weights)
+
+    def publish(self, weights: Any) -> None:
+        """Nothing: workers see what is written."""
 
 
 def _start_process(number: int, arguments: tuple[Any, ...]) -> Any:

@@ -18,9 +18,10 @@ from etude.protocols import Environments
 from etude.rollout.episodes import Lost
 from etude.rollout.fragments import Outcome
 from etude.rollout.pool.channel import STEP, RestoreState, SaveState, SharedMemory, WorkerChannel
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure
+from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.supervisor import WorkerSupervisor
-from etude.rollout.rows import carver
+from etude.rollout.rows import Carver
 
 
 class Board:
@@ -37,7 +38,7 @@ class Board:
         kept: int = 0,
     ):
         """kept: how many numbers of `info` are kept."""
-        carve, n = carver(buffer), environments
+        carve, n = Carver(buffer), environments
         like = zeros(spaces.observation, 0)
         self.observation = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.final = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
@@ -156,7 +157,7 @@ class RemoteEnvironments:
     `finish` returns Lost in the place of final observations, and `state` raises Interrupted.
     """
 
-    def __init__(self, supervisor: WorkerSupervisor, workers: list[Worker]):
+    def __init__(self, supervisor: WorkerSupervisor, workers: list[ProcessWorker]):
         self._supervisor, self._workers = supervisor, workers
         self.spaces, self.native, self.reward_shape, self.info_names = supervisor.ready
         self.scores, self.info = np.empty(0, np.float32), np.empty((0, len(self.info_names)), np.float32)
@@ -165,7 +166,7 @@ class RemoteEnvironments:
         self._board: Board
         self._at: tuple[int, ...] | None = None
         self._positions: tuple[int, ...] = ()  # that the workers were last asked to step
-        self._busy: list[Worker] = []
+        self._busy: list[ProcessWorker] = []
         self._lost: list[tuple[int, Tree, int]] = []
 
     def set_task(self, task: Any) -> None:
@@ -235,7 +236,7 @@ class RemoteEnvironments:
         """End the workers. May be called twice."""
         self._supervisor.close()
 
-    def _of(self, worker: Worker) -> range:
+    def _of(self, worker: ProcessWorker) -> range:
         """The positions of a worker's environments."""
         return range(worker.columns[0] - self._first, worker.columns[-1] - self._first + 1)
 
@@ -272,7 +273,7 @@ class RemoteEnvironments:
                     self.info[i] = np.nan
         return observation, reward, terminated, truncated, final
 
-    def _begin_again(self, worker: Worker) -> None:
+    def _begin_again(self, worker: ProcessWorker) -> None:
         """Let a new worker begin its episodes. It has not been asked to step anything."""
         (observation,) = self._supervisor.ask_all({worker.number: ResetAll()})
         for i, position in enumerate(self._of(worker)):

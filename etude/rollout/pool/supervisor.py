@@ -1,4 +1,4 @@
-"""Supervises worker processes: asks them, waits with deadlines, and replaces those that die or hang."""
+"""Supervises workers: asks them, waits with deadlines, and replaces those that die or hang."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -21,7 +20,8 @@ from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs.faults import TracebackText, text_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import Job, Note, Raised, Ready
-from etude.rollout.pool.process import Failure, Worker
+from etude.rollout.pool.handle import Failure, Worker, WorkerBackend
+from etude.rollout.pool.process import ProcessBackend
 
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
 _GRACE = 1.0  # seconds that a worker may take to close its environments
@@ -40,6 +40,7 @@ class PoolOptions:
     remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
     actor_priorities: bool = False  # workers compute initial priorities of what they collect, the extra `priority`
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
+    backend: WorkerBackend = field(default_factory=ProcessBackend)  # where workers run
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "restart"):
@@ -56,19 +57,20 @@ class WorkerSupervisor:
 
     def __init__(
         self,
-        workers: list[Worker],
+        workers: Sequence[Any],
         make_environments: Callable[[list[int]], Environments],
         run_seed: int,
         options: PoolOptions,
     ):
-        self.workers, self._options = workers, options
+        self.workers: list[Any] = list(workers)
+        self._options = options
         self._make_environments, self._run_seed = make_environments, run_seed
         self.warnings: list[str] = []
         self._noted: set[str] = set()  # notes of environments, each of which is passed on once
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
-        self._finalizer = weakref.finalize(self, _end_all, workers)
+        self._finalizer = weakref.finalize(self, _end_all, self.workers)
         self._finalizer.atexit = False
         try:
             for worker in workers:
@@ -83,15 +85,14 @@ class WorkerSupervisor:
         of them where `stopped`, which is asked several times a second, says so."""
         self._check_open()
         busy = list(busy)
-        by_handle = {handle: worker for worker in busy for handle in (worker.connection, worker.process.sentinel)}
         answered = False
         while not answered and not stopped():
-            ready = {by_handle[handle].number: by_handle[handle] for handle in wait(list(by_handle), self._tick)}
-            for number in sorted(ready):
-                answer = self._checked(ready[number], ready[number].answer())
+            ready = busy[0].ready(busy, self._tick)
+            for worker in ready:
+                answer = self._checked(worker, worker.answer())
                 if answer is not None:
                     answered = True
-                    yield ready[number], answer
+                    yield worker, answer
             stuck = [] if ready else [each for each in busy if each.waited(self._tick) > self._options.deadline]
             if stuck:
                 yield from ((worker, worker.hung()) for worker in stuck)
@@ -135,7 +136,7 @@ class WorkerSupervisor:
         return warnings
 
     def replace(self, worker: Worker, failure: Failure) -> Ready:
-        """Start a process in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
+        """Start a worker in the place of one that failed. Raises EnvironmentFault when it fails again and again."""
         while True:
             worker.end(0.0)
             worker.failures += 1
@@ -249,7 +250,7 @@ def _closer(supervisor: WorkerSupervisor) -> Callable[[], None]:
 
 def _end_all(workers: list[Worker]) -> None:
     for worker in workers:
-        if worker.process is not None:
+        if worker.running:
             worker.ask(None)
     until = time.monotonic() + _GRACE
     for worker in workers:

@@ -1,4 +1,4 @@
-"""What runs in a worker process. It imports no framework, and of the program only the parts that it was sent."""
+"""What runs in a worker. It imports no framework, and of the program only the parts that it was sent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import threading
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,8 +26,10 @@ from etude.rollout.pool.channel import (
     Closing,
     Job,
     ParentGone,
+    PipeChannel,
     Raised,
     Ready,
+    Server,
     SharedMemory,
     WorkerChannel,
 )
@@ -46,33 +49,46 @@ def main(
         os.setsid()  # a group of its own: what environments start ends with it
     threading.Thread(target=_die_with_parent, daemon=True).start()
     _write_stacks_to(stacks)
-    channel = WorkerChannel(connection, notifications, stamp)
+    channel = PipeChannel(connection, notifications, stamp)
     try:
-        _work(channel, memory, pickle.loads(job))
+        with contextlib.closing(RunningJob(pickle.loads(job), memory, channel)) as running:
+            while (request := channel.receive()) is not None:
+                running.serve(request)
+            channel.send(Closing())
     except ParentGone:
         _end_group()
     except BaseException as error:
         with contextlib.suppress(ParentGone):
-            channel.send(_raised(error))
+            channel.send(raised(error))
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # threads of an environment would keep the process
 
 
-def _raised(error: BaseException) -> Raised:
-    kind = type(error).__name__
-    if isinstance(error, EtudeError):
-        return Raised(kind, str(error), traceback_of(error), True)
-    line = line_of(error)
-    return Raised(kind, text_of(error) + (f" ({line})" if line else ""), traceback_of(error), False)
+class RunningJob:
+    """The environments of a worker, and what it does with them. Sends `Ready` when it has made them."""
 
+    def __init__(self, job: Job, memory: SharedMemory, channel: WorkerChannel):
+        for name, spec in job.registered.items():
+            gymnasium.registry.setdefault(name, spec)
+        self._channel, self._environments = channel, job.make_environments(job.columns)
+        try:
+            self._server = self._made(job, memory)
+        except BaseException:
+            self.close()
+            raise
 
-def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
-    for name, spec in job.registered.items():
-        gymnasium.registry.setdefault(name, spec)
-    environments = job.make_environments(job.columns)
-    try:
+    def serve(self, request: Any) -> None:
+        """Carry out a request and send the answers."""
+        self._server.serve(request, self._channel)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._environments.close()
+
+    def _made(self, job: Job, memory: SharedMemory) -> Server:
+        environments, channel = self._environments, self._channel
         if job.task is not None:
             environments.set_task(job.task)
         if job.generation:
@@ -82,11 +98,16 @@ def _work(channel: WorkerChannel, memory: SharedMemory, job: Job) -> None:
         channel.set_task = lambda task: environments.set_task(task)
         shape, info_names = environments.reward_shape, environments.info_names
         channel.send(Ready(environments.spaces, environments.native, shape, info_names))
-        while (request := channel.receive()) is not None:
-            server.serve(request, channel)
-        channel.send(Closing())
-    finally:
-        environments.close()
+        return server
+
+
+def raised(error: BaseException) -> Raised:
+    """The message of an exception."""
+    kind = type(error).__name__
+    if isinstance(error, EtudeError):
+        return Raised(kind, str(error), traceback_of(error), True)
+    line = line_of(error)
+    return Raised(kind, text_of(error) + (f" ({line})" if line else ""), traceback_of(error), False)
 
 
 def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:

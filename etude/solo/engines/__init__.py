@@ -29,6 +29,7 @@ def make_engine(
     seed: int = 0,
     jit_compile: bool = True,
     framework: str = "keras",
+    replicas: Any = None,
 ) -> UserAgentEngine:
     """An engine for an agent of one's own.
 
@@ -36,6 +37,7 @@ def make_engine(
     seed: of torch's random numbers; in Keras, give SeedGenerators of the agent their own.
     jit_compile: for TensorFlow, whether XLA compiles what it can (JAX always does, torch never).
     framework: "keras" (with TensorFlow or JAX behind it) or "torch".
+    replicas: for TensorFlow, those of a strategy (see `engines.replicas_of`); None: one.
     """
     given = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
     backend: Any
@@ -44,17 +46,20 @@ def make_engine(
 
         backend = TorchAgentBackend(agent, given, interface, seed)
     elif framework == "keras":
-        backend = _keras_backend(agent, given, interface, jit_compile)
+        backend = _keras_backend(agent, given, interface, jit_compile, replicas)
     else:
         raise ConfigError(f"Unknown framework {framework!r}; expected keras or torch.")
     return UserAgentEngine(agent, interface, backend)
 
 
-def _keras_backend(agent: Any, optimizers: list[Any], interface: AgentInterface, jit_compile: bool) -> UserAgentBackend:
+def _keras_backend(
+    agent: Any, optimizers: list[Any], interface: AgentInterface, jit_compile: bool, replicas: Any
+) -> UserAgentBackend:
     from etude.solo.engines.keras import KerasAgentBackend, KerasParts, KerasVariables, check_backend, tensors
 
     running = check_backend()
-    variables, example = KerasVariables(agent), zeros(interface.spaces.observation, 2)
+    variables = KerasVariables(agent, replicas)
+    example = zeros(interface.spaces.observation, 2)
     variables.build(lambda: acted(agent, tensors(interface.convert(example)), interface.agents))
     parts = KerasParts(variables, optimizers)
     program: Any
@@ -62,6 +67,10 @@ def _keras_backend(agent: Any, optimizers: list[Any], interface: AgentInterface,
         from etude.solo.engines.jax import JaxProgram
 
         program = JaxProgram(parts, interface)
+    elif replicas is not None:
+        from etude.solo.engines.replicated import replicated_program
+
+        program = replicated_program(parts, interface, jit_compile, replicas)
     else:
         from etude.solo.engines.tensorflow import TensorFlowProgram
 

@@ -4,6 +4,7 @@ JAX or TensorFlow runs below."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import keras
@@ -35,11 +36,12 @@ def check_backend() -> str:
 
 class KerasVariables:
     """The variables that an agent's attributes hold. They are the user's own: their values are read and written in
-    place."""
+    place. replicas: those of a strategy, in whose scope they are made; ConfigError for others made elsewhere."""
 
-    def __init__(self, agent: Any):
-        self.agent = agent
+    def __init__(self, agent: Any, replicas: Any = None):
+        self.agent, self._replicas = agent, replicas
         self.discover()
+        self.check_made(self.by_name.values(), type(agent).__name__)
 
     def discover(self) -> None:
         """Find the variables: again where layers have been built since."""
@@ -51,6 +53,15 @@ class KerasVariables:
             for name, variable in _variables(path, holder):
                 if self.names_by_id.setdefault(id(variable), name) == name:
                     self.by_name[name] = variable
+
+    def scope(self) -> AbstractContextManager:
+        """The context in which variables are made."""
+        return nullcontext() if self._replicas is None else self._replicas.scope()
+
+    def check_made(self, variables: Iterable[Any], owner: str) -> None:
+        """Raise ConfigError where there is a strategy, and variables were made outside of its scope."""
+        if self._replicas is not None:
+            self._replicas.check_variables(variables, owner)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +83,8 @@ class KerasVariables:
         if all(layer.built for layer in self._layers):
             return False
         before = self.read(self.by_name)
-        call()
+        with self.scope():
+            call()
         self.write(before)
         self.discover()
         return len(self.by_name) > len(before)
@@ -156,7 +168,7 @@ class KerasParts:
         self.groups = [[variable for variable in group if variable.trainable] for group in groups]
         check_trained(self.agent, self.groups)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
-            _build(optimizer, group)
+            _build(optimizer, group, variables)
         self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
 
     @property
@@ -195,14 +207,16 @@ class KerasParts:
                 variable.assign(values[str(i)])
 
 
-def _build(optimizer: Any, group: list[Any]) -> None:
+def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ConfigError(
             f"An agent in Keras was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
             "expected a keras.optimizers.Optimizer, such as keras.optimizers.Adam()."
         )
+    variables.check_made(optimizer.variables, f"The optimizer {optimizer.name!r}")
     if not optimizer.built:
-        optimizer.build(group)
+        with variables.scope():
+            optimizer.build(group)
     known = {id(variable) for variable in optimizer._trainable_variables}
     if not {id(variable) for variable in group} <= known:
         raise ConfigError(

@@ -26,7 +26,7 @@ class TensorFlowProgram:
 
     def __init__(self, parts: KerasParts, interface: AgentInterface, jit_compile: bool):
         self.parts, self._agent, self._agents, self._jit = parts, parts.agent, interface.agents, jit_compile
-        self._update_targets = interface.update_targets
+        self._update_targets, self._compiles_steps = interface.update_targets, jit_compile
         self.traces = 0
         self.forget()
         place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
@@ -60,7 +60,7 @@ class TensorFlowProgram:
         inputs = _tensors(padded((arguments, weight), next_power(k)))
         with _Explained(self._agent, "__call__"):
             records = self._learning[settings](inputs, tf.constant(k))
-        return tuple(None if x is None else x.numpy()[:k] for x in records)
+        return tuple(None if x is None else np.array(x)[:k] for x in records)
 
     def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         """`call(agent, inputs)`, which is not differentiated."""
@@ -86,7 +86,7 @@ class TensorFlowProgram:
             stacked = iter([array.stack() for array in records])
             return tuple(None if x is None else next(stacked) for x in shapes)
 
-        return tf.function(learn, jit_compile=self._jit, autograph=False)
+        return tf.function(learn, jit_compile=self._compiles_steps, autograph=False)
 
     def _losses(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
         """(losses, td_error, ratio)."""
@@ -98,24 +98,34 @@ class TensorFlowProgram:
         return found, recorder.td_error, recorder.ratio
 
     def _step(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
-        groups = self.parts.groups
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch([variable.value for variable in self.parts.trained])
-            losses, td_error, ratio = self._losses(bound, hyper, row)
-        gradients = []
-        for i, group in enumerate(groups):
-            loss = min(i, len(losses) - 1)
-            own = tape.gradient(losses[loss], [variable.value for variable in group])
-            for variable, gradient in zip(group, own, strict=True):
-                if gradient is None:
-                    raise no_gradient(self._agent, self.parts.variables.name_of(variable), loss, len(losses))
-            gradients.append(own)
-        for optimizer, group, own in zip(self.parts.optimizers, groups, gradients, strict=True):
+        gradients, record = self._gradients(bound, hyper, row)
+        for optimizer, group, own in zip(self.parts.optimizers, self.parts.groups, gradients, strict=True):
             optimizer.apply(own, group)
         if self._update_targets:
             with _Explained(self._agent, "update_param"):
                 bound.copy(hyper, None).update_param()
-        return _stacked(losses, td_error, ratio)
+        return record
+
+    def _gradients(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
+        """(gradients by group, (losses [L], td_error, ratio))."""
+        values = [variable.value for variable in self.parts.trained]
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            losses, td_error, ratio = self._losses(bound, hyper, row)
+        return self._differentiated(tape, losses, values), _stacked(losses, td_error, ratio)
+
+    def _differentiated(self, tape: tf.GradientTape, losses: list[Any], values: list[Any]) -> list[list[Any]]:
+        """The gradients of each group, with the values of all trained variables that the tape watched."""
+        places = {id(variable): i for i, variable in enumerate(self.parts.trained)}
+        gradients = []
+        for i, group in enumerate(self.parts.groups):
+            loss = min(i, len(losses) - 1)
+            own = tape.gradient(losses[loss], [values[places[id(variable)]] for variable in group])
+            for variable, gradient in zip(group, own, strict=True):
+                if gradient is None:
+                    raise no_gradient(self._agent, self.parts.variables.name_of(variable), loss, len(losses))
+            gradients.append(own)
+        return gradients
 
 
 class _Explained:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import ConfigError

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import find
 from etude.base.errors import ConfigError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored
@@ -44,7 +44,7 @@ def describe(
         "functions": functions,
         "explorer": plain_explorer(given),
         "policies": plain_policies(context.agent, engine.spaces),
-        "setup": {**dataclasses.asdict(context.setup), "keep_info": list(context.setup.keep_info)},
+        "setup": _plain_setup(context.setup),
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),
@@ -55,6 +55,13 @@ def describe(
         "data": None if data is None else data.summary(),
         **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
     }
+
+
+def _plain_setup(setup: Setup) -> dict[str, Any]:
+    """All but the address of a cluster: a checkpoint must not choose where a run that is loaded sends its data."""
+    plain = {**dataclasses.asdict(setup), "keep_info": list(setup.keep_info)}
+    del plain["ray"]
+    return plain
 
 
 def plain_members(agent: Agent) -> dict[str, Any]:

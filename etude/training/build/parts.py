@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-from etude import presets
+import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.agent import Agent
 from etude.base.cores import Busy, usable_cores
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps, WorkerGradients

@@ -14,11 +14,11 @@ from etude.engines.gradients import FromRollouts, GradientSource
 from etude.envs.make import Vectorization
 from etude.protocols import Engine, Explorer, Replay, Rollout
 from etude.replay import GradientQueue
-from etude.rollout import AsyncGradients, LocalActorLearners, RemoteActorLearners, split_environments
+from etude.rollout import AsyncGradients, LocalActorLearners, PoolOptions, RemoteActorLearners, split_environments
 from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.actor_learners import MakeActorLearner
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind
+from etude.training.kinds.kind import LearningKind, backend_for
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
@@ -60,7 +60,10 @@ class AsyncGradientLearning(LearningKind):
             learners: Any = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, setup.seed)
         else:
             parts = split_environments(count, setup.workers)
-            learners = RemoteActorLearners(make, make_actor.in_worker, explorer, setup.seed, engine.weights(), parts)
+            options = PoolOptions(backend=backend_for(setup))
+            learners = RemoteActorLearners(
+                make, make_actor.in_worker, explorer, setup.seed, engine.weights(), parts, options
+            )
         return AsyncGradients(learners, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
 
     def vectorization(self, context: TrainingContext) -> Vectorization:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.agent import ActsBy, Agent
 from etude.base import trees
 from etude.base.cores import Busy
@@ -26,7 +26,7 @@ from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample,
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
+from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions, ProcessBackend, RayBackend, WorkerBackend
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -269,7 +269,12 @@ class LearningKind:
             return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
         if setup.overlap:
             self.check_overlap(context)
-        options = PoolOptions(overlap=setup.overlap, actor_priorities=priorities)
+        if setup.ray is not None and not engine.exportable:
+            raise ConfigError(
+                f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
+                "your own act in this process. Leave ray out: workers are then processes of this machine."
+            )
+        options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend_for(setup))
         if engine.exportable:
             return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
@@ -298,3 +303,8 @@ class LearningKind:
                 "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
                 "own act in this process, in step with the workers. Leave overlap off."
             )
+
+
+def backend_for(setup: Setup) -> WorkerBackend:
+    """Where the workers of a run are."""
+    return ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)

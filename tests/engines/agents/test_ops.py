@@ -56,6 +56,7 @@ CALLS += [
     ("matmul", (X, W)),
     ("matmul", (X, STACKED)),
     ("matmul", (np.stack([X, -X]), STACKED)),
+    ("pad", (IMAGES, 2)),
     ("affine", (X, W, BIAS)),
     ("affine", (np.stack([X, -X]), W, BIAS)),
     ("affine", (X, STACKED, STACKED_BIAS)),

@@ -126,8 +126,11 @@ def test_cloned_pairs_take_the_entropy_of_one_coin_and_of_two_where_choices_are_
 
 @pytest.mark.parametrize(
     ("env", "distribution"),
-    [("Pendulum-v1", BETA), ("Pendulum-v1", MIXTURE), (Levers, CONDITIONAL)],
-    ids=["beta", "mixture", "conditional"],
+    [
+        pytest.param("Pendulum-v1", BETA, id="beta", marks=pytest.mark.variant),
+        pytest.param("Pendulum-v1", MIXTURE, id="mixture", marks=pytest.mark.variant),
+        pytest.param(Levers, CONDITIONAL, id="conditional"),
+    ],
 )
 def test_workers_change_nothing_and_what_is_saved_goes_on_as_it_was(env, distribution, engine_name, tmp_path):
     config = PPOConfig(**TINY, distribution=distribution)

@@ -128,6 +128,7 @@ def test_a_run_whose_terminal_is_closed_is_saved(engine_name, tmp_path):
     assert (directory / "checkpoints" / f"step_{last['step']:09d}.etude").exists()
 
 
+@pytest.mark.variant
 def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_name, tmp_path, capsys):
     data, directory = tmp_path / "random.h5", tmp_path / "run"
     etude.offline.write(data, etude.record("CartPole-v1", 5))

@@ -36,7 +36,14 @@ def plain(state):
     return {name: part for name, part in state.items() if name != "description"}
 
 
-@pytest.mark.parametrize(("algorithm", "rewrite"), [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm")])
+@pytest.mark.parametrize(
+    ("algorithm", "rewrite"),
+    [
+        pytest.param("ppo", "rnd", marks=pytest.mark.variant),
+        ("dqn", "icm"),
+        pytest.param("sac", "icm", marks=pytest.mark.variant),
+    ],
+)
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers_and_in_workers(
     algorithm, rewrite, engine_name, tmp_path
 ):

@@ -58,7 +58,7 @@ def test_a_resumed_run_on_recorded_and_collected_steps_equals_the_uninterrupted_
     assert goes_on_as_when_saved(run, tmp_path / "run.etude")
 
 
-@pytest.mark.parametrize("name", variants_but(("cal_ql", "cql", "td3_bc"), ONLINE))
+@pytest.mark.parametrize("name", variants_but(("cql",), ONLINE))
 def test_a_run_goes_online_with_its_weights_its_optimizer_and_its_data(engine_name, name, tmp_path):
     offline = offline_run(name, engine_name)
     offline.train(20)

@@ -52,7 +52,7 @@ def found_values(run, env):
     ("env", "policies", "steps"),
     [
         (Coming, {"early": DQN(DQN_CONFIG), "late": PPO(PPO_CONFIG), "joins": DQN(DQN_CONFIG)}, 4_000),
-        (Counting, {"first": PPO(PPO_CONFIG), "second": DQN(DQN_CONFIG)}, 5_000),
+        pytest.param(Counting, {"first": PPO(PPO_CONFIG), "second": DQN(DQN_CONFIG)}, 5_000, marks=pytest.mark.variant),
     ],
 )
 def test_each_policy_learns_what_its_own_agents_earn(env, policies, steps, engine_name):

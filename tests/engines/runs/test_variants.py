@@ -65,6 +65,7 @@ def test_a_variant_with_the_originals_own_methods_is_the_original_bit_for_bit(en
     assert differences(original, variant) == []
 
 
+@pytest.mark.variant
 def test_a_variant_learns_in_a_pool_what_it_learns_in_this_process_and_goes_on_from_a_checkpoint(engine_name, tmp_path):
     agent = etude.variant(PPO, loss=with_bonus, name="Bonus")(BONUS)
     whole = trained(agent, engine_name, 192)

@@ -1,0 +1,204 @@
+"""Studies as tables and pictures. What is drawn is plain data, by name of hyperparameter."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.report.notebook import CellOutput, in_notebook
+from etude.report.plots import COLOURS, new_figure, write_figure
+from etude.report.streams import Lasting
+
+REDRAW_SECONDS = 0.5
+ROWS = 12  # of the live table
+GROUPS = 4  # of a hyperparameter's numbers, for its importance
+DECADES = 10.0  # numbers further apart than this factor are drawn on a logarithmic axis
+
+
+class StudyTable:
+    """A live table of a study: give it to `study.run`. Where the output is no terminal, a line for every trial that
+    ends.
+
+    console: a `rich.console.Console`; by default one on the standard error stream.
+    """
+
+    def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
+        from rich.console import Console
+
+        in_cell = console is None and in_notebook()
+        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
+        self._clock, self._next, self._over, self._notes = clock, 0.0, set[int](), 0
+        self._live: Any = CellOutput("study") if in_cell else None
+
+    def __call__(self, study: Any) -> None:
+        from rich.live import Live
+
+        self._tell(study)
+        if self._live is None and self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+        if self._live is not None and (self._clock() >= self._next or not study.busy):
+            self._next = self._clock() + REDRAW_SECONDS
+            self._live.update(_grid(study), refresh=True)
+
+    def _tell(self, study: Any) -> None:
+        """Print warnings, and without a terminal the trials that are over."""
+        for number, text in study.notes[self._notes :]:
+            self._console.print(f"trial {number}: {text}", markup=False, soft_wrap=True)
+        self._notes = len(study.notes)
+        for trial in study.trials:
+            if trial.over and trial.number not in self._over:
+                self._over.add(trial.number)
+                if self._live is None and not self._console.is_terminal or trial.status == "failed":
+                    values = named(study.space.values(trial.genome.config))
+                    text = f"trial {trial.number} {trial.status} at step {trial.step:,}: {number_text(trial.score())}"
+                    reason = f" ({trial.reason})" if trial.status == "failed" else ""
+                    self._console.print(f"{text}, {values}{reason}", markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Give the terminal back. May be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def _grid(study: Any) -> Any:
+    from rich.console import Group
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    header, rows = study.table()
+    grid = Grid(*header, box=None, header_style="bold", pad_edge=False)
+    for row in rows[:ROWS]:
+        grid.add_row(*map(Text, row))
+    left = f"; {len(rows) - ROWS} more below" if len(rows) > ROWS else ""
+    return Group(Text(f"{study.summary()}{left}"), grid)
+
+
+def named(values: Mapping[str, Any]) -> str:
+    """Hyperparameters in a line."""
+    return ", ".join(f"{name} {value_text(value)}" for name, value in values.items())
+
+
+def value_text(value: Any) -> str:
+    """A hyperparameter as short text."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def number_text(value: float) -> str:
+    """A score as short text; a dash where there is none."""
+    return f"{value:.4g}" if np.isfinite(value) else "-"
+
+
+def draw_parallel_coordinates(values: Mapping[str, Sequence[Any]], scores: Sequence[float], path: str | Path) -> None:
+    """A line for each configuration through its values, coloured by its score; the last axis is the score. Those that
+    failed (not finite) are dotted and grey. Writes a picture."""
+    _check(values, scores)
+    from matplotlib import colormaps
+
+    found = np.array(scores, np.float64)
+    finite = found[np.isfinite(found)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    axes_values = [*((name, _positions(column)) for name, column in values.items()), ("score", _positions(list(found)))]
+    figure = new_figure(max(1.0, 0.28 * len(axes_values)))
+    axes = figure.subplots()
+    for i in np.argsort(np.where(np.isfinite(found), found, -np.inf)):
+        heights = [positions[int(i)] for _, (positions, _) in axes_values]
+        colour: Any = "#999999"
+        style = ":"
+        if np.isfinite(found[i]):
+            colour, style = colormaps["viridis"]((found[i] - low) / (high - low) if high > low else 1.0), "-"
+        axes.plot(range(len(heights)), heights, style, color=colour, linewidth=1.4, alpha=0.85)
+    for place, (_, (_, ticks)) in enumerate(axes_values):
+        axes.axvline(place, color="#444444", linewidth=0.8)
+        for height, text in ticks:
+            axes.annotate(
+                text, (place, height), (3, 2), textcoords="offset points", fontsize="x-small",
+                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7},
+            )  # fmt: skip
+    axes.set_xticks(range(len(axes_values)), [name for name, _ in axes_values])
+    axes.set_yticks([])
+    axes.set_xlim(-0.1, len(axes_values) - 0.7)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    write_figure(figure, path)
+
+
+def _positions(column: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
+    """(where each value is on an axis from 0 to 1, the ticks of the axis)."""
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+        distinct = list(dict.fromkeys(map(str, column)))
+        places = {text: i / max(1, len(distinct) - 1) for i, text in enumerate(distinct)}
+        return [places[str(value)] for value in column], [(place, text) for text, place in places.items()]
+    numbers = np.array(column, np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if not finite.size:
+        return [0.0] * len(numbers), []
+    low, high = float(finite.min()), float(finite.max())
+    logarithmic = low > 0 and high / low > DECADES
+    scaled = np.log(np.where(numbers > 0, numbers, 1.0)) if logarithmic else numbers
+    ends = (np.log(low), np.log(high)) if logarithmic else (low, high)
+    width = ends[1] - ends[0] or 1.0
+    places_of = np.where(np.isfinite(numbers), (scaled - ends[0]) / width, 0.0)
+    middle = float(np.sqrt(low * high)) if logarithmic else (low + high) / 2
+    ticks = [(0.0, f"{low:.3g}"), (0.5, f"{middle:.3g}"), (1.0, f"{high:.3g}")] if high > low else [(0.0, f"{low:.3g}")]
+    return [float(place) for place in places_of], ticks
+
+
+def importance(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> dict[str, float]:
+    """For each hyperparameter, the share of the variance of the scores that lies between groups of its values: the
+    correlation ratio, adjusted for the number of groups (Kelley 1935), and at least 0. Numbers are grouped by quarters.
+    Of each alone: interactions are not seen. NaN where there is no variance, or each group has a single value.
+
+    Scores that are not finite count as the lowest one that is.
+    """
+    _check(values, scores)
+    found = np.array(scores, np.float64)
+    finite = found[np.isfinite(found)]
+    found = np.where(np.isfinite(found), found, finite.min() if finite.size else 0.0)
+    return {name: _correlation_ratio(_groups(column), found) for name, column in values.items()}
+
+
+def _groups(column: Sequence[Any]) -> np.ndarray:
+    distinct = list(dict.fromkeys(map(str, column)))
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
+    if not numeric or len(distinct) <= GROUPS:
+        return np.array([distinct.index(str(value)) for value in column])
+    order = np.argsort(np.argsort(np.array(column, np.float64), kind="stable"), kind="stable")
+    return order * GROUPS // len(column)
+
+
+def _correlation_ratio(groups: np.ndarray, scores: np.ndarray) -> float:
+    total = float(((scores - scores.mean()) ** 2).sum())
+    parts = [scores[groups == group] for group in np.unique(groups)]
+    if total == 0 or not 1 < len(parts) < len(scores):
+        return float("nan")
+    within = float(sum(((part - part.mean()) ** 2).sum() for part in parts))
+    return max(0.0, 1.0 - within / total * (len(scores) - 1) / (len(scores) - len(parts)))
+
+
+def draw_importance(shares: Mapping[str, float], path: str | Path) -> None:
+    """A bar for each hyperparameter, the most important one on top. Writes a picture."""
+    known = {name: share for name, share in shares.items() if np.isfinite(share)}
+    if not known:
+        raise ConfigError(
+            "The importance of hyperparameters needs several scores for some value. Try more configurations."
+        )
+    ordered = sorted(known.items(), key=lambda pair: pair[1])
+    figure = new_figure(1)
+    axes = figure.subplots()
+    axes.barh([name for name, _ in ordered], [share for _, share in ordered], color=COLOURS[0])
+    axes.set(xlabel="share of the variance of scores between its values", xlim=(0, 1))
+    axes.grid(True, axis="x", alpha=0.3, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    write_figure(figure, path)
+
+
+def _check(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> None:
+    if not scores or any(len(column) != len(scores) for column in values.values()):
+        raise ConfigError("A study without scores has nothing to draw. Run it first.")

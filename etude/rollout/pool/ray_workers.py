@@ -1,0 +1,225 @@
+"""Workers in Ray actors, on this machine or on the nodes of a cluster. They run the job of the pool's processes; rows
+come back with replies, and each version of the weights goes through the object store once."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.envs import closing
+from etude.rollout.pool.acting import BufferRead
+from etude.rollout.pool.channel import SharedMemory, WithTask
+from etude.rollout.pool.handle import Failure, Worker
+from etude.rollout.pool.ray_actor import Message, Start, WorkerActor, progress_of
+
+LOCAL = "local"  # the address of a Ray that is started on this machine, and ends with this process
+_UNPLACED = 20.0  # seconds that an actor which replaces another may wait for a CPU
+_LOOK = 5.0  # seconds without an answer, after which the actor's node is asked for its progress
+_ANSWERS = 5.0  # seconds that a node may take to send the stacks of an actor that hangs
+
+
+def connect(address: str, workers: int) -> Any:
+    """The module `ray`, connected: to the cluster that this process uses already, or to the one at this address.
+    ConfigError where there is none, or no Ray."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(f'ray = {address!r} needs Ray: pip install "etude[ray]".') from error
+    if ray.is_initialized():
+        return ray
+    local: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False}
+    given = {"address": LOCAL, **local} if address == LOCAL else {"address": address}
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
+    except Exception as error:  # of many classes
+        raise ConfigError(
+            f"ray = {address!r}: there is no Ray cluster that answers ({type(error).__name__}: {error}). Give the "
+            f"address of its head node (host:6379), auto on a node of the cluster, or {LOCAL} to start one here."
+        ) from error
+    return ray
+
+
+class RayMemory(SharedMemory):
+    """The parent's copy of an actor's memory, with the backend that publishes weights."""
+
+    backend: RayBackend
+
+
+class RayWorker(Worker):
+    """One Ray actor, and the calls of it that have not returned."""
+
+    memory: RayMemory
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self._ray = self.memory.backend.ray
+        self._actor: Any = None
+        self._placed: tuple[str, int] | None = None  # node and process
+        self._calls: deque[Any] = deque()
+        self._messages: deque[Message] = deque()  # that came with one reply
+        self._sent_task: Any = None
+        self._sent_weights: Any = None
+        self._look: Any = None  # at the progress, under way
+
+    @staticmethod
+    def ready(workers: list[Any], seconds: float) -> list[Any]:
+        """Those with an answer that came with another, or else whose calls have returned."""
+        if here := [worker for worker in workers if worker._messages]:
+            return here
+        ray, calls = workers[0]._ray, {worker._calls[0]: worker for worker in workers}
+        found, _ = ray.wait(list(calls), timeout=seconds)
+        if found and len(calls) > 1:
+            found, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+        return [calls[call] for call in found]
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not been ended."""
+        return self._actor is not None
+
+    @property
+    def process_id(self) -> int | None:
+        """The process of the actor on its node; None before it has one."""
+        if self._placed is None and self._ray.wait([self._place], timeout=0)[0]:
+            try:
+                self._placed = self._ray.get(self._place)
+            except self._ray.exceptions.RayError:
+                return None
+        return None if self._placed is None else self._placed[1]
+
+    def launch(self, job: bytes) -> None:
+        """Start an actor. job: with the present task."""
+        self._sent_task, self._sent_weights, self._placed, self._look = self.task, None, None, None
+        self._actor = self._ray.remote(num_cpus=1, max_restarts=0)(WorkerActor).remote()
+        self._place = self._actor.place.remote()
+        memory = self.memory
+        sizes = tuple(len(buffer) for buffer in memory.buffers)
+        start = Start(job, self.counters.copy(), sizes, len(memory.weights or b""))
+        self._calls.append(self._actor.start.remote(start))
+
+    def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
+        """Call the actor, with the task and the weights if they are new, and copies of these buffers."""
+        self.allow(0.0)
+        if isinstance(request, BufferRead):  # it wrote into copies
+            return
+        if request is None:
+            self._calls.append(self._actor.close.remote())
+            return
+        if self.task is not self._sent_task:
+            request, self._sent_task = WithTask(self.task, request), self.task
+        published = self.memory.backend.published
+        weights = None if published is self._sent_weights else published
+        self._sent_weights = published
+        written = {i: np.frombuffer(self.memory.buffers[i], np.uint8).copy() for i in buffers}
+        self._calls.append(self._actor.serve.remote(request, weights, written))
+
+    def receive(self, seconds: float) -> Any:
+        """The next message or Failure; None if neither comes in time."""
+        return self.answer() if self.ready([self], seconds) else None
+
+    def answer(self) -> Any:
+        """The next message, once the buffers hold what is read with it; or the Failure of an actor that has died."""
+        if not self._messages:
+            call = self._calls.popleft()
+            try:
+                reply = self._ray.get(call)
+            except self._ray.exceptions.RayError as error:
+                return Failure(f"was lost by Ray ({type(error).__name__})", str(error))
+            self.counters[:] = reply.counters
+            self._messages.extend(reply.messages)
+        message = self._messages.popleft()
+        for i, content in message.written.items():
+            self.memory.buffers[i][: len(content)] = content.data
+        return message.answer
+
+    def waited(self, seconds: float) -> float:
+        """Count so many seconds of waiting, and ask the node whether the actor takes time steps."""
+        silent = super().waited(seconds)
+        if self._look is None and silent > _LOOK:
+            self._look = self._looked(stacks=False)
+        elif self._look is not None and self._ray.wait([self._look], timeout=0)[0]:
+            self._seen_steps(self._look)
+            self._look = None
+        if self.process_id is None and self.generation and silent > _UNPLACED:
+            raise self._unplaced(silent)
+        return silent
+
+    def hung(self) -> Failure:
+        """The failure of an actor that hangs, with the stacks of its threads if its node sends them."""
+        if self.process_id is None:
+            raise self._unplaced(self.silent)
+        look = self._looked(stacks=True)
+        found = self._seen_steps(look) if look is not None and self._ray.wait([look], timeout=_ANSWERS)[0] else ""
+        return Failure(f"took no time step for {self.silent:.1f} s", found)
+
+    def end(self, grace: float) -> None:
+        """Wait for it to close its environments, where it was asked to, and kill it. May be called twice."""
+        if self._actor is None:
+            return
+        if grace and self._ray.is_initialized():
+            idle = len(self._calls) == 1  # it is closing, and not stuck before that
+            self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=grace + closing.SECONDS * idle)
+        if self._ray.is_initialized():
+            self._ray.kill(self._actor)
+        self._actor = None
+        self._calls.clear()
+        self._messages.clear()
+
+    def _looked(self, stacks: bool) -> Any:
+        if self.process_id is None or self._placed is None:
+            return None
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there = NodeAffinitySchedulingStrategy(self._placed[0], soft=False)
+        task = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(progress_of)
+        return task.remote(self._placed[1], stacks)
+
+    def _seen_steps(self, look: Any) -> str:
+        """Take over the time steps that a node reports; returns the stacks that came with them."""
+        try:
+            found = self._ray.get(look)
+        except self._ray.exceptions.RayError:  # the node is gone: the call shows it
+            return ""
+        if found is None:
+            return ""
+        self.counters[0] = found[0]
+        return found[1]
+
+    def _unplaced(self, silent: float) -> ConfigError:
+        total, free = (
+            each.get("CPU", 0.0) for each in (self._ray.cluster_resources(), self._ray.available_resources())
+        )
+        return ConfigError(
+            f"Ray has not started {self} within {silent:.0f} s: it needs a CPU, and of the cluster's {total:g} CPUs "
+            f"{free:g} are free. Take fewer workers, or add nodes; `ray status` shows who has them."
+        )
+
+
+class RayBackend:
+    """Workers are Ray actors with one CPU each. address: see `connect`."""
+
+    worker: type[Worker] = RayWorker
+
+    def __init__(self, address: str, workers: int):
+        self.ray = connect(address, workers)
+        self.published: Any = None  # the present weights in the object store
+
+    def new_buffer(self, size: int) -> Any:
+        """Private bytes; requests and replies carry copies."""
+        return bytearray(size)
+
+    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> RayMemory:
+        """The parent's copy of a worker's memory."""
+        memory = RayMemory(bytearray(8 * (1 + environments)), buffers, weights)
+        memory.backend = self
+        return memory
+
+    def publish(self, weights: Any) -> None:
+        """Put the weights into the object store, from where each node fetches them once."""
+        self.published = self.ray.put(np.frombuffer(weights, np.uint8))

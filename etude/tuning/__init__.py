@@ -1,0 +1,27 @@
+"""Tuning: studies, which try hyperparameters of an algorithm in trials.
+
+study = Study("ppo", "CartPole-v1", {"learning_rate": Log(1e-5, 1e-2)}, trials=20, scheduler=ASHA(), jobs=2)
+study.run()
+print(study.best.values)
+"""
+
+from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.genome import Genome
+from etude.tuning.optuna_search import OptunaSearch
+from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
+from etude.tuning.population import PBT
+from etude.tuning.ranking import Result
+from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
+from etude.tuning.search import GridSearch, RandomSearch
+from etude.tuning.space import Choices as Choice
+from etude.tuning.space import LogInterval as Log
+from etude.tuning.space import Space
+from etude.tuning.space import UniformInterval as Uniform
+from etude.tuning.study import Study
+from etude.tuning.trial import Configuration, Score, Trial
+
+__all__ = [
+    "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "Log",
+    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler",
+    "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
+]  # fmt: skip

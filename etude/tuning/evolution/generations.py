@@ -1,0 +1,105 @@
+"""The scheduler of evolution: after every generation a tournament, and mutated copies in the place of the losers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from etude.base import checks
+from etude.base.errors import ConfigError
+from etude.base.seeding import generator
+from etude.tuning.evolution.mutation import NONE, Mutation
+from etude.tuning.evolution.mutations import Mutations
+from etude.tuning.evolution.tournament import FAILED, Tournament
+from etude.tuning.genome import Genome
+from etude.tuning.plan import Copy, Decision, Go, New, Stop, StudyState
+from etude.tuning.trial import Trial, lineage
+
+
+@dataclass(frozen=True)
+class Generations:
+    """Takes all members of a population `every` steps on, compares them, and replaces members by mutated copies.
+
+    The best member goes on as it is (with elitism), and so does a parent of which a copy without mutation is due, if
+    its place is free. Every other place goes to a mutated copy with a seed of its own. Results do not depend on how
+    many trials run at a time: a generation is compared when all of it is there, and what it draws is derived from the
+    study's seed and its number.
+    """
+
+    every: int  # environment steps of each member in a generation
+    mutations: Mutations = Mutations()
+    tournament: Tournament = Tournament()
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.counts(self, "every")
+
+    def check(self, state: StudyState) -> None:
+        """Raise ConfigError where the mutations do not suit the config, or a generation ends between evaluations."""
+        if state.plan.evaluate_every != self.every or len(state.plan.seeds) < 2:
+            raise ConfigError(
+                f"Generations: every = {self.every:,}, evaluate_every = {state.plan.evaluate_every:,}, "
+                f"{len(state.plan.seeds)} seeds; expected one evaluation in each generation, and two members or more, "
+                "one for each seed."
+            )
+        self.mutations.check(state.space.base)
+
+    def decide(self, state: StudyState) -> Sequence[Decision]:
+        """See `Scheduler`."""
+        if state.unproposed:
+            return [New(self.every)]
+        members = population(state.trials)
+        if state.in_flight:
+            return []
+        if any(trial.status == "finished" for trial in members):
+            reached = next(trial.number for trial in members if trial.status == "finished")
+            return [Stop(trial.number, f"trial {reached} is finished") for trial in members if trial.rests]
+        if all(trial.status == "failed" for trial in members):
+            return []
+        return self._next(state, members)
+
+    def _next(self, state: StudyState, members: list[Trial]) -> list[Decision]:
+        """The next generation. Members that failed have no children."""
+        done = max(trial.until for trial in members)
+        rng = generator(state.plan.seed, "evolution", done // self.every)
+        histories = [fitness_values(state.trials, trial, self.every) for trial in members]
+        best = self.tournament.best(histories)
+        fitness = self.tournament.fitness(histories)
+        parents = [i if fitness[i] > FAILED else best for i in self.tournament(histories, rng)]
+        until, going = min(done + self.every, state.plan.steps), dict[int, Decision]()
+        born: list[tuple[Trial, Genome, Mutation]] = []
+        for place, i in enumerate(parents):
+            elite = place == 0 and self.tournament.elitism
+            genome, mutation = (members[i].genome, Mutation()) if elite else self._child(members[i].genome, rng)
+            if mutation.kind == NONE and i not in going:
+                going[i] = Go(members[i].number, until)
+            else:
+                born.append((members[i], genome, mutation))
+        replaced = [trial for i, trial in enumerate(members) if i not in going]
+        copies = [
+            Copy(parent.number, genome, old.number, until, dataclasses.asdict(mutation))
+            for old, (parent, genome, mutation) in zip(replaced, born, strict=True)
+        ]
+        return [*copies, *going.values()]  # copies begin where their parents are now
+
+    def _child(self, parent: Genome, rng: np.random.Generator) -> tuple[Genome, Mutation]:
+        config, mutation = self.mutations(parent.config, rng)
+        return dataclasses.replace(parent, config=config, seed=int(rng.integers(2**31))), mutation
+
+
+def population(trials: Sequence[Trial]) -> list[Trial]:
+    """The members of the present generation."""
+    return [trial for trial in trials if trial.status != "stopped"]
+
+
+def fitness_values(trials: Sequence[Trial], member: Trial, every: int) -> list[float]:
+    """The fitness of a member and of its ancestors, generation by generation; nothing where it failed."""
+    if member.status == "failed":
+        return []
+    line = lineage(trials, member.number)
+    ends = [each.first for each in line[1:]] + [member.until]
+    counts = [(end - each.first) // every for each, end in zip(line, ends, strict=True)]
+    return [score.mean for each, count in zip(line, counts, strict=True) for score in each.scores[:count]]

@@ -1,0 +1,335 @@
+"""Mutations of network specs: every change of one step that stays within limits, by kind and chain of layers.
+
+A chain is a sequence of layers of one kind: `dense`, `conv`, `cell`, with `before.` or `after.` in front around a cell.
+A new kind of spec registers its moves with `moves_of`, and its architecture says what the axes of its parameters
+count (`networks.units`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from etude.base.errors import ConfigError
+from etude.networks.specs import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, feature_count
+from etude.tuning.evolution.mutation import (
+    ADD_LAYER,
+    ADD_UNITS,
+    GROW_KERNEL,
+    REMOVE_LAYER,
+    REMOVE_UNITS,
+    SHRINK_KERNEL,
+    Mutation,
+)
+
+Moves = dict[tuple[str, str], list[tuple[Any, Mutation]]]  # by kind and chain: specs, and how each came to be
+Path = tuple[str, ...]
+Range = tuple[int, int]
+
+UNITS = (16, 32, 64)  # added to or removed from a dense layer or a cell
+FILTERS = (8, 16, 32)  # added to or removed from a convolution, or the features that a cell reads
+NEW_FILTERS = 32  # of a new convolution, at most
+SMALLEST_GROUP = 2  # units of a norm group: the normalised value of a single one is 0
+
+
+@dataclass(frozen=True)
+class ArchitectureLimits:
+    """What the architecture of a network stays within when it is mutated: (smallest, largest)."""
+
+    layers: Range = (1, 3)  # dense layers
+    units: Range = (32, 500)  # of a dense layer
+    latent: Range = (8, 128)  # features that a recurrent cell reads
+    convolutions: Range = (1, 6)
+    filters: Range = (16, 256)  # of a convolution
+    kernel: Range = (1, 9)  # pixels
+    cell: Range = (16, 512)  # units of a recurrent cell
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            limits = getattr(self, field.name)
+            if len(limits) != 2 or not 1 <= limits[0] <= limits[1]:
+                raise ConfigError(
+                    f"ArchitectureLimits: {field.name} = {limits}; expected (smallest, largest), from 1 on, such as "
+                    f"{field.default}."
+                )
+
+
+def networks_in(network: Any, path: Path = ("network",)) -> dict[Path, Any]:
+    """The specs in a config's field `network` that can be mutated, by their path; none where actor or critic is a
+    module of the user's own."""
+    if isinstance(network, ActorCritic):
+        both = networks_in(network.actor, (*path, "actor")), networks_in(network.critic, (*path, "critic"))
+        return both[0] | both[1] if all(both) else {}
+    if isinstance(network, ByEmbedding):
+        return networks_in(network.network, (*path, "network"))
+    return {path: network} if isinstance(network, Mlp | Conv | Recurrent) else {}
+
+
+def hidden_units(network: Any) -> int:
+    """The hidden units and filters of a config's networks together."""
+    found = 0
+    for spec in networks_in(network).values():
+        found += sum(spec.widths)
+        layers = spec
+        if isinstance(spec, Recurrent):
+            layers = spec.before
+            found += spec.units + sum(layers.widths)
+        if isinstance(layers, Conv):
+            found += sum(count for count, *_ in layers.filters)
+    return found
+
+
+def shape_of(network: Any) -> str:
+    """The layers of a config's networks in a few characters: filters, widths and the units of cells."""
+    return " | ".join(_shape(spec) for spec in networks_in(network).values()) or "own module"
+
+
+def _shape(spec: Any) -> str:
+    if isinstance(spec, Recurrent):
+        after = ["-".join(map(str, spec.widths))] if spec.widths else []
+        return " ".join([_shape(spec.before), f"{spec.cell}{spec.units}", *after])
+    layers = [f"{count}k{kernel}s{stride}" for count, kernel, stride in spec.filters] if isinstance(spec, Conv) else []
+    return " ".join(["-".join([*layers, *map(str, spec.widths)]), spec.activation])
+
+
+def replaced(holder: Any, path: Path, spec: Any) -> Any:
+    """A config or spec with another one at this path."""
+    name, *rest = path
+    inner = replaced(getattr(holder, name), tuple(rest), spec) if rest else spec
+    return dataclasses.replace(holder, **{name: inner})
+
+
+@functools.singledispatch
+def moves_of(spec: Any, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
+    """All specs that are one mutation away. last_fixed: whether the last hidden layer must stay as it is."""
+    return {}
+
+
+@moves_of.register
+def _of_mlp(spec: Mlp, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
+    return _dense_moves(spec, limits, "dense", spec.layer_norm, last_fixed)
+
+
+@moves_of.register
+def _of_conv(spec: Conv, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
+    dense = _dense_moves(spec, limits, "dense", spec.layer_norm, last_fixed)
+    moves = {
+        ADD_LAYER: _added_convolutions, REMOVE_LAYER: _removed_convolutions, ADD_UNITS: _added_filters,
+        REMOVE_UNITS: _removed_filters, GROW_KERNEL: _grown_kernels, SHRINK_KERNEL: _shrunk_kernels,
+    }  # fmt: skip
+    return {**dense, **{(kind, "conv"): list(found(spec, limits)) for kind, found in moves.items()}}
+
+
+@moves_of.register
+def _of_recurrent(spec: Recurrent, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
+    before = {
+        (kind, f"before.{chain}"): [
+            (dataclasses.replace(spec, before=inner), dataclasses.replace(mutation, chain=f"before.{chain}"))
+            for inner, mutation in found
+        ]
+        for (kind, chain), found in moves_of(spec.before, limits, True).items()
+    }
+    latent = list(_latent_sizes(spec, limits))
+    for kind in (ADD_UNITS, REMOVE_UNITS):
+        before[kind, "before.dense"] += [(found, mutation) for found, mutation in latent if mutation.kind == kind]
+    cell: Moves = {
+        (kind, "cell"): [
+            (dataclasses.replace(spec, units=spec.units + sign * k), Mutation(kind, chain="cell", amount=k))
+            for k in UNITS
+            if limits.cell[0] <= spec.units + sign * k <= limits.cell[1]
+        ]
+        for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1))
+    }
+    return {**before, **cell, **_dense_moves(spec, limits, "after.dense", spec.before.layer_norm, last_fixed)}
+
+
+def _latent_sizes(spec: Recurrent, limits: ArchitectureLimits) -> Iterable[tuple[Recurrent, Mutation]]:
+    before, last = spec.before, len(spec.before.widths) - 1
+    if last < 0:
+        return
+    for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
+        for k in FILTERS:
+            if limits.latent[0] <= before.widths[last] + sign * k <= limits.latent[1]:
+                inner = _resized(before, last, sign * k, before.layer_norm)
+                if inner is not None:
+                    yield dataclasses.replace(spec, before=inner), Mutation(kind, "", "before.dense", last, k)
+
+
+def _dense_moves(
+    spec: Mlp | Conv | Recurrent, limits: ArchitectureLimits, chain: str, norm: bool, last_fixed: bool
+) -> Moves:
+    streams = not isinstance(spec, Recurrent) and spec.dueling  # the last layer is in each of two streams
+    layers = len(spec.widths)
+    moves: Moves = {(kind, chain): [] for kind in (ADD_LAYER, REMOVE_LAYER, ADD_UNITS, REMOVE_UNITS)}
+    if layers < limits.layers[1]:
+        for layer in range(1, layers + 1 - (streams or last_fixed)):
+            units = min(max(spec.widths[layer - 1], limits.units[0]), limits.units[1])
+            found = _with_layer(spec, layer, units)
+            moves[ADD_LAYER, chain].append((found, Mutation(ADD_LAYER, "", chain, layer, units)))
+    if layers > limits.layers[0]:
+        for layer in range(layers - (streams or last_fixed)):
+            if _shrinks_without(spec, layer):
+                found = _without_layer(spec, layer)
+                moves[REMOVE_LAYER, chain].append((found, Mutation(REMOVE_LAYER, "", chain, layer, spec.widths[layer])))
+    for layer in range(layers - last_fixed):
+        for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
+            for k in UNITS:
+                if limits.units[0] <= spec.widths[layer] + sign * k <= limits.units[1]:
+                    resized = _resized(spec, layer, sign * k, norm)
+                    if resized is not None:
+                        moves[kind, chain].append((resized, Mutation(kind, "", chain, layer, k)))
+    return moves
+
+
+def _with_layer(spec: Any, layer: int, units: int) -> Any:
+    """With a new hidden layer before the one of this number; it has a skip connection."""
+    groups = (*spec.norm_groups[:layer], (), *spec.norm_groups[layer:]) if spec.norm_groups else ()
+    return dataclasses.replace(
+        spec,
+        widths=(*spec.widths[:layer], units, *spec.widths[layer:]),
+        skips=(*sorted([layer, *_after_insertion(spec.skips, layer)]),),
+        norm_groups=groups,
+    )
+
+
+def _without_layer(spec: Any, layer: int) -> Any:
+    groups = (*spec.norm_groups[:layer], *spec.norm_groups[layer + 1 :]) if spec.norm_groups else ()
+    widths = (*spec.widths[:layer], *spec.widths[layer + 1 :])
+    return dataclasses.replace(spec, widths=widths, skips=_after_removal(spec.skips, layer), norm_groups=groups)
+
+
+def _shrinks_without(spec: Any, layer: int) -> bool:
+    """Whether the network is smaller without this hidden layer, whatever its inputs and outputs are: the layers after
+    it then read the inputs of the layer in the place of its units."""
+    if layer in spec.skips:
+        return True
+    last, skipped = layer == len(spec.widths) - 1, layer + 1 in spec.skips
+    if layer == 0 and (last or skipped):
+        return False  # it reads observations, of unknown width; and a first layer has no skip connection
+    if not last and not skipped and spec.widths[layer + 1] <= spec.widths[layer]:
+        return True
+    return layer > 0 and feature_count(spec, layer) <= spec.widths[layer]
+
+
+def _resized(spec: Any, layer: int, change: int, norm: bool) -> Any | None:
+    """With more or fewer units in a hidden layer; None where a norm group would become too small."""
+    widths = list(spec.widths)
+    widths[layer] += change
+    if not norm:
+        return dataclasses.replace(spec, widths=tuple(widths))
+    groups = list(spec.norm_groups or ((),) * len(widths))
+    sizes = groups[layer] or (spec.widths[layer],)
+    if change > 0:
+        groups[layer] = (*sizes, change)
+    else:
+        left = _shrunk(sizes, -change)
+        if left is None:
+            return None
+        groups[layer] = left if len(left) > 1 else ()
+    held = tuple(groups) if any(groups) else ()
+    return dataclasses.replace(spec, widths=tuple(widths), norm_groups=held)
+
+
+def _shrunk(sizes: tuple[int, ...], k: int) -> tuple[int, ...] | None:
+    """Sizes of groups that lose k units together, each in proportion to its size."""
+    spare = [size - SMALLEST_GROUP for size in sizes]
+    total = sum(spare)
+    if total < k:
+        return None
+    lost = [k * own // total for own in spare]
+    for i in sorted(range(len(sizes)), key=lambda i: (k * spare[i] / total - lost[i], i), reverse=True):
+        if sum(lost) < k and lost[i] < spare[i]:
+            lost[i] += 1
+    return tuple(size - own for size, own in zip(sizes, lost, strict=True))
+
+
+def _added_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    if len(spec.filters) >= limits.convolutions[1]:
+        return
+    for layer in range(1, len(spec.filters) + 1):
+        count = max(min(spec.filters[layer - 1][0], NEW_FILTERS), limits.filters[0])
+        padding = _padding(spec)
+        found = dataclasses.replace(
+            spec,
+            filters=(*spec.filters[:layer], (count, 3, 1), *spec.filters[layer:]),
+            padding=(*padding[:layer], 1, *padding[layer:]),
+            filter_skips=(*sorted([layer, *_after_insertion(spec.filter_skips, layer)]),),
+        )
+        yield found, Mutation(ADD_LAYER, "", "conv", layer, count)
+
+
+def _removed_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    """Only those with skip connections: without another one the dense layer after it would see larger images."""
+    if len(spec.filters) <= limits.convolutions[0]:
+        return
+    for layer in spec.filter_skips:
+        padding = _padding(spec)
+        found = dataclasses.replace(
+            spec,
+            filters=(*spec.filters[:layer], *spec.filters[layer + 1 :]),
+            padding=_set_padding((*padding[:layer], *padding[layer + 1 :])),
+            filter_skips=_after_removal(spec.filter_skips, layer),
+        )
+        yield found, Mutation(REMOVE_LAYER, "", "conv", layer, spec.filters[layer][0])
+
+
+def _added_filters(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    return _changed_filters(spec, ADD_UNITS, lambda count, k: count + k, limits)
+
+
+def _removed_filters(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    return _changed_filters(spec, REMOVE_UNITS, lambda count, k: count - k, limits)
+
+
+def _changed_filters(
+    spec: Conv, kind: str, change: Callable[[int, int], int], limits: ArchitectureLimits
+) -> Iterable[tuple[Conv, Mutation]]:
+    for layer, (count, kernel, stride) in enumerate(spec.filters):
+        for k in FILTERS:
+            if limits.filters[0] <= change(count, k) <= limits.filters[1]:
+                filters = _put(spec.filters, layer, (change(count, k), kernel, stride))
+                yield dataclasses.replace(spec, filters=filters), Mutation(kind, "", "conv", layer, k)
+
+
+def _grown_kernels(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    return _changed_kernels(spec, GROW_KERNEL, 1, limits)
+
+
+def _shrunk_kernels(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    return _changed_kernels(spec, SHRINK_KERNEL, -1, limits)
+
+
+def _changed_kernels(spec: Conv, kind: str, sign: int, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
+    """Kernels with one pixel more or less on each side. Padding changes alike, so that every output keeps its place."""
+    for layer, (count, kernel, stride) in enumerate(spec.filters):
+        if limits.kernel[0] <= kernel + 2 * sign <= limits.kernel[1]:
+            padding = _padding(spec)
+            found = dataclasses.replace(
+                spec,
+                filters=_put(spec.filters, layer, (count, kernel + 2 * sign, stride)),
+                padding=_set_padding(_put(padding, layer, padding[layer] + sign)),
+            )
+            yield found, Mutation(kind, "", "conv", layer, 2)
+
+
+def _padding(spec: Conv) -> tuple[int, ...]:
+    return spec.padding or (0,) * len(spec.filters)
+
+
+def _set_padding(padding: tuple[int, ...]) -> tuple[int, ...]:
+    return padding if any(padding) else ()
+
+
+def _put(items: tuple[Any, ...], i: int, item: Any) -> tuple[Any, ...]:
+    return (*items[:i], item, *items[i + 1 :])
+
+
+def _after_insertion(numbers: tuple[int, ...], layer: int) -> tuple[int, ...]:
+    return tuple(number + (number >= layer) for number in numbers)
+
+
+def _after_removal(numbers: tuple[int, ...], layer: int) -> tuple[int, ...]:
+    return tuple(number - (number > layer) for number in numbers if number != layer)

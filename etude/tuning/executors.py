@@ -1,0 +1,248 @@
+"""Where segments are carried out: in this process, or in worker processes."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from etude.base.errors import ConfigError
+from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
+from etude.rollout.pool.handle import Failure, Worker
+from etude.rollout.pool.process import ProcessWorker
+from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
+from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, TrialRuns, TrialSettings
+
+PATIENCE = 3600.0  # seconds without an event of a run after which its process counts as stuck
+RESTARTS = 3  # how often a segment is repeated whose process died
+
+
+class Executor(Protocol):
+    """Carries out segments. Results do not depend on which executor, nor on how many segments at a time."""
+
+    def open(self, settings: TrialSettings) -> None:
+        """Be ready for the segments of a study."""
+
+    @property
+    def free(self) -> bool:
+        """Whether there is a place for a segment."""
+
+    def choose(self, waiting: Sequence[int]) -> int:
+        """The one of these trials that is best begun with; where there is a place."""
+
+    def begin(self, segment: Segment) -> None:
+        """Begin with a segment of the trial that was chosen."""
+
+    def wait(self) -> Iterator[Report]:
+        """Block until there is something to report of the segments that were begun."""
+
+    def stop(self) -> None:
+        """Ask the segments that were begun to save and end."""
+
+    def close(self) -> None:
+        """End what was begun. May be called twice."""
+
+
+class SerialExecutor:
+    """Carries out one segment at a time, in this process."""
+
+    def __init__(self) -> None:
+        self._runs: TrialRuns | None = None
+        self._segment: Segment | None = None
+        self._stop = False
+
+    def open(self, settings: TrialSettings) -> None:
+        """See `Executor`."""
+        self._runs, self._segment, self._stop = TrialRuns(settings, lambda: self._stop), None, False
+
+    @property
+    def free(self) -> bool:
+        """See `Executor`."""
+        return self._segment is None
+
+    def choose(self, waiting: Sequence[int]) -> int:
+        """See `Executor`."""
+        return waiting[0]
+
+    def begin(self, segment: Segment) -> None:
+        """See `Executor`."""
+        self._segment = segment
+
+    def wait(self) -> Iterator[Report]:
+        """See `Executor`."""
+        assert self._runs is not None
+        if self._segment is not None:
+            segment, self._segment = self._segment, None
+            yield from self._runs.carry_out(segment)
+
+    def stop(self) -> None:
+        """See `Executor`."""
+        self._stop = True
+
+    def close(self) -> None:
+        """See `Executor`."""
+        if self._runs is not None:
+            self._runs.close()
+
+
+class ProcessExecutor:
+    """Carries out several segments at a time, each in one of `jobs` worker processes with one thread.
+
+    A process that dies, or whose run reports nothing for `patience` seconds, is replaced, and its segment repeated from
+    the last checkpoint; a trial that this happens to more than `restarts` times has failed.
+    devices: one for each process, or for several in turn, in the place of the study's; None: the study's.
+    """
+
+    def __init__(
+        self,
+        jobs: int,
+        *,
+        devices: Sequence[str] | None = None,
+        restarts: int = RESTARTS,
+        patience: float = PATIENCE,
+    ):
+        if type(jobs) is not int or jobs < 1:
+            raise ConfigError(f"jobs = {jobs!r}; expected a whole number of at least 1: trials at a time.")
+        if restarts < 0 or patience <= 0:
+            raise ConfigError(f"restarts = {restarts}, patience = {patience}; expected 0 or more, and above 0.")
+        self.jobs, self.devices, self._restarts, self._patience = jobs, tuple(devices or ()), restarts, patience
+        self._supervisor: WorkerSupervisor | None = None
+        self._workers: list[Worker] = []
+        self._begun: dict[int, Segment] = {}  # by worker
+        self._owner: dict[int, int] = {}  # the worker that has the run of a trial
+        self._deaths: dict[int, int] = {}  # of processes, by trial
+        self._stopping = False
+
+    def open(self, settings: TrialSettings) -> None:
+        """See `Executor`."""
+        self._stopping, self._owner, self._deaths = False, {}, {}
+        self._workers = [
+            ProcessWorker(
+                i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated"
+            )
+            for i in range(self.jobs)
+        ]
+        options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
+        make: Any = NoEnvironments
+        self._supervisor = WorkerSupervisor(self._workers, make, settings.plan.seed, options)
+
+    def _server(self, settings: TrialSettings, number: int) -> Any:
+        if self.devices:
+            device = self.devices[number % len(self.devices)]
+            settings = settings._replace(options={**settings.options, "device": device})
+        return functools.partial(TrialServer, settings)
+
+    @property
+    def free(self) -> bool:
+        """See `Executor`."""
+        return len(self._begun) < len(self._workers)
+
+    def choose(self, waiting: Sequence[int]) -> int:
+        """See `Executor`. Trials come first whose runs an idle worker has, and then those whose runs none has."""
+        return min(waiting, key=self._distance)
+
+    def _distance(self, trial: int) -> int:
+        owner = self._owner.get(trial)
+        return 1 if owner is None else 2 if owner in self._begun else 0
+
+    def begin(self, segment: Segment) -> None:
+        """See `Executor`."""
+        idle = [worker for worker in self._workers if worker.number not in self._begun]
+        owner = self._owner.get(segment.trial)
+        shares = collections.Counter(self._owner.values())
+        worker = min(idle, key=lambda worker: (worker.number != owner, shares[worker.number]))
+        self._owner[segment.trial] = worker.number
+        self._begun[worker.number] = segment
+        worker.ask(segment)
+
+    def wait(self) -> Iterator[Report]:
+        """See `Executor`."""
+        assert self._supervisor is not None
+        if not self._begun:
+            return
+        for worker, answer in self._supervisor.wait([self._workers[number] for number in self._begun]):
+            if isinstance(answer, Failure):
+                yield from self._replaced(worker, answer)
+                continue
+            worker.failures = 0
+            worker.allow(0.0)
+            if isinstance(answer, Ended | SegmentFailed):
+                del self._begun[worker.number]
+            yield answer
+
+    def _replaced(self, worker: Worker, failure: Failure) -> Iterator[Report]:
+        """A new process for a segment whose process died; the other trials of that process are loaded again."""
+        assert self._supervisor is not None
+        segment = self._begun.pop(worker.number)
+        deaths = self._deaths[segment.trial] = self._deaths.get(segment.trial, 0) + 1
+        self._owner = {trial: owner for trial, owner in self._owner.items() if owner != worker.number}
+        self._supervisor.replace(worker, failure)
+        yield from (Noted(segment.trial, text) for text in self._supervisor.take_warnings())
+        worker.counters[1:] = int(self._stopping)
+        if deaths > self._restarts:
+            worker.failures = 0
+            times = f"{deaths} times" if deaths > 1 else "once"
+            reason = f"Its worker process failed {times}; the last time it {failure.reason}.{failure.indented}"
+            yield SegmentFailed(segment.trial, reason)
+        elif self._stopping:
+            yield Ended(segment.trial, segment.step, "interrupted", None)
+        else:
+            self._owner[segment.trial] = worker.number
+            self._begun[worker.number] = segment
+            worker.ask(segment)
+
+    def stop(self) -> None:
+        """See `Executor`."""
+        self._stopping = True
+        for worker in self._workers:
+            worker.counters[1:] = 1
+
+    def close(self) -> None:
+        """See `Executor`."""
+        if self._supervisor is not None:
+            self._supervisor.close()
+        self._begun.clear()
+
+
+class TrialServer:
+    """Carries out segments, in a worker process."""
+
+    def __init__(self, settings: TrialSettings, environments: Any, memory: SharedMemory, generation: int):
+        self._counters = memory.counter_array()
+        self._runs = TrialRuns(settings, self._alive)
+
+    def serve(self, segment: Segment, channel: WorkerChannel) -> None:
+        """Carry out a segment, and send its reports as they come."""
+        for report in self._runs.carry_out(segment):
+            channel.send(report)
+
+    def _alive(self) -> bool:
+        """Show the parent that this process does not hang; whether it asked to stop."""
+        self._counters[0] += 1
+        return bool(self._counters[1])
+
+
+class NoEnvironments:
+    """In the place of a worker's environments: the runs of trials make their own."""
+
+    spaces = None
+    native = True  # there is nothing to go on with in a process that takes another one's place
+    reward_shape: tuple[int, ...] = ()
+    info_names: tuple[str, ...] = ()
+
+    def __init__(self, columns: list[int]):
+        self.columns = columns
+
+    def reset(self) -> None:
+        """There is nothing to reset."""
+
+    def warnings(self) -> list[str]:
+        """There is nothing to warn of."""
+        return []
+
+    def set_task(self, task: Any) -> None:
+        """There is nothing to give a task to."""
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,119 @@
+"""The trials of a study, as its journal tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from etude.base.errors import CheckpointError
+from etude.checkpoint.config_json import from_json, to_json
+from etude.tuning.genome import Genome, genome_from_json
+from etude.tuning.plan import StudyPlan
+from etude.tuning.segment import Ended
+from etude.tuning.trial import Score, Trial
+
+Line = dict[str, Any]
+
+
+class Ledger:
+    """Trials, and warnings, from lines of a journal. What a study does is a line first: it is applied in the same way
+    when it happens, and when the study is rebuilt.
+
+    base: the config that genomes are read beside.
+    """
+
+    def __init__(self, base: Any, plan: StudyPlan):
+        self.trials: list[Trial] = []
+        self.notes: list[tuple[int, str]] = []  # warnings, with the trial of each
+        self._base, self._plan = base, plan
+
+    def rebuild(self, lines: Iterable[Line]) -> None:
+        """Apply the lines of a journal. CheckpointError where they are no journal's."""
+        for number, line in enumerate(lines, 2):  # the first one says what the study is
+            try:
+                self.apply(line)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"Line {number} of the journal cannot be read: {type(error).__name__}: {error}. It was changed."
+                ) from error
+
+    def apply(self, line: Line) -> None:
+        """Take in a line."""
+        if "decided" in line:
+            for each in line["decided"]:
+                self._decide(each)
+            return
+        trial = self.trials[line["trial"]]
+        if "score" in line:
+            step, returns, cost = line["score"]
+            trial.add(Score(int(step), from_json(tuple[float, ...], returns), int(cost)))
+            trial.step = max(trial.step, int(step))
+        elif "ended" in line:
+            self._end(trial, Ended(trial.number, *line["ended"]))
+        elif "failed" in line:
+            trial.status, trial.reason = "failed", str(line["failed"])
+        else:
+            self.notes.append((trial.number, str(line["note"])))
+
+    def _decide(self, each: Line) -> None:
+        if "new" in each:
+            genome = genome_from_json(each["genome"], self._base)
+            if each["new"] != len(self.trials):
+                raise ValueError(f"trial {each['new']} follows {len(self.trials) - 1}")
+            self.trials.append(self._made(each, genome))
+        elif "go" in each:
+            trial = self.trials[each["go"]]
+            trial.until, trial.status = int(each["until"]), "queued"
+        else:
+            trial = self.trials[each["stop"]]
+            trial.reason = "; ".join(filter(None, (trial.reason, str(each["reason"]))))
+            trial.status = "stopped"
+
+    def _made(self, each: Line, genome: Genome) -> Trial:
+        parent = each["parent"]
+        trial = Trial(len(self.trials), genome, int(each["configuration"]), parent, until=int(each["until"]))
+        trial.change, reason = dict(each["change"]), each.get("failed")
+        if parent is not None:
+            trial.first = self.trials[parent].until
+            trial.step = trial.started = self.trials[parent].step
+        if reason is not None:
+            trial.status, trial.reason = "failed", str(reason)
+        return trial
+
+    def _end(self, trial: Trial, ended: Ended) -> None:
+        trial.step, trial.checkpoint = ended.step, ended.checkpoint or ""
+        if ended.reason == "target":
+            trial.status, trial.reason = "finished", "target"
+        elif ended.reason != "steps":
+            trial.status = "queued"
+        elif trial.until >= self._plan.steps:
+            trial.status, trial.reason = "finished", "steps"
+        else:
+            trial.status = "paused"
+
+
+def line_of_trial(
+    number: int,
+    genome: Genome,
+    configuration: int,
+    until: int,
+    parent: int | None = None,
+    change: dict[str, Any] | None = None,
+    failed: str | None = None,
+) -> Line:
+    """The part of a decision that begins a trial. failed: why it cannot."""
+    line = {
+        "new": number, "genome": genome.to_json(), "configuration": configuration, "until": until, "parent": parent,
+        "change": to_json(change or {}),
+    }  # fmt: skip
+    return line if failed is None else {**line, "failed": failed}
+
+
+def line_of_score(trial: int, score: Score) -> Line:
+    """An evaluation of a trial."""
+    return {"trial": trial, "score": [score.step, to_json(score.returns), score.cost]}
+
+
+def line_of_end(ended: Ended) -> Line:
+    """A segment that is carried out."""
+    return {"trial": ended.trial, "ended": [ended.step, ended.reason, ended.checkpoint]}

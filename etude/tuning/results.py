@@ -1,0 +1,97 @@
+"""The results of a study: rows for a table, a file of comma-separated values, and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from etude.base.errors import ConfigError
+from etude.checkpoint import replacing
+from etude.report.studies import (
+    draw_importance,
+    draw_parallel_coordinates,
+    importance,
+    number_text,
+    value_text,
+)
+from etude.tuning.plan import StudyPlan
+from etude.tuning.ranking import Result
+from etude.tuning.trial import Trial
+
+RESULTS, PARALLEL, IMPORTANCE = "results.csv", "parallel_coordinates.png", "importance.png"
+
+
+def table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """(header, a row for each configuration, the best one first)."""
+    names = list(results[0].values) if results else []
+    several = any(len(result.trials) > 1 for result in results)
+    interval = "interval (seeds)" if several else "interval (episodes)"
+    header = ["rank", *names, "score", interval, "step", "status", "trials"]
+    rows = [
+        [
+            str(rank),
+            *map(value_text, result.values.values()),
+            number_text(result.score),
+            f"{number_text(result.low)} to {number_text(result.high)}" if math.isfinite(result.low) else "-",
+            f"{min(trial.step for trial in result.trials):,}",
+            result.status,
+            " ".join(str(trial.number) for trial in result.trials),
+        ]
+        for rank, result in enumerate(results, 1)
+    ]
+    return header, rows
+
+
+def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:
+    """How far a study is, in a line."""
+    counts = {
+        name: sum(trial.status == name for trial in trials) for name in ("finished", "stopped", "paused", "failed")
+    }
+    running = sum(trial.status in ("running", "queued") for trial in trials)
+    parts = [f"{running} under way", *(f"{count} {name}" for name, count in counts.items() if count)]
+    proposed = len({trial.configuration for trial in trials if trial.parent is None})
+    return f"{proposed} of {plan.configurations} configurations: {', '.join(parts)}; {steps:,} steps"
+
+
+def tuned_on(plan: StudyPlan, seeds: Sequence[int]) -> str:
+    """Which seeds the scores are of, and what that means."""
+    names = ", ".join(map(str, sorted(set(seeds))))
+    few = " Intervals of fewer than 3 seeds say little." if len(plan.seeds) < 3 else ""
+    return f"Tuned on the seeds {names}: report the best configuration on others.{few}"
+
+
+def write_results(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write the table and the pictures; returns the paths of those that there is something to show in."""
+    rows = [result for result in results if any(trial.scores for trial in result.trials) or result.status == "failed"]
+    paths = [_written(rows, folder / RESULTS)]
+    if not any(math.isfinite(result.score) for result in rows):
+        return paths
+    values = {name: [result.values[name] for result in rows] for name in rows[0].values}
+    scores = [result.score for result in rows]
+    draw_parallel_coordinates(values, scores, folder / PARALLEL)
+    paths.append(folder / PARALLEL)
+    try:
+        draw_importance(importance(values, scores), folder / IMPORTANCE)
+        paths.append(folder / IMPORTANCE)
+    except ConfigError:  # a single value, or equal scores
+        pass
+    return paths
+
+
+def _written(results: Sequence[Result], path: Path) -> Path:
+    names = list(results[0].values) if results else []
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["rank", *names, "score", "low", "high", "seeds", "steps", "status", "directories"])
+    for rank, each in enumerate(results, 1):
+        seeds = " ".join(str(trial.genome.seed) for trial in each.trials)
+        runs = " ".join(directory.name for directory in each.directories)
+        writer.writerow(
+            [rank, *each.values.values(), each.score, each.low, each.high, seeds, each.steps, each.status, runs]
+        )
+    with replacing(path) as file:
+        file.write(text.getvalue().encode())
+    return path

@@ -1,0 +1,325 @@
+"""A part of a trial, carried out where its run is."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import etude.checkpoint as checkpoint
+from etude.agent import Agent
+from etude.base.errors import ConfigError, EtudeError
+from etude.base.events import Evaluated, Event, Finished, Warned
+from etude.checkpoint.run_directory import RunDirectory
+from etude.envs.faults import explain_error
+from etude.report.json_lines import JsonLines, read_records
+from etude.run import Run, Schedule, from_state
+from etude.training.callbacks import CallbackList, as_list
+from etude.tuning.genome import Genome, genome_from_json
+from etude.tuning.plan import StudyPlan
+from etude.tuning.trial import Score
+
+START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
+KEEP = 2  # checkpoints of a trial
+IN_STATE = ("data", "policies", "start_from")  # options of a new run, which a loaded one has already
+LIVE = 8  # runs that one process keeps between two segments
+
+# From the run of a child, the state of its parent's, the parent's genome, and what made the child of it, as plain data:
+# the state that the child restores.
+Fit = Callable[[Run, dict[str, Any], Genome, dict[str, Any]], dict[str, Any]]
+
+
+# From a run, how many steps to take, and when to evaluate and save (the other arguments of `Run.steps`): the events.
+Train = Callable[..., Iterator[Event]]
+
+
+def train_on(run: Run, steps: int, **schedule: Any) -> Iterator[Event]:
+    """Train a run for so many steps."""
+    return run.steps(steps, **schedule)
+
+
+def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
+    """The state of a run as it is: for a child whose networks and replay have the shapes of its parent's."""
+    return state
+
+
+class TrialSettings(NamedTuple):
+    """What all trials of a study have in common; travels to worker processes by cloudpickle.
+
+    algorithm: a name, or an agent of one's own, which gets the config of each trial. env: as `Run` takes it. base: the
+    config that genomes are read beside. options: further arguments of `Run`. callbacks: called for each segment with
+    nothing, returns callbacks of its run; None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a process
+    keeps.
+    """
+
+    folder: str
+    algorithm: str | Agent
+    env: Any
+    base: Any
+    plan: StudyPlan
+    options: Mapping[str, Any]
+    callbacks: Callable[[], Any] | None = None
+    fit: Fit = unchanged
+    train: Train = train_on
+    keep: int = LIVE
+
+
+class Segment(NamedTuple):
+    """What to carry out next of a trial, as plain data.
+
+    genome: see `Genome.to_json`. parent: the genome of the trial whose checkpoint it starts from; None: it starts anew.
+    step: where it is; 0 where it did not begin. until: where it goes. over: trials whose runs are no longer needed.
+    """
+
+    trial: int
+    genome: dict[str, Any]
+    parent: dict[str, Any] | None
+    step: int
+    until: int
+    over: tuple[int, ...] = ()
+    change: dict[str, Any] = {}  # what made it of its parent, as plain data
+
+
+class Scored(NamedTuple):
+    """A trial was evaluated."""
+
+    trial: int
+    score: Score
+
+
+class Noted(NamedTuple):
+    """A warning of a trial's run."""
+
+    trial: int
+    text: str
+
+
+class Ended(NamedTuple):
+    """A segment is carried out.
+
+    reason: "steps", "target" or "interrupted". checkpoint: the name of that of this step; None where it could not be
+    saved.
+    """
+
+    trial: int
+    step: int
+    reason: str
+    checkpoint: str | None
+
+
+class SegmentFailed(NamedTuple):
+    """A trial cannot go on."""
+
+    trial: int
+    reason: str
+
+
+Report = Scored | Noted | Ended | SegmentFailed
+
+
+def trial_folder(folder: str | Path, number: int) -> Path:
+    """The run directory of a trial."""
+    return Path(folder) / f"trial-{number:04d}"
+
+
+class TrialRuns:
+    """The runs of trials in this process. They are kept between two segments, so that nothing is loaded and compiled
+    again where a trial goes on; results do not depend on it.
+
+    stopped: asked after every event; where it returns True, the segment is saved and ends.
+    """
+
+    def __init__(self, settings: TrialSettings, stopped: Callable[[], bool] = lambda: False):
+        self._settings, self._stopped = settings, stopped
+        self._live: OrderedDict[int, Run] = OrderedDict()  # the last used one is the last
+
+    def carry_out(self, segment: Segment) -> Iterator[Report]:
+        """Take a trial to the end of a segment. What goes wrong ends in SegmentFailed."""
+        for number in segment.over:
+            self._drop(number)
+        directory: RunDirectory | None = None
+        try:
+            directory = self._directory(segment)
+            run, earlier = self._run(segment, directory)
+            yield from (Scored(segment.trial, score) for score in earlier)
+            target = self._settings.plan.target
+            reached = target is not None and bool(earlier) and earlier[-1].mean >= target
+            reason = "target" if reached else (yield from self._trained(segment, run, directory))
+            yield self._ended(segment, run, directory, reason)
+        except Exception as error:  # whatever an environment raises: the other trials go on
+            self._drop(segment.trial)
+            yield SegmentFailed(segment.trial, str(error) if isinstance(error, EtudeError) else explain_error(error))
+        finally:
+            if directory is not None:
+                directory.close()
+
+    def close(self) -> None:
+        """End all runs. May be called twice."""
+        for number in list(self._live):
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        run = self._live.pop(number, None)
+        if run is not None:
+            with contextlib.suppress(Exception):  # of an environment: what counts is saved
+                run.close()
+
+    def _directory(self, segment: Segment) -> RunDirectory:
+        """The run directory of the trial, locked; without what an attempt before its first checkpoint left there."""
+        path = trial_folder(self._settings.folder, segment.trial)
+        directory = RunDirectory(path, KEEP)
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        directory.lock()
+        if not directory.saved() and segment.trial not in self._live:
+            directory.metrics.unlink(missing_ok=True)
+            directory.best.unlink(missing_ok=True)
+        return directory
+
+    def _run(self, segment: Segment, directory: RunDirectory) -> tuple[Run, list[Score]]:
+        """The run of the trial, and its scores so far where it was loaded: one may have been lost on its way."""
+        run = self._live.get(segment.trial)
+        if run is not None and run.step == segment.step:
+            self._live.move_to_end(segment.trial)
+            run.directory = directory
+            return run, []
+        self._drop(segment.trial)
+        run, scores = self._opened(segment, directory)
+        schedule = Schedule(**_schedule(self._settings.plan)).plain()
+        directory.write_config({**run.description(), "total": run.learner.progress.total, "schedule": schedule})
+        self._live[segment.trial] = run
+        while len(self._live) > self._settings.keep:
+            self._drop(next(iter(self._live)))
+        return run, scores
+
+    def _opened(self, segment: Segment, directory: RunDirectory) -> tuple[Run, list[Score]]:
+        settings = self._settings
+        genome = genome_from_json(segment.genome, settings.base)
+        if directory.saved():
+            state = directory.load().state
+            run = self._loaded(state, genome, directory)
+            return run, scores_in(directory.metrics, run.step)
+        if segment.parent is not None:
+            parent = genome_from_json(segment.parent, settings.base)
+            state = checkpoint.read(directory.path / START)
+
+            def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
+                return settings.fit(child, state, parent, segment.change)
+
+            return self._loaded(state, genome, directory, fit), []
+        run = Run(**self._algorithm(genome), env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
+        run.learner.progress.total = settings.plan.steps
+        return run, []
+
+    def _loaded(
+        self,
+        state: dict[str, Any],
+        genome: Genome,
+        directory: RunDirectory,
+        fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> Run:
+        made = self._algorithm(genome)
+        given = {"agent": made["algorithm"]} if isinstance(made["algorithm"], Agent) else {"config": made["config"]}
+        options = {name: value for name, value in self._settings.options.items() if name not in IN_STATE}
+        run = from_state(
+            state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given, **options
+        )
+        run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
+        return run
+
+    def _algorithm(self, genome: Genome) -> dict[str, Any]:
+        """The arguments of `Run` that say what learns."""
+        algorithm = self._settings.algorithm
+        if isinstance(algorithm, str):
+            return {"algorithm": algorithm, "config": genome.config}
+        agent = copy.copy(algorithm)
+        agent.config = genome.config
+        return {"algorithm": agent}
+
+    def _trained(self, segment: Segment, run: Run, directory: RunDirectory) -> Generator[Report, None, str]:
+        """Train to the end of the segment; returns why it ended."""
+        reason = "steps"
+        if run.step >= segment.until:
+            return reason
+        own = self._settings.callbacks
+        with closing(JsonLines(directory.metrics)) as lines:
+            call = CallbackList([lines, *as_list(own() if own is not None else ())], run)
+            schedule = _schedule(self._settings.plan)
+            for event in self._settings.train(run, segment.until - run.step, **schedule):
+                call(event)
+                if self._stopped():
+                    run.stop()
+                yield from _reports(segment.trial, event)
+                reason = event.reason if isinstance(event, Finished) else reason
+        if reason == "steps" and run.step < segment.until:
+            raise ConfigError(
+                f"train= returned at step {run.step:,}; expected to be trained to step {segment.until:,}, with the "
+                "events of run.steps(steps, **schedule)."
+            )
+        return reason
+
+    def _ended(self, segment: Segment, run: Run, directory: RunDirectory, reason: str) -> Ended:
+        newest = directory.saved().get(run.step)
+        if newest is not None:
+            (directory.path / START).unlink(missing_ok=True)
+        return Ended(segment.trial, run.step, reason, None if newest is None else newest.name)
+
+
+def _schedule(plan: StudyPlan) -> dict[str, Any]:
+    """When the run of a trial evaluates and saves: the arguments of `Run.steps`."""
+    evaluate = None
+    if plan.evaluate_seed is not None:
+        evaluate = functools.partial(_evaluated, episodes=plan.evaluate_episodes, seed=plan.evaluate_seed)
+    return {
+        "evaluate_every": plan.evaluate_every,
+        "evaluate_episodes": plan.evaluate_episodes,
+        "evaluate": evaluate,
+        "target": plan.target,
+        "save_every": plan.save_every or max(1, plan.steps // 10),
+    }
+
+
+def _evaluated(run: Run, episodes: int, seed: int) -> Any:
+    return run.evaluate(episodes, seed)
+
+
+def _reports(trial: int, event: Event) -> Iterator[Report]:
+    if isinstance(event, Evaluated):
+        yield Scored(trial, Score(event.step, event.returns, sum(event.lengths)))
+    elif isinstance(event, Warned):
+        yield Noted(trial, event.message)
+
+
+def scores_in(metrics: Path, step: int) -> list[Score]:
+    """The evaluations of a run up to a step, from its metrics."""
+    if not metrics.exists():
+        return []
+    records = [record for record in read_records(metrics) if "eval/returns" in record and record["step"] <= step]
+    return [
+        Score(
+            record["step"],
+            tuple(map(float, record["eval/returns"])),
+            round(record.get("eval/mean_ep_length", 0.0) * len(record["eval/returns"])),
+        )
+        for record in records
+    ]
+
+
+def link_checkpoint(folder: Path, path: Path, number: int) -> None:
+    """Put the checkpoint `path` of a parent into the run directory of trial `number`, which starts from it; it stays
+    there while the parent goes on."""
+    start = trial_folder(folder, number) / START
+    start.parent.mkdir(parents=True, exist_ok=True)
+    if start.exists():
+        return
+    temporary = checkpoint.temporary_beside(start)
+    try:
+        temporary.hardlink_to(path)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, temporary)
+    temporary.replace(start)

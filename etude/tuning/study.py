@@ -1,0 +1,385 @@
+"""A study: trials of one algorithm on one environment, with different hyperparameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+from etude.agent import Agent
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.interrupt import obeying_signals
+from etude.checkpoint.config_json import from_json, to_json
+from etude.checkpoint.run_directory import numbered
+from etude.training.callbacks import as_list
+from etude.tuning import results
+from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.genome import Genome
+from etude.tuning.journal import NAME, Journal, read_lines
+from etude.tuning.ledger import Ledger, Line, line_of_end, line_of_score, line_of_trial
+from etude.tuning.optuna_search import OptunaSearch
+from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, evaluate_every
+from etude.tuning.population import PBT
+from etude.tuning.ranking import Result, ranking
+from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
+from etude.tuning.search import GridSearch, RandomSearch
+from etude.tuning.segment import (
+    Ended,
+    Fit,
+    Report,
+    Scored,
+    Segment,
+    SegmentFailed,
+    Train,
+    TrialSettings,
+    link_checkpoint,
+    train_on,
+    trial_folder,
+    unchanged,
+)
+from etude.tuning.space import Space, space_given
+from etude.tuning.subject import Subject, difference, subject_from
+from etude.tuning.trial import Trial
+
+ROOT = Path("studies")  # where studies go whose folder is not given
+SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
+NOT_STORED = ("jobs", "executor", "callbacks", "fit", "train")  # arguments that a journal does not hold
+SEARCHES = (GridSearch, RandomSearch, OptunaSearch)
+
+
+class Study:
+    """Searches hyperparameters of an algorithm on an environment.
+
+    algorithm, env: as `Run` takes them: a name or an `Agent`; an id, "module:callable" or a callable.
+    space: by field of the config (`learning_rate`, `optimizer.epsilon`), a list of values, or one of
+        `etude.tuning.Uniform`, `Log` and `Choice`. Lists alone are a grid.
+    steps: environment steps of a trial; None: those of the preset.
+    trials: how many configurations are tried; None: the points of the grid.
+    seeds: of the trials of each configuration: numbers, or how many (0, 1, ...). Its score is the mean over them.
+    scheduler: which trials stop early: `ASHA`, `MedianStopping`, `PBT`, ...; None: every trial takes all steps.
+    search: which configurations are tried: `GridSearch`, `RandomSearch`, `OptunaSearch`; None: a grid where there are
+        lists, else draws.
+    config: the config that has all other values; None: the preset, or the defaults.
+    folder: where the study is kept: its journal, and a run directory for each trial. None: a new one in `studies/`. A
+        study that is there goes on, if it was asked for the same.
+    jobs: trials at a time, in worker processes; 1: in this process. executor: in its place, one of your own.
+    evaluate_every: steps of a trial between evaluations; None: a twentieth. evaluate_episodes: in each.
+    target: a trial is finished when the mean return of an evaluation reaches it.
+    save_every: steps between checkpoints within a segment; None: a tenth of a trial.
+    seed: of what the study itself draws.
+    callbacks: called with nothing for the run of each trial, returns its callbacks; sent to worker processes.
+    fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
+    train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
+        steps on, and yields the events. Sent to worker processes, and not stored.
+    further: other arguments of `Run` (engine, environments, wrappers, data, ...), and fields of the config.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | Agent,
+        env: Any,
+        space: Mapping[str, Any],
+        *,
+        steps: int | None = None,
+        trials: int | None = None,
+        seeds: int | Iterable[int] = 1,
+        scheduler: Scheduler | None = None,
+        search: Search | None = None,
+        config: Any = None,
+        folder: str | PathLike[str] | None = None,
+        jobs: int = 1,
+        executor: Executor | None = None,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 10,
+        evaluate_seed: int | None = None,
+        target: float | None = None,
+        save_every: int | None = None,
+        seed: int = 0,
+        callbacks: Callable[[], Any] | None = None,
+        fit: Fit = unchanged,
+        train: Train = train_on,
+        **further: Any,
+    ):
+        subject = Subject.of(algorithm, env, config, further)
+        self.space = Space(subject.config, space)
+        self.plan = _plan(
+            subject, self.space, steps, trials, seeds, evaluate_every,
+            seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
+            save_every=save_every,
+        )  # fmt: skip
+        self.scheduler = Fifo() if scheduler is None else scheduler
+        self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
+        self._ledger = Ledger(subject.config, self.plan)
+        self._subject, self._of_trials = subject, (callbacks, fit, train)
+        self.scheduler.check(self.state)
+        self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
+        self._stopping = False
+        self._use_folder(folder)
+
+    def _use_folder(self, folder: str | PathLike[str] | None) -> None:
+        self.folder = numbered(ROOT, self._subject.name) if folder is None else Path(folder)
+        self._journal = Journal(self.folder)
+        try:
+            if not self._journal.lines:
+                self._journal.append({"study": self._header()})
+                return
+            if different := difference(self._journal.lines[0].get("study", {}), self._header()):
+                raise ConfigError(
+                    f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
+                    f"(etude tune --resume {self.folder}), or give the new one a folder of its own."
+                )
+            self._ledger.rebuild(self._journal.lines[1:])
+        except BaseException:
+            self._journal.close()
+            raise
+
+    def _header(self) -> dict[str, Any]:
+        """What the study is, as plain data: the first line of its journal."""
+        return {
+            **self._subject.header(),
+            "space": self.space.to_json(),
+            "plan": to_json(self.plan),
+            "scheduler": to_json(self.scheduler),
+            "search": to_json(self.search),
+        }
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], *, trust: bool = False, **given: Any) -> Study:
+        """The study in a folder, ready to go on.
+
+        trust: import the environment that it names, also where you did not make the study on this machine; else
+            UntrustedError says what that would be.
+        given: arguments of the study that differ now, such as jobs, and those that were no plain data: an environment
+            that is a callable, an agent of your own. CheckpointError where there is no study.
+        """
+        lines, _ = read_lines(Path(folder) / NAME)
+        if not lines or "study" not in lines[0]:
+            raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
+        held = lines[0]["study"]
+        subject = subject_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
+        plan = from_json(StudyPlan, held["plan"])
+        asked = {name: getattr(plan, name) for name in vars(plan) if name != "configurations"}
+        parts = {
+            "space": space_given(held["space"]),
+            "scheduler": from_json(Any, held["scheduler"], SCHEDULERS),
+            "search": from_json(Any, held["search"], SEARCHES),
+        }
+        return cls(**{**asked, "trials": plan.configurations, **parts, **subject, **given, "folder": folder})
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        """All trials so far, by their numbers."""
+        return tuple(self._ledger.trials)
+
+    @property
+    def notes(self) -> Sequence[tuple[int, str]]:
+        """Warnings so far, with the trial of each."""
+        return tuple(self._ledger.notes)
+
+    @property
+    def state(self) -> StudyState:
+        """What schedulers see."""
+        return StudyState(self.plan, self.space, self._ledger.trials)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of all trials so far, without evaluations."""
+        return sum(trial.taken for trial in self._ledger.trials)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return not self._queued() and not self.scheduler.decide(self.state)
+
+    def ranking(self) -> list[Result]:
+        """The configurations so far, the best one first; see `Result`."""
+        return ranking(self._ledger.trials, self.space, self.folder)
+
+    @property
+    def best(self) -> Result:
+        """The best configuration so far. ConfigError where none was evaluated."""
+        found = self.ranking()
+        if not found or not math.isfinite(found[0].score):
+            reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._ledger.trials if t.status == "failed")
+            raise ConfigError(f"No trial was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
+        return found[0]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a trial is under way."""
+        return bool(self._running())
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The ranking as text: (header, rows)."""
+        return results.table(self.ranking())
+
+    def summary(self) -> str:
+        """How far the study is, in a line."""
+        return results.summary(self.plan, self._ledger.trials, self.steps)
+
+    def tuned_on(self) -> str:
+        """Which seeds its scores are of."""
+        return results.tuned_on(self.plan, [trial.genome.seed for trial in self._ledger.trials])
+
+    def write_results(self) -> list[Path]:
+        """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
+        return results.write_results(self.ranking(), self.folder)
+
+    # -- carrying it out -----------------------------------------------------------------------------------------------
+
+    def run(self, callbacks: Any = ()) -> list[Result]:
+        """Carry the study out, to its end or to `stop`; returns its ranking.
+
+        callbacks: functions of the study, called whenever a trial was evaluated, ended or failed. Ctrl-C, SIGTERM and
+        SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
+        """
+        self._stopping, calls = False, as_list(callbacks)
+        settings = TrialSettings(
+            str(self.folder.absolute()), self._subject.algorithm, self._subject.env, self._subject.config, self.plan,
+            self._subject.options, *self._of_trials,
+        )  # fmt: skip
+        for trial in self._queued():
+            self._link(trial)
+        with obeying_signals(self.stop, lambda: None):
+            try:
+                self._executor.open(settings)
+                while self._fill() or self._running():
+                    for report in self._executor.wait():
+                        self._record(report)
+                        for call in calls:
+                            call(self)
+            finally:
+                self._executor.close()
+                for trial in self._running():
+                    trial.status = "queued"
+        return self.ranking()
+
+    def stop(self) -> None:
+        """Ask the study to save the trials that are under way, and to end."""
+        self._stopping = True
+        self._executor.stop()
+
+    def close(self) -> None:
+        """Let other processes carry the study on. May be called twice."""
+        self._journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _queued(self) -> list[Trial]:
+        return [trial for trial in self._ledger.trials if trial.status == "queued"]
+
+    def _running(self) -> list[Trial]:
+        return [trial for trial in self._ledger.trials if trial.status == "running"]
+
+    def _fill(self) -> bool:
+        """Begin with segments while there is a place; whether one was begun."""
+        begun = False
+        while not self._stopping and self._executor.free:
+            queued = self._queued()
+            if not queued:
+                decisions = self.scheduler.decide(self.state)
+                if not decisions:
+                    break
+                self._decide(decisions)
+                continue
+            trial = self._ledger.trials[self._executor.choose([trial.number for trial in queued])]
+            self._executor.begin(self._segment(trial))
+            trial.status, begun = "running", True
+        return begun
+
+    def _segment(self, trial: Trial) -> Segment:
+        parent = None if trial.parent is None else self._ledger.trials[trial.parent].genome.to_json()
+        over = tuple(other.number for other in self._ledger.trials if other.over)
+        return Segment(trial.number, trial.genome.to_json(), parent, trial.step, trial.until, over, trial.change)
+
+    def _decide(self, decisions: Sequence[Decision]) -> None:
+        """Write decisions as one line, so that all of them are taken or none."""
+        parts: list[Line] = []
+        for each in decisions:
+            parts += self._parts(each, len(self._ledger.trials) + sum("new" in part for part in parts), parts)
+        self._apply({"decided": parts})
+        for part in parts:
+            if "new" in part:
+                self._link(self._ledger.trials[part["new"]])
+
+    def _parts(self, each: Decision, number: int, before: list[Line]) -> list[Line]:
+        if isinstance(each, Go):
+            return [{"go": each.trial, "until": each.until}]
+        numbers = [trial.configuration for trial in self._ledger.trials]
+        numbers += [part["configuration"] for part in before if "new" in part]
+        configuration = max(numbers, default=-1) + 1
+        if isinstance(each, New):
+            return self._proposed(configuration, number, each.until)
+        if isinstance(each, Copy):
+            made = line_of_trial(number, each.genome, configuration, each.until, each.parent, each.change)
+            return [{"stop": each.replaces, "reason": f"replaced by trial {number}, a copy of {each.parent}"}, made]
+        return [{"stop": each.trial, "reason": each.reason}]
+
+    def _proposed(self, configuration: int, number: int, until: int) -> list[Line]:
+        """The trials of a new configuration, one for each seed."""
+        values, failed = self.search.propose(configuration, self.state), None
+        try:
+            config = self.space.config(values)
+        except ConfigError as error:
+            config, failed = self._subject.config, str(error)
+        genomes = [Genome(self._subject.algorithm_name, config, seed) for seed in self.plan.seeds]
+        return [
+            line_of_trial(number + i, genome, configuration, until, change=None, failed=failed)
+            for i, genome in enumerate(genomes)
+        ]
+
+    def _link(self, trial: Trial) -> None:
+        """Keep the checkpoint that a trial starts from, before its parent goes on."""
+        if trial.parent is None or trial.step != trial.started or trial.checkpoint:
+            return
+        parent = self._ledger.trials[trial.parent]
+        source = trial_folder(self.folder, parent.number) / "checkpoints" / parent.checkpoint
+        if parent.checkpoint and source.exists():
+            link_checkpoint(self.folder, source, trial.number)
+
+    def _record(self, report: Report) -> None:
+        if isinstance(report, Scored):
+            scores = self._ledger.trials[report.trial].scores
+            if not scores or report.score.step > scores[-1].step:
+                self._apply(line_of_score(report.trial, report.score))
+        elif isinstance(report, Ended):
+            self._apply(line_of_end(report))
+        elif isinstance(report, SegmentFailed):
+            self._apply({"trial": report.trial, "failed": report.reason})
+        else:
+            self._apply({"trial": report.trial, "note": report.text})
+
+    def _apply(self, line: Line) -> None:
+        self._journal.append(line)
+        self._ledger.apply(line)
+
+
+def _plan(
+    subject: Subject,
+    space: Space,
+    steps: int | None,
+    trials: int | None,
+    seeds: int | Iterable[int],
+    every: int | None,
+    **rest: Any,
+) -> StudyPlan:
+    steps = subject.steps if steps is None else steps
+    if steps is None:
+        raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
+    if trials is None:
+        if not space.domains:
+            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
+        if not space.is_grid:
+            raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")
+        trials = len(space.grid())
+    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    every = evaluate_every(steps) if every is None and type(steps) is int and steps > 0 else every
+    return StudyPlan(steps, every or 1, trials, seeds, **rest)

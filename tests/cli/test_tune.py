@@ -1,0 +1,95 @@
+"""`etude tune`: which study its options stand for. None is carried out."""
+
+from __future__ import annotations
+
+import pytest
+
+from etude import Linear, cli
+from etude.tuning import ASHA, PBT, Choice, Log, MedianStopping, ProcessExecutor, Uniform
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """The arguments of every study that is made."""
+    calls = []
+
+    class Made(Exception):
+        pass
+
+    class MadeUpStudy:
+        def __init__(self, *arguments, **options):
+            calls.append((arguments, options))
+            raise Made
+
+        @classmethod
+        def load(cls, folder, **options):
+            calls.append(((folder,), options))
+            raise Made
+
+    def tune(line):
+        with pytest.raises(Made):
+            cli.main(["tune", *line.split()])
+        return calls[-1]
+
+    monkeypatch.setattr("etude.tuning.Study", MadeUpStudy)
+    monkeypatch.chdir(tmp_path)
+    return tune
+
+
+def test_the_options_stand_for_a_space(made):
+    (algorithm, env, space), options = made(
+        "ppo CartPole-v1 --grid learning-rate 0.01 0.001:0 --grid network.widths (64,64) (8,) --uniform gamma 0.9 1 "
+        "--log minibatch-size 8 64 --choice epochs 4 10 --set.clip-range 0.3"
+    )
+    assert (algorithm, env) == ("ppo", "CartPole-v1")
+    assert space == {
+        "learning_rate": [0.01, Linear(0.001, 0.0)], "network.widths": [(64, 64), (8,)], "gamma": Uniform(0.9, 1),
+        "minibatch_size": Log(8, 64), "epochs": Choice((4, 10)),
+    }  # fmt: skip
+    assert options["config"].clip_range == 0.3 and options["scheduler"] is None and options["executor"] is None
+
+
+def test_presets_and_defaults_stay_where_nothing_is_set(made):
+    _, options = made("ppo CartPole-v1 --grid gamma 0.9")
+    assert options["config"] is None and options["steps"] > 0 and options["seeds"] == (0,)
+
+
+@pytest.mark.parametrize(
+    ("line", "scheduler"),
+    [
+        ("--scheduler asha --min-steps 100 --reduction 4", ASHA(100, 4)),
+        ("--scheduler median --every 50", MedianStopping(50)),
+        ("--scheduler pbt", PBT()),
+    ],
+)
+def test_schedulers_by_name(made, line, scheduler):
+    assert made(f"ppo CartPole-v1 --grid gamma 0.9 1.0 {line}")[1]["scheduler"] == scheduler
+
+
+def test_jobs_and_resuming(made):
+    executor = made("dqn CartPole-v1 --grid gamma 0.9 --jobs 3 --devices cpu")[1]["executor"]
+    assert isinstance(executor, ProcessExecutor) and (executor.jobs, executor.devices) == (3, ("cpu",))
+    (folder,), options = made("--resume here --jobs 2 --trust")
+    assert str(folder) == "here" and options["trust"] and options["executor"].jobs == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("ppo CartPole-v1", "Nothing to search"),
+        ("ppo CartPole-v1 --grid gamma", "at least one value"),
+        ("ppo CartPole-v1 --grid gamma 0.9 --log gamma 0.9 1", "gamma is given twice"),
+        ("ppo CartPole-v1 --uniform gamma a 1", "'a' is no number"),
+        ("ppo CartPole-v1 --grid learning-rate x", "'x' is no schedule"),
+        ("ppo CartPole-v1 --grid gama 0.9", "did you mean gamma"),
+        ("ppo CartPole-v1 --grid gamma 0.9 --resume x", "goes without"),
+        ("ppo", "an algorithm and an environment"),
+        ("--jobs 2", "or --resume FOLDER"),
+        ("--resume x --steps 5", "leave --steps out"),
+        ("--resume x", "There is no study in x"),
+    ],
+)
+def test_what_cannot_be_tuned_is_explained(line, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["tune", *line.split()]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""Runs whose networks and hyperparameters are mutated between two learning phases, on every engine."""
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import etude
+from etude import engines
+from etude.algorithms.dqn import DQN, DQNConfig
+from etude.base.spaces import Spaces
+from etude.networks import Conv, Mlp, Recurrent
+from etude.tuning.evolution import ArchitectureLimits, Mutations, mutated, transfer
+from etude.tuning.evolution.structure import moves_of
+
+LIMITS = ArchitectureLimits(layers=(1, 3), units=(8, 64), latent=(4, 64), cell=(8, 64), filters=(4, 32))
+OFTEN = {"learning_starts": 64, "train_every": 32, "gradient_steps": 2}
+CASES = {
+    "dqn": ("CartPole-v1", {"network": Mlp((16, 16), layer_norm=True), **OFTEN}),
+    "sac": ("Pendulum-v1", {"network": Mlp((16, 16), "gelu"), **OFTEN}),
+    "ppo": ("CartPole-v1", {"network": Mlp((16, 16), "tanh"), "rollout_length": 32}),
+    "recurrent_ppo": ("CartPole-v1", {"network": Recurrent(Mlp((16,)), 16), "rollout_length": 32}),
+}
+
+
+def only(kind, **more):
+    none = dict.fromkeys(("none", "architecture", "parameters", "hyperparameters"), 0.0)
+    return Mutations(**{**none, kind: 1.0, "network": LIMITS, **more})
+
+
+VARIANTS = [pytest.param(name, marks=pytest.mark.variant) for name in ("ppo", "sac", "recurrent_ppo")]
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", *VARIANTS])
+def test_a_mutated_run_goes_on_with_all_that_its_parent_learned(engine_name, algorithm):
+    env, config = CASES[algorithm]
+    rng = np.random.default_rng(4)
+    run = etude.Run(algorithm, env, engine=engine_name, environments=2, seed=3, **config)
+    list(run.steps(128))
+    before = run.state()
+    child, mutation = mutated(run, only("architecture", new_layer=0.5), rng)
+    assert mutation.kind != "none" and child.step == run.step
+    assert child.agent.config.network != run.agent.config.network
+    assert child.engine.state()["step"] == before["engine"]["step"] > 0
+    assert any(np.abs(x).sum() for x in child.engine.state()["first"].values())
+    list(child.steps(128))
+    assert child.step == run.step + 128
+    assert all(np.isfinite(x).all() for x in child.engine.weights().values())
+    child.close()
+    run.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_growth_leaves_outputs_of_the_engine_as_they_were(engine_name, seed):
+    limits = ArchitectureLimits(layers=(2, 3), units=(16, 500))
+    run = etude.Run("dqn", "CartPole-v1", engine=engine_name, environments=2, seed=3, **OFTEN,
+                    network=Mlp((16, 16), "silu", layer_norm=True, dueling=True))  # fmt: skip
+    observation = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
+    child, mutation = mutated(run, only("architecture", network=limits, new_layer=0.5), np.random.default_rng(seed))
+    assert mutation.kind in ("add_units", "add_layer")
+    before, after = run.engine.act(observation), child.engine.act(observation)
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    child.close()
+    run.close()
+
+
+@pytest.mark.variant
+def test_a_changed_learning_rate_is_that_of_the_engine_and_keeps_all_moments(engine_name):
+    run = etude.Run(
+        "ppo", "CartPole-v1", engine=engine_name, environments=2, seed=3, rollout_length=32, learning_rate=1e-3
+    )
+    list(run.steps(64))
+    child, mutation = mutated(run, only("hyperparameters", select=["learning_rate"]), np.random.default_rng(0))
+    assert child.learner.hyper()["learning_rate"] == pytest.approx(mutation.after)
+    assert mutation.after != mutation.before
+    held, own = run.engine.state(), child.engine.state()
+    for moment in ("first", "second", "values"):
+        assert all(np.array_equal(own[moment][name], held[moment][name]) for name in held[moment])
+    child.close()
+    run.close()
+
+
+@pytest.mark.variant
+def test_kernels_and_filters_change_on_images(engine_name):
+    spaces = Spaces(gym.spaces.Box(0, 255, (12, 12, 3), np.uint8), gym.spaces.Discrete(3))
+    spec = Conv(((8, 4, 2), (8, 3, 1)), (16,), layer_norm=True)
+    parent = engines.create(engine_name, DQN(DQNConfig(network=spec)), spaces, seed=1, device="cpu")
+    images = np.random.default_rng(0).integers(0, 256, (5, 12, 12, 3)).astype(np.uint8)
+    for (kind, chain), found in moves_of(spec, LIMITS).items():
+        if chain != "conv" or kind not in ("grow_kernel", "add_units", "add_layer") or not found:
+            continue
+        changed, mutation = found[-1]
+        child = engines.create(engine_name, DQN(DQNConfig(network=changed)), spaces, seed=2, device="cpu")
+        mutation = dataclasses.replace(mutation, field="network")
+        child.restore(transfer(parent.state(), parent.layout, child.layout, mutation))
+        np.testing.assert_allclose(child.act(images), parent.act(images), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,85 @@
+"""What a study shows: a table while it runs, and pictures of what was found."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from etude.base.errors import ConfigError
+from etude.report import StudyTable, draw_importance, draw_parallel_coordinates
+from etude.report.studies import importance
+
+
+@dataclass
+class MadeUpStudy:
+    """What the live table reads of a study."""
+
+    trials: list[Any] = field(default_factory=list)
+    notes: list[Any] = field(default_factory=list)
+    busy: bool = True
+    space: Any = field(default_factory=lambda: SimpleNamespace(values=lambda config: {"learning_rate": config}))
+
+    def table(self):
+        return ["rank", "score"], [[str(i), str(10 - i)] for i in range(1, 21)]
+
+    def summary(self):
+        return "3 of 5 configurations"
+
+
+def trial(number: int, status: str, reason: str = "") -> Any:
+    return SimpleNamespace(
+        number=number, status=status, reason=reason, over=True, step=100, score=lambda: 7.0,
+        genome=SimpleNamespace(config=0.01),
+    )  # fmt: skip
+
+
+def shown(study: MadeUpStudy, terminal: bool) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100, height=40)
+    table = StudyTable(console)
+    table(study)
+    table(study)
+    table.close()
+    table.close()
+    return console.file.getvalue()
+
+
+def test_a_terminal_shows_the_best_rows_and_how_many_there_are_more():
+    text = shown(MadeUpStudy(), terminal=True)
+    assert "3 of 5 configurations; 8 more below" in text and "rank" in text
+
+
+def test_other_outputs_get_a_line_for_each_trial_that_ends_and_for_each_warning_once():
+    study = MadeUpStudy([trial(0, "finished"), trial(1, "failed", "Loss is NaN [1]")], [(1, "a [b] warning")])
+    lines = shown(study, terminal=False).splitlines()
+    assert lines == [
+        "trial 1: a [b] warning",
+        "trial 0 finished at step 100: 7, learning_rate 0.01",
+        "trial 1 failed at step 100: 7, learning_rate 0.01 (Loss is NaN [1])",
+    ]
+
+
+def test_importance_is_the_share_of_variance_between_the_values_of_one_hyperparameter():
+    values = {"decides": [1, 1, 2, 2], "does_not": ["a", "b", "a", "b"], "is_constant": [0, 0, 0, 0]}
+    found = importance(values, [1.0, 1.0, 5.0, 5.0])
+    assert found["decides"] == 1.0 and found["does_not"] == 0.0 and found["is_constant"] != found["is_constant"]
+
+
+def test_importance_is_adjusted_for_the_number_of_groups():
+    # Between groups 4 of 5 (means 1.5 and 3.5, n = 4), within 1: 1 - (1 / 5) * 3 / 2.
+    assert importance({"a": [0, 0, 1, 1]}, [1.0, 2.0, 3.0, 4.0])["a"] == pytest.approx(0.7)
+
+
+def test_pictures_are_drawn_also_of_words_and_of_trials_that_failed(tmp_path):
+    values = {"learning_rate": [1e-5, 1e-3, 1e-1], "widths": [(64, 64), (8,), (8,)], "flag": [True, False, True]}
+    draw_parallel_coordinates(values, [1.0, 2.0, float("-inf")], tmp_path / "parallel.png")
+    draw_importance({"a": 0.5, "b": float("nan")}, tmp_path / "importance.png")
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("parallel.png", "importance.png"))
+    with pytest.raises(ConfigError, match="Run it first"):
+        draw_parallel_coordinates({"a": []}, [], tmp_path / "none.png")
+    with pytest.raises(ConfigError, match="more configurations"):
+        draw_importance({"a": float("nan")}, tmp_path / "none.png")

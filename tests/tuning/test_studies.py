@@ -1,0 +1,179 @@
+"""Studies end to end: in this process and in worker processes, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from study_worlds import Pointer, curves, tiny_study
+
+import etude
+from etude.base.errors import CheckpointError, ConfigError
+from etude.tuning import PBT, ProcessExecutor, Study, Uniform
+
+RANGE = {"learning_rate": Uniform(0.001, 0.1)}
+
+
+class Killed(BaseException):
+    """In the place of kill -9, in this process."""
+
+
+def killed_after(lines: int):
+    """A callback that ends the process's part of a study after so many reports."""
+    left = [lines]
+
+    def call(study):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """A grid of three rates that was carried out without interruption."""
+    with tiny_study(tmp_path_factory.mktemp("study")) as study:
+        study.run()
+        yield study
+
+
+def test_a_grid_tries_every_value_and_ranks_them_by_the_lower_bound(straight):
+    found = straight.ranking()
+    assert {result.number: result.values["learning_rate"] for result in found} == {0: 0.03, 1: 0.01, 2: 0.003}
+    assert [result.low for result in found] == sorted((result.low for result in found), reverse=True)
+    assert all(result.status == "finished" and result.steps == 128 for result in found)
+    assert straight.best is not None and straight.finished
+
+
+def test_every_trial_is_a_run_directory(straight):
+    run = etude.load(straight.best.directories[0], env=Pointer)
+    assert run.step == 128 and run.agent.config == straight.best.config
+    run.close()
+
+
+@pytest.mark.parametrize("reports", [0, 3, 7])
+def test_a_study_that_was_killed_goes_on_to_the_same_scores(tmp_path, straight, reports):
+    with tiny_study(tmp_path) as study, pytest.raises(Killed):
+        study.run(killed_after(reports))
+    with tiny_study(tmp_path) as study:
+        study.run()
+        assert curves(study) == curves(straight)
+
+
+def test_a_cut_off_last_line_is_dropped_and_its_step_repeated(tmp_path, straight):
+    with tiny_study(tmp_path) as study, pytest.raises(Killed):
+        study.run(killed_after(3))
+    journal = tmp_path / "study.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-7])
+    with tiny_study(tmp_path) as study:
+        study.run()
+        assert curves(study) == curves(straight)
+    assert all(json.loads(line) for line in journal.read_text().splitlines())
+
+
+def test_worker_processes_give_the_same_scores_and_one_that_is_killed_is_replaced(tmp_path, straight):
+    def kill_once(study):
+        if len(killed) < 1:
+            killed.append(executor._workers[0].process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    killed, executor = [], ProcessExecutor(2)
+    with tiny_study(tmp_path, executor=executor) as study:
+        study.run(kill_once)
+        assert curves(study) == curves(straight)
+        assert any("SIGKILL" in text for _, text in study.notes)
+
+
+def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learning_rate(tmp_path):
+    began: dict[tuple[float, int], Any] = {}  # the weights at the begin of a segment, by rate of the config and step
+    applied: dict[float, set[float]] = {}  # the rates that the engine was called with, by rate of the config
+
+    class Watching(etude.Callback):
+        def on_train_begin(self, run, event):
+            learn, rate = run.engine.learn, run.agent.config.learning_rate
+            began[rate, run.step] = {name: value.copy() for name, value in run.engine.weights().items()}
+
+            def watched(batches, hyper):
+                applied.setdefault(rate, set()).add(hyper["learning_rate"])
+                return learn(batches, hyper)
+
+            run.engine.learn = watched
+
+    given: dict[str, Any] = {"trials": 4, "scheduler": PBT(every=64, resample=0.0), "callbacks": Watching}
+    with tiny_study(tmp_path / "one", RANGE, **given) as study:
+        study.run()
+        (copy,) = [trial for trial in study.trials if trial.parent is not None]
+        assert copy.status == "finished" and copy.started == 64 and [score.step for score in copy.scores] == [96, 128]
+        (_, after) = copy.change["learning_rate"]
+        assert after == copy.genome.config.learning_rate != study.trials[copy.parent].genome.config.learning_rate
+        assert applied[after] == {after}
+        before = study.trials[copy.parent].genome.config.learning_rate
+        assert all(np.array_equal(value, began[before, 64][name]) for name, value in began[after, 64].items())
+        with etude.load(tmp_path / "one" / f"trial-{copy.number:04d}", env=Pointer) as run:
+            assert run.learner.hyper()["learning_rate"] == after
+    given["callbacks"] = None
+    with tiny_study(tmp_path / "two", RANGE, **given) as again, pytest.raises(Killed):
+        again.run(killed_after(12))
+    with tiny_study(tmp_path / "two", RANGE, jobs=2, **given) as again:
+        again.run()
+        assert curves(again) == curves(study)
+
+
+def test_a_trial_that_fails_is_reported_and_the_others_go_on(tmp_path):
+    with tiny_study(tmp_path, {"learning_rate": [0.01, float("inf")]}) as study:
+        study.run()
+        ranked = study.ranking()
+    assert [result.status for result in ranked] == ["finished", "failed"]
+    assert "finite" in study.trials[1].reason or "NaN" in study.trials[1].reason
+
+
+def test_a_score_is_the_mean_over_seeds(tmp_path):
+    with tiny_study(tmp_path, {"learning_rate": [0.01]}, seeds=(3, 5), steps=64) as study:
+        (result,) = study.run()
+    assert [trial.genome.seed for trial in study.trials] == [3, 5]
+    assert result.score == pytest.approx(sum(trial.score() for trial in study.trials) / 2)
+    assert result.low == min(trial.score() for trial in study.trials)
+
+
+def test_a_study_loads_from_its_folder_alone_but_for_what_was_no_plain_data(tmp_path, straight):
+    with tiny_study(tmp_path) as study, pytest.raises(Killed):
+        study.run(killed_after(2))
+    with pytest.raises(ConfigError, match="give it again, as env="):
+        Study.load(tmp_path)
+    with Study.load(tmp_path, env=Pointer) as study:
+        study.run()
+        assert curves(study) == curves(straight)
+
+
+def test_what_cannot_be_studied_is_refused_before_a_trial_begins(tmp_path):
+    for changes, message in (
+        ({"space": {"learning_rat": [1]}}, "did you mean learning_rate"),
+        ({"space": {"gamma": [0.9, 1.5]}}, "gamma = 1.5"),
+        ({"space": {"gamma": Uniform(0.9, 0.99)}}, "trials is not given"),
+        ({"evaluate_every": 50}, "does not divide"),
+        ({"seeds": (1, 1)}, "each number once"),
+        ({"jobs": 0}, "jobs = 0"),
+        ({"run_dir": "x"}, "run directory of its own"),
+        ({"callback": 1}, "callback"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            tiny_study(tmp_path / "none", **changes)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_with_another_study_is_refused(tmp_path, straight):
+    with pytest.raises(ConfigError, match="Another process"):
+        tiny_study(straight.folder)
+    with tiny_study(tmp_path):
+        pass
+    with pytest.raises(ConfigError, match="is another one: learning_rate"):
+        tiny_study(tmp_path, {"learning_rate": [0.5]})
+    lines = (tmp_path / "study.jsonl").read_text().splitlines()
+    (tmp_path / "study.jsonl").write_text("\n".join([*lines, '{"trial": 7, "score": [1, [1], 1]}', ""]))
+    with pytest.raises(CheckpointError, match="Line 2"):
+        tiny_study(tmp_path)
