@@ -74,11 +74,14 @@ class FunctionalEngine:
         backend.settle(self.layout)
         self.name, self.device = backend.name, backend.device
         self._noise = loss_noise(seed)
-        self._state = backend.put(self.first_arrays(self.layout.initial))
+        values = backend.put(dict(self.layout.initial))
+        zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
+        self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
+        self._state["step"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
         self._reward = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
-        self._learn, self._apply = backend.compile(self.gradient_steps), backend.compile(self._descend_named)
+        self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self._gradients = backend.compile(self._differentiate_all)
         self.traces = 0
         self._done = 0  # gradient steps
@@ -88,54 +91,51 @@ class FunctionalEngine:
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._act(self._state["values"], self.backend.passed(inputs)))
+        return self.backend.numpy(self._act(self._values(), self.backend.passed(inputs)))
 
     def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._value(self._state["values"], self.backend.passed(inputs)))
+        return self.backend.numpy(self._value(self._values(), self.backend.passed(inputs)))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
         steps = self.backend.passed((observation, action, following, discount))
-        return self.backend.numpy(self._reward(self._state["values"], steps))
+        return self.backend.numpy(self._reward(self._values(), steps))
+
+    def _values(self) -> Any:
+        """All weights, where this process computes without others."""
+        return self._state["values"]
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
         noise = self.layout.draw_noise(self._noise, k, n)
-        inputs = self.backend.passed((read_by_losses(batches), noise, self.scalars(hyper)))
+        inputs = self._inputs(_read(batches), noise, hyper)
         self._state, summary, td_error = self._learn(self._state, *inputs)
-        errors = None if td_error is None else self.backend.numpy(td_error)
-        update = self.reported(self.backend.numpy(summary), errors, self._done, k, hyper)
-        self._done += k
-        check_finite(update)
-        return update
-
-    def reported(
-        self, summary: np.ndarray, td_error: np.ndarray | None, done: int, k: int, hyper: dict[str, float]
-    ) -> Update:
-        """What k gradient steps reported, from the vector of all losses and metrics. done: gradient steps before."""
         losses, metrics = self._names
-        reported = dict(zip((*losses, *metrics), summary.tolist(), strict=True))
-        due = self.layout.times_due(done, k, hyper)
+        reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        due = self.layout.times_due(self._done, k, hyper)
         for name in self._rare & reported.keys():
             mean = reported.pop(name)
             if due:  # the mean over the gradient steps at which it was reported
                 reported[name] = mean * k / due
-        return Update(
+        self._done += k
+        update = Update(
             {name: reported[name] for name in losses if name in reported},
             {name: reported[name] for name in metrics if name in reported},
-            td_error,
+            None if td_error is None else self.backend.numpy(td_error),
             k,
         )
+        check_finite(update)
+        return update
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
         """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
         noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
-        inputs = self.backend.passed((read_by_losses(batch), first, self.scalars(hyper)))
-        gradients, losses, metrics = self.backend.numpy(self._gradients(self._state["values"], *inputs))
+        inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
+        gradients, losses, metrics = self.backend.numpy(self._gradients(self._values(), *inputs))
         losses, metrics = ({name: float(value) for name, value in found.items()} for found in (losses, metrics))
         update = Update(losses, metrics, None, 0)
         check_finite(update)
@@ -144,14 +144,16 @@ class FunctionalEngine:
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
         self.layout.check_gradients(gradients)
-        inputs = self.backend.passed((dict(gradients), self.scalars(hyper)))
+        inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
         self._state, reported = self._apply(self._state, *inputs)
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
 
-    def gradient_steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
-        """What `learn` compiles: (the state after a gradient step on each batch, means of what was reported, TD
-        errors [k, B] or None)."""
+    def _inputs(self, batches: dict[str, Any], noise: Weights, hyper: dict[str, float]) -> Any:
+        """The arguments of the compiled learn call, but for the state."""
+        return self.backend.passed((batches, noise, self._scalars(hyper)))
+
+    def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
         return state, ops.mean(summaries, 0), td_error
 
@@ -201,12 +203,11 @@ class FunctionalEngine:
     def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
         return self._descend(state, gradients, self._hyper(scalars), self.layout.groups)
 
-    def scalars(self, hyper: dict[str, float]) -> np.ndarray:
-        """The hyperparameters that change nothing in what is compiled, in one vector."""
+    def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
         return np.array([hyper[name] for name in self.layout.hyper], np.float32)
 
     def _hyper(self, scalars: Any) -> Arrays:
-        """What `scalars` was given, inside of what is compiled."""
+        """What `_scalars` was given, inside of what is compiled."""
         return {name: scalars[i] for i, name in enumerate(self.layout.hyper)}
 
     def _descend(
@@ -263,12 +264,8 @@ class FunctionalEngine:
 
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
-        return self.plain(self.backend.numpy(self._state), self._noise)
-
-    def plain(self, arrays: dict[str, Any], noise: np.random.Generator) -> dict[str, Any]:
-        """The arrays that `gradient_steps` goes on from, and the generator, as `state` returns them."""
-        moments = {moment: self.layout.parted(arrays[moment]) for moment in self.layout.moments}
-        return {**arrays, "noise": seeding.generator_state(noise), **moments}
+        state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
+        return state | {moment: self.layout.parted(state[moment]) for moment in self.layout.moments}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
@@ -276,21 +273,12 @@ class FunctionalEngine:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        seeding.restore_generator(self._noise, state["noise"])
-        self._state = self.backend.put(self.arrays(state))
-        self._done = int(state["step"])
-
-    def first_arrays(self, weights: Weights) -> dict[str, Any]:
-        """The arrays that `gradient_steps` begins with, in NumPy."""
-        moment = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
-        moments = {name: dict(moment) for name in self.layout.moments}
-        return {"values": dict(weights), **moments, "step": np.zeros((), np.int32)}
-
-    def arrays(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The arrays that `gradient_steps` goes on from, in NumPy, from what `state` returned."""
         layout = self.layout
+        seeding.restore_generator(self._noise, state["noise"])
         flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in layout.moments}
-        return {"values": layout.as_own(state["values"]), **flat, "step": np.asarray(state["step"], np.int32)}
+        self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
+        self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
+        self._done = int(state["step"])
 
 
 def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:
@@ -298,7 +286,7 @@ def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:
     return ops.concatenate([ops.reshape(arrays[name], (-1,)) for name in names])
 
 
-def read_by_losses(batch: Batch) -> dict[str, Any]:
+def _read(batch: Batch) -> dict[str, Any]:
     """What losses read of a batch."""
     arrays = {name: getattr(batch, name) for name in READ_BY_LOSSES}
     return {name: array for name, array in arrays.items() if array is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -92,7 +92,7 @@ class Learner:
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
         self.progress.count(steps)
-        self.updates_due()  # the phases that would have been due
+        self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
         self.update_schedule.after_updates(self.replay)
 
     def store(self, steps: CollectedSteps, buffer: Replay | None = None) -> None:
@@ -109,36 +109,27 @@ class Learner:
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, if one is due."""
-        due = self.updates_due()
+        due = self.update_schedule.updates_due(self.progress, self.replay)
         if not due.gradient_steps:
             return None
         learned = self.learn(due)
-        self.after_updates()
-        return learned
-
-    def updates_due(self) -> UpdatesDue:
-        """The learning phase that is due now; `after_updates` is to follow it."""
-        return self.update_schedule.updates_due(self.progress, self.replay)
-
-    def after_updates(self) -> None:
-        """A learning phase that was due is over."""
         self.update_schedule.after_updates(self.replay)
         self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
+        return learned
 
     def learn(self, due: UpdatesDue) -> Learned:
         """The gradient steps that are due."""
-        phase, update = self.phase(due), None
-        while True:
-            try:
-                batches, hyper = phase.send(update)
-            except StopIteration as ended:
-                return ended.value
-            update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
-
-    def phase(self, due: UpdatesDue) -> Generator[tuple[Any, dict[str, float]], Update | None, Learned]:
-        """The same with the engine's calls left to the caller: yields the batches [k, ...] and the hyperparameters of
-        each, and is sent what it reported."""
         began = time.perf_counter()
+        losses, metrics, adjusted = self._learn(due)
+        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
+            self.engine.load(moved)
+        if self.rewriters is not None:
+            metrics |= self.rewriters.metrics()
+        self.progress.gradient_steps += due.gradient_steps
+        seconds = time.perf_counter() - began
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
+
+    def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
@@ -149,36 +140,17 @@ class Learner:
             batches = self.replay.sample(k, due.size)
             if self.terms:
                 batches = self.terms.added_to(batches, k, hyper)
-            update = yield batches, hyper
-            assert update is not None
+            update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 add_to_means(means, values, k, due.gradient_steps)
-        adjusted: tuple[Adjusted, ...] = ()
-        if self.adapting is not None:
-            assert update is not None
-            adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
-            if adjusted:
-                self.update_schedule = self.adapting.update_schedule()
-        return self._learned(due, losses, metrics, adjusted, began)
-
-    def _learned(
-        self,
-        due: UpdatesDue,
-        losses: dict[str, float],
-        metrics: dict[str, float],
-        adjusted: tuple[Adjusted, ...],
-        began: float,
-    ) -> Learned:
-        """What the agent and the rewriters make of a phase, and its event."""
-        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
-            self.engine.load(moved)
-        if self.rewriters is not None:
-            metrics |= self.rewriters.metrics()
-        self.progress.gradient_steps += due.gradient_steps
-        seconds = time.perf_counter() - began
-        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
+        if self.adapting is None:
+            return losses, metrics, ()
+        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
+        if adjusted:
+            self.update_schedule = self.adapting.update_schedule()
+        return losses, metrics, adjusted
 
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
