@@ -240,4 +240,19 @@ class Replay(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
+class ProcessGroup(Protocol):
+    """The processes that train one run. All of them call `gather` in the same order."""
+
+    rank: int  # of this process, from 0; 0 is the chief, which evaluates, reports and saves
+    size: int
+
+    def gather(self, what: str, value: Any) -> list[Any]:
+        """The values of all processes by rank. what: the name of this exchange, the same in all of them. Raises
+        ReplicaError where a process ended, or is at another exchange."""
+
+    def leave(self, reason: str) -> None:
+        """End the group: whatever the others wait for next raises a ReplicaError with this reason. May be called
+        twice, and where processes ended."""
+
+
 Reporter = Callable[[Event], None]

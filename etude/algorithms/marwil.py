@@ -56,7 +56,7 @@ class MARWIL(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         value = self.value(batch.observation)
         advantage = td(value, batch.reward, batch.discount, self.value(batch.next_observation))
-        typical = ops.sqrt(ops.mean(ops.square(advantage))) + 1e-8
+        typical = ops.sqrt(ops.replica_mean(ops.mean(ops.square(advantage)))) + 1e-8
         found = self.act(batch.observation)
         actor = marwil(found.log_prob(batch.action), advantage, self.config.beta, typical)
         return Losses(

@@ -126,7 +126,7 @@ class NormalisedValues(Part):
     def metrics(self, batch: Batch) -> dict[str, Any]:
         """Mean and standard deviation of the batch's returns."""
         found = batch.extras["return"]
-        return {"return_mean": ops.mean(found), "return_deviation": ops.std(found)}
+        return {"return_mean": ops.mean(found), "return_deviation": ops.replica_std(found)}
 
     def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
         """The moments after a learning phase."""

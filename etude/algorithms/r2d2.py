@@ -73,7 +73,7 @@ class R2D2(Agent):
         target = ops.stop_gradient(self._target(batch, best))
         chosen = ops.take_last(q, batch.action)
         error = (target - chosen) * mask
-        counted = ops.sum(mask)
+        counted = ops.replica_mean(ops.sum(mask))
         loss = ops.sum(ops.expand_dims(batch.weight, -1) * squared(error)) / counted
         priority = sequence_priority(error, mask, self.config.priority_mix)
         return Losses(q=Loss(loss, td_error=priority, q_value=ops.sum(mask * chosen) / counted))

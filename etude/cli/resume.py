@@ -25,6 +25,7 @@ class Resume:
     target: float | None = None  # stop when the mean return of an evaluation reaches it; None: as before
     engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
     device: str | None = None  # None: as before
+    devices: int | Literal["all"] | None = None  # devices to train on, as many as now; None: one
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
     online: bool = False  # go on with collected steps in a new directory; for a run that learned from data alone
     data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
@@ -51,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _resume(path: Path, options: Resume) -> int:
-    from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import Output, carry_out
     from etude.run import Schedule, from_state
+    from etude.training.build import resumed_directory
 
     display, changed = shown(options), _changed(options)
-    with RunDirectory.resume(path, trust=options.trust) as directory:
+    with resumed_directory(path, options.trust, options.devices) as directory:
         loaded = directory.load()
         for note in [*directory.notes, *loaded.notes] if display != "nothing" else []:
             say(note)
@@ -82,6 +83,7 @@ def _go_online(path: Path, options: Resume) -> int:
     from etude.cli.sessions import Output, carry_out
     from etude.cli.train import EVALUATION_SHARE
     from etude.run import COMPONENTS, Schedule, from_state
+    from etude.training.build import directory_for
 
     if options.steps is None:
         raise ConfigError("--online makes a new run of environment steps: say how many, as in --steps 50000.")
@@ -96,7 +98,7 @@ def _go_online(path: Path, options: Resume) -> int:
     ):
         env = online.description()["environment"]
         name = f"{online.algorithm}-{env}-s{online.setup.seed}-online"
-        online.directory = RunDirectory.create(options.run_dir, name)
+        online.directory = directory_for(online.group, lambda: RunDirectory.create(options.run_dir, name))
         schedule = Schedule(
             target=options.target,
             evaluate_every=max(1, options.steps // 20),
@@ -110,5 +112,6 @@ def _go_online(path: Path, options: Resume) -> int:
 
 def _changed(options: Resume) -> dict[str, Any]:
     """What differs from the run that goes on."""
-    given = {name: getattr(options, name) for name in ("engine", "device", "workers", "env", "replay_folder")}
+    names = ("engine", "device", "devices", "workers", "env", "replay_folder")
+    given = {name: getattr(options, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}

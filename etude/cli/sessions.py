@@ -50,6 +50,9 @@ def carry_out(
     if output is not None:
         about["output"] = {**output._asdict(), "signatures": trust.signatures(trust.output_claims(output.folder))}
     directory.write_config(about)
+    if not run.chief:
+        finished = run.train(steps, **vars(schedule))
+        return INTERRUPTED if finished.reason == "interrupted" else 0
     with ExitStack() as stack:
         reporters: list[Reporter] = [
             stack.enter_context(closing(JsonLines(directory.metrics))),

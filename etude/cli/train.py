@@ -50,6 +50,7 @@ class Train:
     seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
+    devices: int | Literal["all"] | None = None  # devices to train on; torch: as many processes, from torchrun
     compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
     envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
     policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
@@ -262,8 +263,12 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import Output, carry_out
     from etude.run import Run
+    from etude.training.build import check_launched, directory_for
 
-    names = ("seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info")
+    check_launched(options.devices)
+    names = (
+        "seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices",
+    )  # fmt: skip
     setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
     given = {
@@ -280,6 +285,7 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     output = None if options.output is None else Output(str(options.output), options.output_format)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
-        run.directory = RunDirectory.create(options.run_dir, f"{algorithm}-{env}-s{options.seed}")
+        name = f"{algorithm}-{env}-s{options.seed}"
+        run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))
         with run.directory:
             return carry_out(run, options.steps, schedule, shown(options), output)

@@ -14,6 +14,8 @@ from etude.agent import Agent
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.spaces import Spaces
+from etude.engines.placement import find_replicas
+from etude.engines.replicas import Devices, Replicas
 from etude.networks import actor_of, critic_of
 from etude.networks.network import made_by
 from etude.networks.specs import framework_of
@@ -54,17 +56,23 @@ def create(
     spaces: Spaces,
     *,
     seed: int = 0,
-    device: str = "auto",
+    device: str | Replicas = "auto",
     compiled: bool = False,
     busy: Busy = Busy(),  # noqa: B008  (a tuple)
 ) -> Engine:
     """An engine for an agent.
 
-    name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1". compiled: for torch,
-    compile the learn step (slow to start, faster then); the other engines always do. busy: other processes, which are
-    left their cores.
+    name: see `choose`. device: "auto" (the CPU for small networks), "cpu", "cuda", "cuda:1", or several: what
+    `replicas_for` returned. compiled: for torch, compile the learn step (slow to start, faster then); the other engines
+    always do. busy: other processes, which are left their cores.
     """
+    if isinstance(device, Replicas) and device.strategy is not None:
+        from etude.engines.tensorflow_replicas import StrategyEngine
+
+        return StrategyEngine(agent, spaces, seed, device, busy)
     name = choose(name, getattr(agent.config, "network", None))
+    if isinstance(device, Replicas):
+        return _replicated(name, agent, spaces, seed, device, busy)
     if name == "torch":
         with _threads_that_sleep():
             from etude.engines import torch
@@ -85,9 +93,9 @@ def create(
     return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
 
-def replicas_of(strategy: Any) -> Any:
-    """The replicas of a strategy of `tf.distribute`, None for None; ConfigError for one that cannot train an agent, and
-    where Keras does not run on TensorFlow."""
+def strategy_replicas(strategy: Any) -> Any:
+    """The replicas of a strategy of `tf.distribute` (see `strategies`), None for None; ConfigError for one that cannot
+    train an agent, and where Keras does not run on TensorFlow."""
     if strategy is None:
         return None
     if "tensorflow" not in sys.modules:
@@ -95,9 +103,30 @@ def replicas_of(strategy: Any) -> Any:
             f"strategy = {strategy!r}; expected a strategy of tf.distribute, such as tf.distribute.MirroredStrategy()."
         )
     _use_keras_with("tensorflow")
-    from etude.engines import strategies
+    from etude.engines.strategies import replicas_of
 
-    return strategies.replicas_of(strategy)
+    return replicas_of(strategy)
+
+
+def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy) -> Engine:
+    """An engine that trains on several devices."""
+    if name == "torch":
+        from etude.engines.torch_replicas import ReplicatedTorchEngine
+
+        return ReplicatedTorchEngine(agent, spaces, seed, replicas, busy)
+    _use_keras_with(name)
+    from etude.engines.jax_replicas import ShardedEngine
+
+    return ShardedEngine(agent, spaces, seed, replicas, busy)
+
+
+def replicas_for(name: str, network: Any, devices: Devices, device: str, compiled: bool) -> Replicas | None:
+    """The devices that a run with these settings trains on, where they are several; None for one. See
+    `placement.find_replicas`. name: see `choose`."""
+    if devices is None or devices == 1:
+        return None
+    with _threads_that_sleep():
+        return find_replicas(choose(name, network), devices, device, compiled)
 
 
 @contextmanager

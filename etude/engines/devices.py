@@ -23,13 +23,16 @@ def decide(requested: str, gpus: int, layout: ParameterLayout) -> str:
     """ "cpu" or "cuda:i".
 
     requested: "auto", "cpu", "cuda" or "cuda:i". Auto takes the first GPU, where there is one, for large networks and
-    for those that NumPy is too slow for. Raises ConfigError where a GPU is asked for that is not there.
+    for those that NumPy is too slow for; "auto:i", of one of several processes, takes that GPU. Raises ConfigError
+    where a GPU is asked for that is not there.
     """
     if requested == "cpu":
         return "cpu"
-    if requested == "auto":
-        return "cuda:0" if gpus and (_numbers(layout) > SMALL or not layout.portable) else "cpu"
     name, _, number = requested.partition(":")
+    if name == "auto":
+        if not (gpus and (_numbers(layout) > SMALL or not layout.portable)):
+            return "cpu"
+        name = "cuda"
     if name != "cuda" or not (number or "0").isdigit():
         raise ConfigError(f"Unknown device {requested!r}; expected auto, cpu, cuda or cuda:1.")
     if int(number or 0) >= gpus:

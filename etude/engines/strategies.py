@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +14,11 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import errors
 
 from etude.base.errors import ConfigError, ReplicaError
+from etude.engines.process_group import MessageGroup
 
 PATIENCE = 20.0  # seconds without an answer of any worker of a cluster, until training ends
 _POLL = 0.001  # seconds between two looks at what was scheduled
+_SIGNS = ("aborted by", "recvmsg", "connect to", "stopped:")  # in the line of an error that says what happened
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
 
 
@@ -37,12 +37,16 @@ def replicas_of(strategy: Any) -> StrategyReplicas:
 class StrategyReplicas:
     """Replicas that compute the gradients of one global batch together, each of an equal part of it.
 
-    count: of all workers. rank, size: of this process among the workers of the cluster; rank 0 is the chief.
+    count: of all workers. group: the worker processes, of which the chief has rank 0; None where there is one.
+    scheduled: whether workers take whole batches.
     """
+
+    scheduled: ClassVar[bool] = False
 
     def __init__(self, strategy: Any):
         self.strategy, self.count = strategy, int(strategy.num_replicas_in_sync)
-        self.rank, self.size = _place(strategy)
+        rank, size = _place(strategy)
+        self.group = StrategyGroup(self, rank, size) if size > 1 else None
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Variables that are made in this context are those of the replicas."""
@@ -78,44 +82,13 @@ class StrategyReplicas:
         """The sum over all replicas of what each returned from `run`."""
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, found, axis=None)
 
+    def mean(self, x: Any) -> Any:
+        """The mean over all replicas of what each of them passes, within `run`."""
+        return x if self.count == 1 else tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+
     def first(self, found: Any) -> Any:
         """What this process's first replica returned from `run`."""
         return self.strategy.experimental_local_results(found)[0]
-
-    def broadcast(self, value: Any) -> Any:
-        """The chief's value, in all processes of the cluster. They trust each other: values are pickled."""
-        if self.size == 1:
-            return value
-        message = pickle.dumps(value) if self.rank == 0 else b""
-        (length,) = self._summed(np.array([len(message)], np.int32))
-        words = np.zeros(1 << max(0, -(-int(length) // 4) - 1).bit_length(), np.int32)  # few sizes are traced
-        words.view(np.uint8)[: len(message)] = np.frombuffer(message, np.uint8)
-        return pickle.loads(self._summed(words).tobytes()[: int(length)])
-
-    def gather(self, number: int) -> list[int]:
-        """The numbers of all processes of the cluster, by rank."""
-        numbers = np.zeros(self.size, np.int32)
-        numbers[self.rank] = number
-        return [number] if self.size == 1 else self._summed(numbers).tolist()
-
-    def _summed(self, words: np.ndarray) -> np.ndarray:
-        """The sum of these arrays over all processes."""
-        with self.explained():
-            return self._sum_of_processes(tf.constant(words)).numpy()
-
-    @cached_property
-    def _sum_of_processes(self) -> Any:
-        local = self.count // self.size
-
-        def own(words: Any) -> Any:
-            return words * tf.cast(self.number() % local == 0, words.dtype)  # once for each process
-
-        return tf.function(lambda words: self.sum(self.run(own, (words,))), autograph=False)
-
-    def abort(self, reason: str) -> None:
-        """End what the other processes of the cluster wait for: they raise, with this reason."""
-        if self.size > 1:
-            context.context().abort_collective_ops(errors.UNAVAILABLE, reason)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -126,15 +99,58 @@ class StrategyReplicas:
             raise lost(error) from error
 
 
+class StrategyGroup(MessageGroup):
+    """The workers of a cluster. See `protocols.ProcessGroup`."""
+
+    def __init__(self, replicas: StrategyReplicas, rank: int, size: int):
+        super().__init__(_Collectives(replicas, rank, size))
+
+    def leave(self, reason: str) -> None:
+        """The others, whatever they wait for, raise a ReplicaError."""
+        if not self._left:
+            self._left = True
+            context.context().abort_collective_ops(errors.UNAVAILABLE, f"worker {self.rank} stopped: {reason}")
+
+
+class _Collectives:
+    """See `process_group.Transport`: messages are sums of arrays in which each process fills a part of its own."""
+
+    def __init__(self, replicas: StrategyReplicas, rank: int, size: int):
+        self._replicas, self.rank, self.size = replicas, rank, size
+        local = replicas.count // size
+
+        def own(words: Any) -> Any:
+            return words * tf.cast(replicas.number() % local == 0, words.dtype)  # once for each process
+
+        self._sum = tf.function(lambda words: replicas.sum(replicas.run(own, (words,))), autograph=False)
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        lengths = np.zeros(self.size, np.int32)
+        lengths[self.rank] = len(message)
+        lengths = self._summed(lengths)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        start = int(ends[self.rank]) - len(message)
+        words = np.zeros(1 << (-(-int(ends[-1]) // 4) - 1).bit_length(), np.int32)  # few sizes are traced
+        words.view(np.uint8)[start : start + len(message)] = np.frombuffer(message, np.uint8)
+        joined = self._summed(words).tobytes()
+        return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def _summed(self, words: np.ndarray) -> np.ndarray:
+        with self._replicas.explained():
+            return self._sum(tf.constant(words)).numpy()
+
+
 class ScheduledReplicas(StrategyReplicas):
     """Workers that each take gradient steps on whole batches, with variables on parameter servers. The steps of a
     learning phase run at the same time where there are several workers: gradients may then be of older weights."""
 
+    scheduled = True
+
     def __init__(self, strategy: Any):
         super().__init__(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        spec = strategy.cluster_resolver.cluster_spec().as_dict()
-        self._addresses = {f"worker {i}": address for i, address in enumerate(spec.get("worker", ()))}
+        workers = strategy._cluster_resolver.cluster_spec().as_dict()["worker"]  # its public property is None here
+        self._addresses = {f"worker {i}": address for i, address in enumerate(workers)}
 
     def number(self) -> Any:
         """0: each worker has a whole batch."""
@@ -199,5 +215,40 @@ def _lost_message(reason: str) -> str:
 def lost(error: Exception) -> ReplicaError:
     """The error of a worker or a parameter server that ended or does not answer."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = next((line for line in reversed(lines) if "ollective" in line or "connect" in line), (lines or ["?"])[0])
+    reason = next((line for line in lines if any(sign in line for sign in _SIGNS)), (lines or ["no reason"])[0])
     return ReplicaError(_lost_message(f"A process of this cluster ended or does not answer ({reason[:200]})"))
+
+
+class VectorLayout:
+    """Arrays by name, in sections, as one vector. Their shapes are noted where they are joined, in a trace."""
+
+    def __init__(self) -> None:
+        self._shapes: list[dict[Any, tf.TensorShape]] = []
+        self._dtypes: list[dict[Any, tf.DType]] = []
+
+    def joined(self, *sections: dict[Any, Any]) -> Any:
+        """All arrays in one vector of float32."""
+        self._shapes = [{i: x.shape for i, x in section.items()} for section in sections]
+        self._dtypes = [{i: x.dtype for i, x in section.items()} for section in sections]
+        flat = [tf.reshape(tf.cast(x, tf.float32), [-1]) for section in sections for x in section.values()]
+        return tf.concat(flat, 0)
+
+    def split(self, vector: Any) -> list[dict[Any, Any]]:
+        """The sections of a vector that was joined."""
+        shapes = [shape for section in self._shapes for shape in section.values()]
+        parts = iter(tf.split(vector, [shape.num_elements() for shape in shapes]))
+        return [
+            {i: tf.cast(tf.reshape(next(parts), shape), dtypes[i]) for i, shape in section.items()}
+            for section, dtypes in zip(self._shapes, self._dtypes, strict=True)
+        ]
+
+
+def parts_of_batch(tree: Any, count: int) -> Any:
+    """Arrays [B, ...] as [count, B / count, ...]: the part of each replica."""
+    return tf.nest.map_structure(lambda x: tf.reshape(x, (count, x.shape[0] // count, *x.shape[1:])), tree)
+
+
+def placed(x: Any, number: Any, count: int) -> Any:
+    """A replica's numbers [b, ...] at their places in the whole batch [count * b, ...], 0 elsewhere."""
+    mask = tf.reshape(tf.one_hot(number, count, dtype=x.dtype), (count, *[1] * x.shape.rank))
+    return tf.reshape(mask * x[None], (count * x.shape[0], *x.shape[1:]))

@@ -21,8 +21,8 @@ class TensorFlowBackend:
 
     name = "tensorflow"
 
-    def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.device, self._busy = device, busy
+    def __init__(self, device: str, busy: Busy = Busy(), xla: bool = True):  # noqa: B008  (a tuple)
+        self.device, self._busy, self._xla = device, busy, xla
 
     def settle(self, layout: ParameterLayout) -> None:
         threads = threads_for(layout.initial.values(), self._busy.learning)
@@ -39,7 +39,7 @@ class TensorFlowBackend:
         return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
-        compiled = tf.function(function, jit_compile=True, autograph=False)
+        compiled = tf.function(function, jit_compile=self._xla, autograph=False)
         traced: dict[tuple, Any] = {}  # by the shapes of what was passed
 
         def call(own: Any, *passed: Any) -> Any:

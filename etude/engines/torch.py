@@ -77,8 +77,13 @@ class TorchEngine:
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape[:2]
-        noise = to_torch(self.layout.draw_noise(self._noise, k, n), self.device)
+        update = self._learned(batches, self.layout.draw_noise(self._noise, *batches.weight.shape[:2]), hyper)
+        check_finite(update)
+        return update
+
+    def _learned(self, batches: Batch, drawn: dict[str, np.ndarray], hyper: dict[str, float]) -> Update:
+        """k gradient steps with these random numbers."""
+        k, noise = len(batches.weight), to_torch(drawn, self.device)
         arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.layout.bind(self._values, hyper)
         found = []
@@ -87,14 +92,12 @@ class TorchEngine:
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
         losses, reported, td_error = found[0][0], _means([numbers for _, numbers, _ in found]), found[0][2]
-        update = Update(
+        return Update(
             {name: value for name, value in reported.items() if name in losses},
             {name: value for name, value in reported.items() if name not in losses},
             None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy(),
             k,
         )
-        check_finite(update)
-        return update
 
     def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
         layout, self._step = self.layout, self._step + 1
@@ -102,10 +105,14 @@ class TorchEngine:
         absent = layout.delayed if self._step % every else frozenset()
         groups = {group: names for group, names in layout.groups.items() if group not in absent}
         losses, (scalars, metrics, td_error), gradients = self._differentiate(agent, batch, noise, groups)
-        metrics |= self._descend(gradients, hyper, groups)
+        metrics |= self._descend(self._averaged(gradients), hyper, groups)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         return list(scalars), numbers, None if td_error is None else td_error.detach()
+
+    def _averaged(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The gradients of the whole batch; one engine has differentiated all of it."""
+        return gradients
 
     def _differentiate(
         self, agent: Agent, batch: Batch, noise: Any, groups: dict[str, tuple[str, ...]]

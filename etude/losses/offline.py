@@ -30,7 +30,7 @@ def td3_bc(q: Array, action: Array, data_action: Array, alpha: Array | float) ->
     Fujimoto & Gu 2021, arXiv:2106.06860, section 5; the mean over the action's dimensions and the missing
     gradient of mean|q| are the authors' code. q: [B], of `action` [B, A]; data_action: [B, A] -> [B].
     """
-    scale = ops.stop_gradient(alpha / (ops.mean(ops.abs(q)) + 1e-8))
+    scale = ops.stop_gradient(alpha / (ops.replica_mean(ops.mean(ops.abs(q))) + 1e-8))
     return action_error(action, data_action) - scale * q
 
 
@@ -47,7 +47,7 @@ def rebrac_actor(q: Array, action: Array, data_action: Array, penalty: Array | f
     Tarasov et al. 2023, arXiv:2305.09836, equation 3; the division by the mean size, into which no gradient flows, is
     the authors' code. q: [B], of `action` [B, A]; data_action: [B, A] -> [B].
     """
-    scale = ops.stop_gradient(1.0 / (ops.mean(ops.abs(q)) + 1e-8))
+    scale = ops.stop_gradient(1.0 / (ops.replica_mean(ops.mean(ops.abs(q))) + 1e-8))
     return penalty * squared_distance(action, data_action) - scale * q
 
 
@@ -82,7 +82,7 @@ def marwil(log_prob: Array, advantage: Array, beta: Array | float, scale: Array 
 @shapes(square="?B", advantage="B", rate="")
 def running_square(square: Array | float, advantage: Array, rate: float) -> Array:
     """`square + rate * (mean advantage**2 - square)`: the running mean of squared advantages, after these [B]."""
-    return ops.stop_gradient(square + rate * (ops.mean(ops.square(advantage)) - square))
+    return ops.stop_gradient(square + rate * (ops.replica_mean(ops.mean(ops.square(advantage))) - square))
 
 
 @shapes(q="B n", action="B")

@@ -73,6 +73,6 @@ def standardise(x: Array, weight: Array | float = 1.0) -> Array:
 
     weight: how far each number counts in mean and deviation, of the shape of x.
     """
-    share = ops.mean(weight)
-    centred = x - ops.mean(weight * x) / share
-    return centred / (ops.sqrt(ops.mean(weight * ops.square(centred)) / share) + 1e-8)
+    share = ops.replica_mean(ops.mean(weight))
+    centred = x - ops.replica_mean(ops.mean(weight * x)) / share
+    return centred / (ops.sqrt(ops.replica_mean(ops.mean(weight * ops.square(centred))) / share) + 1e-8)

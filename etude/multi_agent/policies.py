@@ -170,7 +170,7 @@ def average_weights(weight: Any, active: Any) -> Any:
     """Weights [B] of examples for what is active [B, m], stacked [m * B]: 0 where nothing is to be learned, and scaled
     so that a mean over all is a mean over those."""
     m = active.shape[1]
-    share = ops.sum(active) / (active.shape[0] * m)
+    share = ops.replica_mean(ops.sum(active)) / (active.shape[0] * m)
     return ops.concatenate([weight * active[:, i] for i in range(m)], 0) / ops.maximum(share, 1e-8)
 
 

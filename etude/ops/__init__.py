@@ -154,6 +154,17 @@ def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _of[type(x)].mean(x, axis, keepdims)
 
 
+def replica_mean(x: Array) -> Array:
+    """The mean of x over the replicas that each compute the loss of a part of the batch; x itself where one computes
+    the loss of all of it. For statistics of the batch that a loss divides by: `replica_mean(mean(abs(q)))`."""
+    return _of[type(x)].replica_mean(x)
+
+
+def replica_std(x: Array) -> Array:
+    """The standard deviation of all numbers of x, on all replicas; see `replica_mean`."""
+    return _of[type(x)].replica_std(x)
+
+
 def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     """The standard deviation of the values themselves: divided by n, not n - 1."""
     return _of[type(x)].std(x, axis, keepdims)

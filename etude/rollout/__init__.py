@@ -2,6 +2,7 @@
 
 from etude.rollout.actor import Actor, SingleActor, SingleEpisode
 from etude.rollout.async_gradients import AsyncGradients, LocalActorLearners, RemoteActorLearners
+from etude.rollout.broadcast import BroadcastRollout
 from etude.rollout.collector import Collector
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.handle import WorkerBackend
@@ -10,10 +11,10 @@ from etude.rollout.pool.pool import Pool
 from etude.rollout.pool.process import ProcessBackend
 from etude.rollout.pool.ray_workers import RayBackend
 from etude.rollout.pool.supervisor import PoolOptions, split_environments
-from etude.rollout.shared import SharedRollout
+from etude.rollout.shared import SharedRollout, own_environments
 
 __all__ = [
-    "Actor", "AsyncGradients", "Collector", "InProcess", "LocalActorLearners", "LockstepPool", "Pool", "PoolOptions",
-    "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor", "SingleEpisode",
-    "WorkerBackend", "acting_in_process", "split_environments", "workers_pay_off",
+    "Actor", "AsyncGradients", "BroadcastRollout", "Collector", "InProcess", "LocalActorLearners", "LockstepPool",
+    "Pool", "PoolOptions", "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout", "SingleActor",
+    "SingleEpisode", "WorkerBackend", "acting_in_process", "own_environments", "split_environments", "workers_pay_off",
 ]  # fmt: skip

@@ -29,19 +29,24 @@ class InProcess:
         self._collector = Collector(environments, actor, explorer, run_seed, actor_priorities=actor_priorities)
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+    def collect(
+        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+    ) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`.
+
+        stride: environment steps that the run takes in a time step, where other processes collect, too.
+        """
         n = self.environments if environments is None else environments
         ahead, self._ahead = self._ahead, None
         if isinstance(ahead, Steps) and ahead.shape == (steps, n):
             return ahead
         if ahead is not None:
-            self._collector.cut()
-        fragment = StepsFragment(self._collector, tuple(range(n)), steps, step, n)
+            self.cut()
+        fragment = StepsFragment(self._collector, tuple(range(n)), steps, step, stride or n)
         return collect(fragment, self._stepped).to_steps()
 
-    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """One episode of each environment, to its end; see `protocols.Rollout`.
+    def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`. stride: see `collect`.
 
         Episodes are held in memory twice while they are put together: 20 GB for 10 million steps of 1 KB each.
         """
@@ -49,8 +54,12 @@ class InProcess:
         if isinstance(waiting, tuple):
             return waiting
         if waiting is not None:
-            self._collector.cut()
-        return collect(WholeEpisodes(self._collector, step, self.environments), self._stepped).to_steps()
+            self.cut()
+        return collect(WholeEpisodes(self._collector, step, stride or self.environments), self._stepped).to_steps()
+
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+        self._collector.cut()
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""

@@ -1,70 +1,132 @@
-"""What the chief of several processes collects, in all of them."""
+"""A rollout of several processes: each collects from its part of the environments, and all get what all collected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from etude.base.data import INITIAL_VERSION, CollectedSteps, PolicyVersion, Steps
-from etude.base.errors import EnvironmentFault
-from etude.base.spaces import Spaces
-from etude.protocols import Rollout, Weights
+import numpy as np
+
+from etude.base import trees
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
+from etude.base.errors import EtudeError
+from etude.protocols import ProcessGroup, Weights
+from etude.rollout.in_process import InProcess
+from etude.rollout.rows import EndedEpisodes
+from etude.rollout.state import Ahead, pack, unpack
+
+
+def own_environments(environments: int, rank: int, size: int) -> range:
+    """The numbers of the environments that a process steps."""
+    return range(rank * environments // size, (rank + 1) * environments // size)
 
 
 class SharedRollout:
-    """Collects in one process and hands what was collected to all. A `protocols.Rollout`.
+    """A `protocols.Rollout` of all environments of a run. Every process calls each method, and gets what one process
+    alone would collect, bit for bit. What fails in one of them is raised in all.
 
-    own: the chief's rollout; None in the other processes. broadcast: returns the chief's value in all processes.
+    own: steps the environments of this process. environments: of all.
     """
 
-    def __init__(self, own: Rollout | None, broadcast: Callable[[Any], Any], spaces: Spaces, environments: int):
-        self.spaces, self.environments, self._own, self._broadcast = spaces, environments, own, broadcast
+    def __init__(self, own: InProcess, environments: int, group: ProcessGroup):
+        self.spaces, self.environments = own.spaces, environments
+        self._own, self._group = own, group
+        self._parts = [own_environments(environments, rank, group.size) for rank in range(group.size)]
+        self._columns = self._parts[group.rank]
+        self._warnings: list[str] = []
+        self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> CollectedSteps:
-        """See `protocols.Rollout`. Where an environment fails, all processes raise EnvironmentFault."""
-        return self._shared(lambda own: own.collect(steps, step, environments, upcoming))
+    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+        n = self.environments if environments is None else environments
+        ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+            return ahead
+        if ahead is not None:
+            self._own.cut()
+        own = min(len(self._columns), n - self._columns.start)
+        found = self._gathered("steps", lambda: self._own.collect(steps, step, own, stride=n) if own > 0 else None)
+        return joined([part for part in found if part is not None])
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """See `protocols.Rollout`. Where an environment fails, all processes raise EnvironmentFault."""
-        return self._shared(lambda own: own.collect_episodes(step, ahead))
+        """One episode of each environment, to its end; see `protocols.Rollout`."""
+        waiting, self._ahead = self._ahead, None
+        if isinstance(waiting, tuple):
+            return waiting
+        if waiting is not None:
+            self._own.cut()
+        found = self._gathered("episodes", lambda: self._own.collect_episodes(step, stride=self.environments))
+        return tuple(part for parts in found for part in parts)
 
-    def _shared(self, collect: Callable[[Rollout], Any]) -> Any:
-        if self._own is None:
-            collected, fault = self._broadcast(None)
-            if fault is not None:
-                raise EnvironmentFault(f"In the chief: {fault}")
-            return collected
+    def _gathered(self, what: str, collect: Callable[[], Any]) -> list[Any]:
+        """What every process collected. Raises the error of the first that failed."""
+        collected, failure = None, None
         try:
-            collected = collect(self._own)
-        except EnvironmentFault as error:
-            self._broadcast((None, str(error)))
-            raise
-        self._broadcast((collected, None))
-        return collected
+            collected = collect()
+        except EtudeError as error:
+            failure = error
+        found = self._group.gather(what, (collected, self._own.warnings(), failure))
+        self._warnings += [warning for _, warnings, _ in found for warning in warnings]
+        if failure is not None:
+            raise failure
+        if failures := [other for _, _, other in found if other is not None]:
+            raise failures[0]
+        return [part for part, _, _ in found]
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
-        if self._own is not None:
-            self._own.load(weights, version)
+        self._own.load(weights, version)
 
     def set_task(self, task: Any) -> None:
-        """Give this task to the episodes that begin from the next request on."""
-        if self._own is not None:
-            self._own.set_task(task)
+        """Give this task to the episodes that begin from now on."""
+        self._own.set_task(task)
 
     def warnings(self) -> list[str]:
-        """The chief's warnings, in the chief."""
-        return [] if self._own is None else self._own.warnings()
+        """Warnings of the environments of all processes since the last call."""
+        warnings, self._warnings = self._warnings, []
+        return warnings
 
-    def state(self) -> Any:
-        """The state of the chief's rollout; None in the other processes."""
-        return None if self._own is None else self._own.state()
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment index; the same in every process."""
+        own = self._own.state()
+        columns = [own["environments"][str(i)] for i in range(len(self._columns))]
+        return pack([column for part in self._group.gather("rollout", columns) for column in part], self._ahead)
 
     def restore(self, state: dict[str, Any]) -> list[str]:
-        """Continue from the state of any rollout, in the chief."""
-        return [] if self._own is None else self._own.restore(state)
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        own = pack([columns[i] for i in self._columns])
+        return [note for notes in self._group.gather("notes", self._own.restore(own)) for note in notes]
 
     def close(self) -> None:
-        """Close the chief's rollout. May be called twice."""
-        if self._own is not None:
-            self._own.close()
+        """Close the environments. May be called twice."""
+        self._own.close()
+
+
+def joined(parts: list[Steps]) -> Steps:
+    """The steps of environments that stand side by side."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(part.shape[1] for part in parts[:-1])]).tolist()
+    ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], [(0, start) for start in starts])
+
+    def beside(*arrays: np.ndarray) -> np.ndarray:
+        return np.concatenate(arrays, 1)
+
+    def all_of(name: str) -> list[Any]:
+        return [getattr(part, name) for part in parts]
+
+    return Steps(
+        observation=trees.map(beside, *all_of("observation")),
+        action=beside(*all_of("action")),
+        reward=beside(*all_of("reward")),
+        terminated=beside(*all_of("terminated")),
+        truncated=beside(*all_of("truncated")),
+        next_observation=trees.concatenate(all_of("next_observation")),
+        final_observation=ends.observation,
+        final_index=ends.index,
+        columns=np.concatenate(all_of("columns")),
+        restarted=np.concatenate(all_of("restarted")),
+        extras=trees.map(beside, *all_of("extras")),
+        episodes=ends.episodes,
+    )

@@ -44,6 +44,8 @@ def load(
     replay_folder: str | None = AS_SAVED,
     keep_info: Iterable[str] = AS_SAVED,
     ray: str | None = None,
+    devices: int | str | None = AS_SAVED,
+    strategy: Any = AS_SAVED,
     **others: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
@@ -54,6 +56,7 @@ def load(
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
     explorer, wrappers, rewrite: needed again where they were your own.
+    devices, strategy: where they are not given, a single device, however many the run was trained on.
     Other arguments are those of `Run` that differ now, such as workers or device.
     """
     changed = {
@@ -61,7 +64,7 @@ def load(
         "frame_stack": frame_stack, "seed": seed,
         "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
         "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, "ray": ray, **others,
+        "keep_info": keep_info, "ray": ray, "devices": devices, "strategy": strategy, **others,
     }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
@@ -107,7 +110,7 @@ def from_state(
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     if "rewrite" not in setup:
         setup["rewrite"] = build.rewriters_from(described)
-    settings = {**described["setup"], "engine": described["engine"], **setup, **made_with}
+    settings = {**described["setup"], "devices": None, "engine": described["engine"], **setup, **made_with}
     with build.built_as_described(env is not None, rest_given):
         run = Run(
             described["algorithm"] if agent is None else agent,

@@ -16,7 +16,17 @@ from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.sources import Sources
 
-AS_BEFORE = ("seed", "engine", "device", "compiled", "vectorization", "keep_info")  # of the setup
+# of the setup
+AS_BEFORE = (
+    "seed",
+    "engine",
+    "device",
+    "compiled",
+    "vectorization",
+    "keep_info",
+    "devices",
+    "strategy",
+)  # of the setup
 
 
 def arguments(context: TrainingContext, algorithm: str, share: float, changed: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from etude.protocols import Explorer
 from etude.run import online
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.callbacks import CallbackList, as_list, stopped_by
+from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.learner import Learner
 from etude.training.loop import Loop
@@ -63,8 +63,8 @@ class Run:
         environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
     frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
         repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray: see
-        `Setup`.
+    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray,
+        devices, strategy: see `Setup`.
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
 
@@ -84,22 +84,16 @@ class Run:
         env_args: dict[str, Any] | None = None,
         wrappers: Iterable[Any] | None = None,
         frame_stack: int | None = None,
-        seed: int = 0,
-        engine: str = "auto",
-        device: str = "auto",
-        compiled: bool = False,
-        environments: int | None = None,
-        workers: int = 0,
-        overlap: bool = False,
-        vectorization: Vectorization = "auto",
-        replay_folder: str | None = None,
-        keep_info: Iterable[str] = (),
-        ray: str | None = None,
+        seed: int = 0, engine: str = "auto", device: str = "auto", compiled: bool = False,
+        environments: int | None = None, workers: int = 0, overlap: bool = False,
+        vectorization: Vectorization = "auto", replay_folder: str | None = None, keep_info: Iterable[str] = (),
+        ray: str | None = None, devices: int | str | None = None, strategy: Any = None,
         **hyperparameters: Any,
-    ):
+    ):  # fmt: skip
         kept: Any = keep_info  # a tuple once it is checked
         setup = Setup(
-            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray
+            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray,
+            devices, strategy,
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
         environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
@@ -110,18 +104,21 @@ class Run:
         )
         self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
         exploration.check(self.agent, explorer, spaces)
-        self.setup = build.with_environments(setup, self.algorithm, self.agent, env)
-        self.engine = build.engine_for(self.agent, spaces, self.setup)
-        self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources)
+        replicas = build.replicas_for(self.agent, setup)
+        self.group = None if replicas is None else replicas.group
+        self.setup = build.with_environments(setup, self.algorithm, self.agent, env, replicas)
+        self.engine = build.engine_for(self.agent, spaces, self.setup, replicas)
+        self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
         self._rewrite = build.as_rewriters(rewrite)
         self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
-        self._evaluator = build.RunEvaluator(self._policy, self._context, self.learner, self)
+        self._evaluator = build.evaluator_for(self._policy, self._context, self.learner, self)
         self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics, self._estimator
-        )
+            learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
+            self._estimator if self.chief else None, self.group,
+        )  # fmt: skip
         self._acts_only = False  # loaded without its replay
         self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
@@ -129,6 +126,11 @@ class Run:
     def step(self) -> int:
         """Environment steps so far; gradient steps, where the run learns from recorded data."""
         return self.learner.progress.step
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process evaluates, reports and saves: the first of several, or the only one."""
+        return self.group is None or self.group.rank == 0
 
     @property
     def data(self) -> RecordedData | None:
@@ -162,7 +164,8 @@ class Run:
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
             evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, unknown=unknown,
         )  # fmt: skip
-        call, event = CallbackList(as_list(callbacks), self), None
+        called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
+        call = self._loop.processes.guarded(called)
         try:
             with obeying_signals(self.stop, self._loop.request_save):
                 for event in self._steps(steps, schedule):
@@ -229,10 +232,11 @@ class Run:
         end = self.step + whole_number(steps)
         self._refuse_without_replay("train on")
         self._evaluator.check(schedule)
-        if schedule.estimate_every is not None:
+        if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end)
+        build.check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self._loop.learner)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
@@ -245,16 +249,9 @@ class Run:
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def evaluate(
-        self,
-        episodes: int = 20,
-        seed: int | None = None,
-        max_steps: int | None = None,
-        *,
-        task: Any = None,
-        explore: bool = False,
-        env: Any = None,
-        steps: int | None = None,
-    ) -> Evaluation:
+        self, episodes: int = 20, seed: int | None = None, max_steps: int | None = None, *,
+        task: Any = None, explore: bool = False, env: Any = None, steps: int | None = None,
+    ) -> Evaluation:  # fmt: skip
         """Play whole episodes with the best actions, on environments of their own and with frozen normalisers.
 
         steps: environment steps that the episodes take at least: more than `episodes` are played until then.
@@ -361,7 +358,9 @@ class Run:
 
     def save(self, path: str | Path) -> None:
         """Write the whole run to one file."""
-        checkpoint.write(Path(path), self.state())
+        state = self.state()
+        if self.chief:
+            checkpoint.write(Path(path), state)
 
     def _save(self, kind: str) -> Iterator[Event]:
         """Write a checkpoint: "last" is of the present step, "best" of the policy that was evaluated last."""
@@ -379,7 +378,7 @@ class Run:
 
     def _use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         self._owns_directory = is_path(run_dir)
-        self.directory = RunDirectory.create(Path(run_dir), "") if isinstance(run_dir, str | PathLike) else run_dir
+        self.directory = build.given_directory(self.group, run_dir)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all

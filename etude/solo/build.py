@@ -39,18 +39,19 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     source, regime, gamma = reward_source(agent, settings), regime_of(settings), _gamma_of(agent)
     transitions = transitions_of(agent, settings, described, gamma(), seed)
     arguments = LossArguments(transitions.convert, gamma)
-    replicas = engines.replicas_of(key.strategy)
+    replicas = engines.strategy_replicas(key.strategy)
     if replicas is not None:
         replicas.check_batch(settings.batch)
     engine = _engine(agent, key, described, arguments, seed, replicas)
     _check_outputs(agent, settings, engine.act(zeros(described.spaces.observation, key.count)), described)
     arguments.rewards = source.model(engine)
-    folder = _folder_of(settings.pool_folder, 0 if replicas is None else replicas.rank)
+    group = None if replicas is None else replicas.group
+    folder = _folder_of(settings.pool_folder, 0 if group is None else group.rank)
     ring = _ring(settings, described, key.count, source.extras(engine), folder)
     buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
-    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed, replicas)
+    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed, group)
 
 
 def _engine(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
-from etude.protocols import Explorer, Rollout
-from etude.rollout import InProcess, Pool, PoolOptions, SharedRollout, acting_in_process
+from etude.protocols import Explorer, ProcessGroup, Rollout
+from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process
 from etude.rollout.state import check_rollout
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
@@ -68,16 +67,21 @@ def _check_agent(agent: Any) -> None:
 class Session:
     """The parts of one agent's training.
 
-    make_environments: from their numbers in the run to environments. explorer: of all of them. replicas: those of a
-    strategy (see `engines.replicas_of`), or None. chief: whether this process, of all that train the agent, steps the
+    make_environments: from their numbers in the run to environments. explorer: of all of them. group: the processes
+    that train the agent, where they are several. chief: whether this process, of all that train the agent, steps the
     environments, reports and saves.
     """
 
     def __init__(
-        self, make_environments: Any, explorer: Explorer, learner: EpisodeLearner, seed: int, replicas: Any = None
+        self,
+        make_environments: Any,
+        explorer: Explorer,
+        learner: EpisodeLearner,
+        seed: int,
+        group: ProcessGroup | None = None,
     ):
-        self.learner, self._replicas = learner, replicas
-        self.chief = replicas is None or replicas.rank == 0
+        self.learner, self._group = learner, group
+        self.chief = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None
@@ -94,35 +98,35 @@ class Session:
     @property
     def several(self) -> bool:
         """Whether several processes train the agent."""
-        return self._replicas is not None and self._replicas.size > 1
+        return self._group is not None
 
     def agreed(self, reason: str | None) -> str | None:
-        """A reason to stop that any of the processes has that train the agent: this one's own, or "stopped"."""
-        if not self.several:
+        """A reason to stop that any of the processes has that train the agent."""
+        if self._group is None:
             return reason
-        return (reason or "stopped") if any(self._replicas.gather(int(reason is not None))) else None
+        return next((found for found in self._group.gather("reasons to stop", reason) if found is not None), None)
 
-    def check_alike(self, *given: Any) -> None:
+    def check_alike(self, **given: Any) -> None:
         """Raise ConfigError where the processes that train the agent do not begin with the same."""
-        if not self.several:
+        if self._group is None:
             return
-        settings, progress = self.learner.settings, self.learner.progress
-        plain = {name: value for name, value in vars(settings).items() if isinstance(value, int | float | str | None)}
-        own = repr(
-            (type(self.learner.engine.agent).__name__, self._seed, self.learner.count, plain, progress.step, given)
-        )
-        marks = self._replicas.gather(zlib.crc32(own.encode()) >> 1)
-        if len(set(marks)) > 1:
-            other = next(i for i, mark in enumerate(marks) if mark != marks[0])
-            raise ConfigError(
-                f"Worker {other} trains another agent, or with other settings, than the chief; this is worker "
-                f"{self._replicas.rank}, with {own}. Start the same program everywhere, and restore the same file."
-            )
+        plain = {k: v for k, v in vars(self.learner.settings).items() if isinstance(v, int | float | str | None)}
+        own = {"agent": type(self.learner.engine.agent).__name__, "seed": self._seed, **plain, **given}
+        own |= {"environments": self.learner.count, "episodes so far": self.learner.progress.episodes}
+        chief, *others = self._group.gather("settings", own)
+        for rank, other in enumerate(others, 1):
+            for name in own:
+                if other[name] != chief[name]:
+                    raise ConfigError(
+                        f"The workers of a cluster train one agent; {name} is {chief[name]!r} in worker 0 and "
+                        f"{other[name]!r} in worker {rank}. Start the same program everywhere, and restore the same "
+                        "file."
+                    )
 
     def leave(self, problem: BaseException) -> None:
         """Let the other processes that train the agent end, too, unless they all raise the same."""
-        if self.several and not isinstance(problem, EnvironmentFault | NumericalError):
-            self._replicas.abort(f"worker {self._replicas.rank} stopped: {type(problem).__name__}")
+        if self._group is not None and not isinstance(problem, ConfigError | EnvironmentFault | NumericalError):
+            self._group.leave(type(problem).__name__)
 
     def abort(self) -> None:
         """Stop collecting without waiting for workers: their open episodes are lost."""
@@ -148,10 +152,14 @@ class Session:
         return Busy(acting, options.workers if self.overlaps(options) else 0)
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
-        if not self.several:
-            return self._collecting(options, explorer)
         own = self._collecting(options, explorer) if self.chief else None
-        return SharedRollout(own, self._replicas.broadcast, self.learner.engine.spaces, self.learner.count)
+        if self._group is None and own is not None:
+            return own
+        return BroadcastRollout(own, self._broadcast, self.learner.engine.spaces, self.learner.count)
+
+    def _broadcast(self, value: Any) -> Any:
+        assert self._group is not None
+        return self._group.gather("steps", value)[0]
 
     def _collecting(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count

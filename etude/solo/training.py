@@ -66,7 +66,7 @@ class Training:
         learner.configure(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
         history.stop, self._gradient_steps = False, learner.progress.gradient_steps
-        session.check_alike(episodes, self._callbacks.want_batches, options.num_store)
+        session.check_alike(episodes=episodes, num_store=options.num_store, callbacks=self._callbacks.want_batches)
         lifecycle = session.open(options)
         loop = Loop(learner, lifecycle, session.overlaps(options), self._save)
         self._callbacks.call("on_train_begin", **history.logs)

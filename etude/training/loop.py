@@ -10,10 +10,11 @@ import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
-from etude.base.errors import CallbackError, EnvironmentFault, NumericalError
+from etude.base.errors import CallbackError, EnvironmentFault, NumericalError, ReplicaError
 from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.engines.divergence import Divergence
-from etude.protocols import Weights
+from etude.protocols import ProcessGroup, Weights
+from etude.training.processes import LoopProcesses
 from etude.training.progress import RunProgress
 from etude.training.schedule import Schedule
 
@@ -106,6 +107,9 @@ class Collecting(Protocol):
     def close(self) -> None:
         """End workers and close environments; `open` starts them again. May be called twice."""
 
+    def give_up(self) -> None:
+        """End at once, without a state to go on from: new episodes begin when it is opened again."""
+
 
 class Evaluator(Protocol):
     """What evaluates during training, in this process or beside it."""
@@ -134,7 +138,8 @@ class Loop:
     "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
     schedule of evaluations. measure: the custom metrics of collected steps at an environment step, by name;
     CallbackError where one raises. estimate: estimates the present policy from recorded episodes, or says why it
-    cannot; a loop without it takes no schedule of estimates.
+    cannot; a loop without it takes no schedule of estimates. group: the processes that run this
+    loop together, which stop and save together.
     """
 
     def __init__(
@@ -146,9 +151,11 @@ class Loop:
         evaluator: Evaluator | None = None,
         measure: Measure | None = None,
         estimate: Callable[[], Estimated | Warned] | None = None,
+        group: ProcessGroup | None = None,
     ):
-        self._learner, self._collection, self._overlap = learner, collection, overlap
+        self.learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluator, self._measure, self._estimate = save, evaluator, measure, estimate
+        self.processes = LoopProcesses(group, collection.give_up)
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
@@ -160,7 +167,7 @@ class Loop:
     @property
     def step(self) -> int:
         """Environment steps so far."""
-        return self._learner.progress.step
+        return self.learner.progress.step
 
     def stop(self, reason: str) -> None:
         """Ask the loop to end after the step at hand."""
@@ -180,14 +187,15 @@ class Loop:
         Where the environment, a custom metric or a rewriter fails, a checkpoint is written before the error is raised;
         where numbers are not finite, none is.
         """
-        progress = self._learner.progress
+        progress = self.learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
             if self._evaluator is not None:
                 self._evaluator.open(plan)
-            self._collection.open(progress.total, *self._learner.exploring_policy())
+            self._collection.open(progress.total, *self.learner.exploring_policy())
             reason = yield from self._until(end, plan)
-        except (CallbackError, EnvironmentFault, KeyboardInterrupt):
+        except (CallbackError, EnvironmentFault, KeyboardInterrupt, ReplicaError) as error:
+            self.processes.failed(error)
             yield from self.save_if_new()
             raise
         except NumericalError as error:
@@ -216,10 +224,11 @@ class Loop:
                 yield from self._estimated(self._estimate())
             if (yield from self._evaluate_if_due(before, end, plan)):
                 return "target"
-            if self._stop is not None and self.step < end:
-                return self._stop
-            if (plan.saves(before, self.step) or self._save_asked) and self.step < end:
-                self._save_asked = False
+            stop, save = self.processes.requests(self._stop, self._save_asked)
+            self._save_asked = False
+            if stop is not None and self.step < end:
+                return stop
+            if (plan.saves(before, self.step) or save) and self.step < end:
                 yield from self._keep("last")
         return "steps"
 
@@ -229,7 +238,7 @@ class Loop:
         Beside training, an evaluation is reported when the next one is due and at the end of the run, whether it was
         complete long before or is waited for: speed changes no event.
         """
-        evaluator, progress = self._evaluator, self._learner.progress
+        evaluator, progress = self._evaluator, self.learner.progress
         if evaluator is None or plan.evaluate_every is None:
             return False
         undecided = plan.evaluates(before, self.step) or (evaluator.pending and progress.evaluation_due)
@@ -254,7 +263,7 @@ class Loop:
 
     def _report(self, evaluator: Evaluator, plan: Schedule) -> Generator[Event, None, Evaluated | None]:
         """The evaluation that is pending, or one of the present policy; None where it was stopped."""
-        progress, pending = self._learner.progress, evaluator.pending
+        progress, pending = self.learner.progress, evaluator.pending
         evaluated = evaluator.result(plan, lambda: self._stop is not None)
         if evaluated is not None:
             progress.evaluation_due &= pending  # of the next one
@@ -281,7 +290,7 @@ class Loop:
             yield Warned(self.step, message)
 
     def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
-        learner, collection, began = self._learner, self._collection, time.perf_counter()
+        learner, collection, began = self.learner, self._collection, time.perf_counter()
         request = learner.collect_request(end - self.step)
         parts = collection.collect(request, self.step, self._upcoming(request, end, plan))
         seconds, self._whole = time.perf_counter() - began, False
@@ -329,8 +338,8 @@ class Loop:
             return 0
         if request.steps is None:
             return 1
-        after = self.step + request.steps * self._learner.count
-        following = self._learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
+        after = self.step + request.steps * self.learner.count
+        following = self.learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
         return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0
 
     def _keep(self, kind: str) -> Iterator[Event]:
@@ -342,7 +351,7 @@ class Loop:
 
     def _count_seconds(self) -> None:
         now = time.perf_counter()
-        self._learner.progress.seconds += now - self._clock
+        self.learner.progress.seconds += now - self._clock
         self._clock = now
 
 

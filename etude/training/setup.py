@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from etude.base import checks
 from etude.base.errors import ConfigError
@@ -25,6 +26,8 @@ class Setup:
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes
+    devices: int | str | None = None  # to train on, or "all"; each has a part of every batch; None: one
+    strategy: Any = field(default=None, compare=False)  # of tf.distribute, whose replicas have parts of every batch
 
     def __post_init__(self) -> None:
         checks.declared(self)
@@ -44,5 +47,13 @@ class Setup:
                 f"ray = {self.ray!r} with workers = {self.workers}; expected local, auto or an address, and how many "
                 "actors collect: workers=2 (--workers 2)."
             )
+        if self.devices != "all" and not (self.devices is None or _is_count(self.devices)):
+            raise ConfigError(f"devices = {self.devices!r}; expected a number of at least 1, 'all', or None.")
+        if self.devices is not None and self.strategy is not None:
+            raise ConfigError("devices and strategy both say what a run trains on. Give one of them.")
         if self.seed < 0:
             raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

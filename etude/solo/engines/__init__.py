@@ -37,7 +37,7 @@ def make_engine(
     seed: of torch's random numbers; in Keras, give SeedGenerators of the agent their own.
     jit_compile: for TensorFlow, whether XLA compiles what it can (JAX always does, torch never).
     framework: "keras" (with TensorFlow or JAX behind it) or "torch".
-    replicas: for TensorFlow, those of a strategy (see `engines.replicas_of`); None: one.
+    replicas: for TensorFlow, those of a strategy (see `engines.strategy_replicas`); None: one.
     """
     given = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
     backend: Any

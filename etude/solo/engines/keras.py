@@ -58,6 +58,10 @@ class KerasVariables:
         """The context in which variables are made."""
         return nullcontext() if self._replicas is None else self._replicas.scope()
 
+    def explained(self) -> AbstractContextManager:
+        """Turns the loss of a process that holds variables into a ReplicaError."""
+        return nullcontext() if self._replicas is None else self._replicas.explained()
+
     def check_made(self, variables: Iterable[Any], owner: str) -> None:
         """Raise ConfigError where there is a strategy, and variables were made outside of its scope."""
         if self._replicas is not None:
@@ -91,7 +95,8 @@ class KerasVariables:
 
     def read(self, names: Iterable[str]) -> Weights:
         """The values of these variables."""
-        return {name: value_of(self.by_name[name]) for name in names}
+        with self.explained():
+            return {name: value_of(self.by_name[name]) for name in names}
 
     def write(self, weights: Weights) -> None:
         """Give variables these values."""
@@ -246,7 +251,8 @@ class KerasAgentBackend:
     busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
 
     def __init__(self, parts: KerasParts, program: Program):
-        self.variables, self._parts, self._program = parts.variables, parts, program
+        self.variables: KerasVariables = parts.variables
+        self._parts, self._program = parts, program
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
         self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
@@ -259,7 +265,8 @@ class KerasAgentBackend:
 
     def update_param(self) -> None:
         """Call the agent's method, eagerly."""
-        self._parts.agent.update_param()
+        with self.variables.explained():
+            self._parts.agent.update_param()
 
     def prepare(self, arguments: Any) -> None:
         """Call the loss once where networks that only it uses are not built."""

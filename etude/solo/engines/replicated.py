@@ -14,11 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from etude.engines.strategies import ScheduledReplicas, StrategyReplicas
+from etude.engines.strategies import ScheduledReplicas, StrategyReplicas, VectorLayout, parts_of_batch, placed
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts
 from etude.solo.engines.tensorflow import TensorFlowProgram
-from etude.solo.engines.user_agent import Bound, each
+from etude.solo.engines.user_agent import Bound, Compiled, each
 
 _SEED = "seed_generator_state"  # the name of the variable of a keras.random.SeedGenerator
 _APART = 1_000_003  # between the seeds of two replicas
@@ -42,6 +42,10 @@ class ReplicatedProgram(TensorFlowProgram):
         self._compiles_steps = False  # XLA has no all-reduce between devices here; it compiles what a replica computes
         self._compiles_parts = jit_compile
 
+    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+        with self._replicas.explained():
+            return super()._evaluated(method, compiled, inputs)
+
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
         """See `TensorFlowProgram.learn`; raises ReplicaError where a process of the cluster ended."""
         self._replicas.check_batch(weight.shape[1])
@@ -49,9 +53,9 @@ class ReplicatedProgram(TensorFlowProgram):
             return super().learn(arguments, weight)
 
     def _gradients(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
-        count, variables = self._replicas.count, [*self.parts.trained, *self.parts.others]
-        rows = each(lambda x: tf.reshape(x, (count, x.shape[0] // count, *x.shape[1:])), row)
-        layout = _VectorLayout()
+        variables = [*self.parts.trained, *self.parts.others]
+        rows = parts_of_batch(row, self._replicas.count)
+        layout = VectorLayout()
         compute = tf.function(partial(self._part, bound, layout), jit_compile=self._compiles_parts, autograph=False)
 
         def on_replica(rows: Any, hyper: dict[str, Any]) -> Any:
@@ -68,7 +72,7 @@ class ReplicatedProgram(TensorFlowProgram):
         return grouped, (tf.stack(list(losses.values())), errors.get(0), errors.get(1))
 
     def _part(
-        self, bound: Bound, layout: _VectorLayout, values: list[Any], row: Any, hyper: Any, number: Any
+        self, bound: Bound, layout: VectorLayout, values: list[Any], row: Any, hyper: Any, number: Any
     ) -> tuple[Any, dict[int, Any]]:
         """What one replica computes of a gradient step: (what is summed over the replicas, in one vector; the whole
         numbers that its part of the batch changed, by their place among the variables that no loss trains)."""
@@ -85,7 +89,7 @@ class ReplicatedProgram(TensorFlowProgram):
         after = {i: scope.get_current_value(variable) for i, variable in enumerate(others)}
         changed = {i: value - offsets[i] for i, value in after.items() if value is not before[i]}
         count, floats = self._replicas.count, {i: x for i, x in changed.items() if x.dtype.is_floating}
-        errors = {i: _among(x, number, count) for i, x in enumerate((td_error, ratio)) if x is not None}
+        errors = {i: placed(x, number, count) for i, x in enumerate((td_error, ratio)) if x is not None}
         means = ({i: x / count for i, x in dict(enumerate(part)).items()} for part in (gradients, losses))
         vector = layout.joined(*means, errors, {i: x / count for i, x in floats.items()})
         return vector, {i: x for i, x in changed.items() if i not in floats}
@@ -115,35 +119,8 @@ class ScheduledProgram(ReplicatedProgram):
         return learn
 
 
-class _VectorLayout:
-    """Arrays in sections, by number, as one vector; noted when they are joined, in a trace."""
-
-    def __init__(self) -> None:
-        self._shapes: list[dict[int, tf.TensorShape]] = []
-        self._dtypes: list[dict[int, tf.DType]] = []
-
-    def joined(self, *sections: dict[int, Any]) -> Any:
-        self._shapes = [{i: x.shape for i, x in section.items()} for section in sections]
-        self._dtypes = [{i: x.dtype for i, x in section.items()} for section in sections]
-        flat = [tf.reshape(tf.cast(x, tf.float32), [-1]) for section in sections for x in section.values()]
-        return tf.concat(flat, 0)
-
-    def split(self, vector: Any) -> list[dict[int, Any]]:
-        shapes = [shape for section in self._shapes for shape in section.values()]
-        parts = iter(tf.split(vector, [shape.num_elements() for shape in shapes]))
-        return [
-            {i: tf.cast(tf.reshape(next(parts), shape), dtypes[i]) for i, shape in section.items()}
-            for section, dtypes in zip(self._shapes, self._dtypes, strict=True)
-        ]
-
-
 def _offset(variable: Any, number: Any) -> Any:
     """What a replica adds to a variable before it computes: its part of a batch has random numbers of its own."""
     if variable.name != _SEED:
         return tf.zeros((), variable.value.dtype)
     return tf.cast(number * _APART, variable.value.dtype) * tf.constant([1, 0], variable.value.dtype)
-
-
-def _among(x: Any, number: Any, count: int) -> Any:
-    """A replica's numbers [b] at their places in the global batch [count * b], 0 elsewhere."""
-    return tf.reshape(tf.one_hot(number, count, dtype=x.dtype)[:, None] * x[None], [-1])

@@ -21,7 +21,7 @@ from etude.training.build.described import (
     taken_from,
     train_only_from,
 )
-from etude.training.build.evaluator import RunEvaluator
+from etude.training.build.evaluator import RunEvaluator, evaluator_for
 from etude.training.build.exploration import best_for
 from etude.training.build.parts import (
     RunParts,
@@ -31,6 +31,14 @@ from etude.training.build.parts import (
     recorded_spaces,
     run_parts,
     with_environments,
+)
+from etude.training.build.replicas import (
+    check_alike,
+    check_launched,
+    directory_for,
+    given_directory,
+    replicas_for,
+    resumed_directory,
 )
 from etude.training.build.rewriting import as_rewriters, rewriters_from
 from etude.training.build.starting import start_from
@@ -45,10 +53,11 @@ from etude.training.build.usable import (
 
 __all__ = [
     "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble",
-    "best_for", "built_as_described", "check_algorithm", "check_collects_steps", "check_description", "check_spaces",
-    "check_takes_tasks", "check_team", "config_for", "config_from", "context_for", "data_for", "describe",
-    "engine_for", "environment_for", "environment_from", "fitted", "fitting", "members_from", "multi_agent_for",
-    "plain_config", "plain_environment", "plain_policies", "policies_from", "recorded_spaces", "rewriters_from",
+    "best_for", "built_as_described", "check_algorithm", "check_alike", "check_collects_steps", "check_description",
+    "check_launched", "check_spaces", "check_takes_tasks", "check_team", "config_for", "config_from", "context_for",
+    "data_for", "describe", "directory_for", "engine_for", "environment_for", "environment_from", "evaluator_for",
+    "fitted", "fitting", "given_directory", "members_from", "multi_agent_for", "plain_config", "plain_environment",
+    "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "resumed_directory", "rewriters_from",
     "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
     "with_hyperparameters",
 ]  # fmt: skip

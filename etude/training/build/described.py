@@ -58,9 +58,10 @@ def describe(
 
 
 def _plain_setup(setup: Setup) -> dict[str, Any]:
-    """All but the address of a cluster: a checkpoint must not choose where a run that is loaded sends its data."""
-    plain = {**dataclasses.asdict(setup), "keep_info": list(setup.keep_info)}
-    del plain["ray"]
+    """All but a strategy, which is of one process, and the address of a cluster: a checkpoint must not choose where a
+    run that is loaded sends its data."""
+    plain = {**dataclasses.asdict(dataclasses.replace(setup, strategy=None)), "keep_info": list(setup.keep_info)}
+    del plain["strategy"], plain["ray"]
     return plain
 
 

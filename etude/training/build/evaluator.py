@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from etude.base.checks import Stored
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Evaluated
 from etude.envs.tasks import check_stored_task
-from etude.protocols import Weights
+from etude.protocols import ProcessGroup, Weights
 from etude.training.build.acting import TrainedPolicy
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.evaluation_workers import EvaluationWorkers
@@ -158,3 +158,44 @@ class RunEvaluator:
         workers, self._workers, self._made_for = self._workers, None, ()
         if workers is not None:
             workers.close()
+
+
+class SharedEvaluator(RunEvaluator):
+    """The same in each process of a run. The chief evaluates, and all of them get the result, or the error."""
+
+    def __init__(
+        self, policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any, group: ProcessGroup
+    ):
+        super().__init__(policy, context, learner, run)
+        self._group = group
+
+    def open(self, plan: Schedule) -> None:
+        if self._group.rank == 0:
+            super().open(plan)
+
+    def _start(self, plan: Schedule, policy: FrozenPolicy) -> None:
+        if self._group.rank == 0:
+            super()._start(plan, policy)
+
+    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+        found, failure = None, None
+        if self._group.rank == 0:
+            try:
+                found = super().result(plan, stopped)
+            except EtudeError as error:
+                failure = error
+        found, failed = self._group.gather("evaluation", (found, failure))[0]
+        if failed is not None:
+            raise failed
+        if found is not None and self._group.rank:
+            progress = self._learner.progress
+            progress.best = found.mean if found.best else progress.best
+            self._reported, self._pending = self._pending, None
+        return found
+
+
+def evaluator_for(policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any) -> RunEvaluator:
+    """What evaluates a run while it trains."""
+    if context.group is None:
+        return RunEvaluator(policy, context, learner, run)
+    return SharedEvaluator(policy, context, learner, run, context.group)

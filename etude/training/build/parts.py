@@ -12,10 +12,12 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
+from etude.engines.replicas import Replicas
 from etude.envs import action_space_of
 from etude.offline.loading import RecordedData, load_data
-from etude.protocols import Engine, Explorer
+from etude.protocols import Engine, Explorer, ProcessGroup
 from etude.training.build.exploration import explorer_for
+from etude.training.build.replicas import check_divisible, divided_environments
 from etude.training.build.rewriting import rewriters_for
 from etude.training.build.usable import check_collects_steps, takes_data
 from etude.training.kinds import TrainingContext, kind_of
@@ -32,13 +34,21 @@ class RunParts(NamedTuple):
     collecting: Collecting
 
 
-def context_for(agent: Agent, engine: Engine, environment: Any, setup: Setup, data: Sources | None) -> TrainingContext:
-    """What the parts of a run are made from, with the recorded data that terms of the agent's losses read."""
+def context_for(
+    agent: Agent,
+    engine: Engine,
+    environment: Any,
+    setup: Setup,
+    data: Sources | None,
+    group: ProcessGroup | None = None,
+) -> TrainingContext:
+    """What the parts of a run are made from, with the recorded data that terms of the agent's losses read. group: the
+    processes that train the run, where there are several."""
     terms: dict[str, RecordedData] = {}
     if agent.recorded:
         action = action_space_of(environment)
         terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
-    return TrainingContext(agent, engine, environment, setup, data, terms)
+    return TrainingContext(agent, engine, environment, setup, data, terms, group)
 
 
 def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tuple[Any, ...]) -> RunParts:
@@ -56,19 +66,24 @@ def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
     return kind_of(context.agent).make_engine(agent, context.engine.spaces, setup)
 
 
-def engine_for(agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
-    """The engine that evaluates and trains an agent."""
-    return kind_of(agent).make_engine(agent, spaces, setup)
+def engine_for(agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
+    """The engine that evaluates and trains an agent. replicas: on several devices, from `replicas_for`."""
+    return kind_of(agent).make_engine(agent, spaces, setup, replicas)
 
 
-def with_environments(setup: Setup, algorithm: str, agent: Agent, environment: Any) -> Setup:
-    """The setup with the number of environments that are stepped in parallel. ConfigError where an agent of this kind
-    cannot be trained with it."""
+def with_environments(
+    setup: Setup, algorithm: str, agent: Agent, environment: Any, replicas: Replicas | None = None
+) -> Setup:
+    """The setup with the number of environments that are stepped in parallel: where nobody says how many, at least one
+    in each process. ConfigError where an agent of this kind cannot be trained with it."""
     kind_of(agent).check_setup(agent, setup)
     if setup.keep_info:
         check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
     count = kind_of(agent).environment_count(agent, setup, None if preset is None else preset.environments)
+    if replicas is not None and kind_of(agent).steps_environments:
+        count = divided_environments(setup, count, replicas)
+    check_divisible(agent, count, replicas)
     return dataclasses.replace(setup, environments=count)
 
 

@@ -18,6 +18,7 @@ from etude.base.spaces import Spaces
 from etude.engines.by_policy import PolicyEngines, full_name
 from etude.engines.league import LeagueEngine
 from etude.engines.numpy import NumpyEngine
+from etude.engines.replicas import Replicas
 from etude.explore import ByPolicy, Heuristic
 from etude.explore.league import SampledOpponent
 from etude.multi_agent.by_policy import FrozenAgent, PolicyAgents, PolicyConfigs, renamed_weights
@@ -38,11 +39,11 @@ class PolicyLearning(LearningKind):
     config: ClassVar[Any] = PolicyConfigs
     multi_agent = True
 
-    def make_engine(self, agent: Any, spaces: Spaces, setup: Setup) -> Any:
+    def make_engine(self, agent: Any, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Any:
         engines: dict[str, Any] = {}
         for policy in (*agent.learners, *agent.frozen):
             member, own = agent.members[policy], agent.subsets[policy].spaces
-            engines[policy] = kind_of(member).make_engine(member, own, _own_setup(setup, policy))
+            engines[policy] = kind_of(member).make_engine(member, own, _own_setup(setup, policy), replicas)
             if policy in agent.frozen and agent.frozen[policy].weights is not None:
                 _load(policy, engines[policy], member, agent.frozen[policy])
         for policy, league in agent.leagues.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.offline.loading import RecordedData
-from etude.protocols import Engine
+from etude.protocols import Engine, ProcessGroup
 from etude.training.setup import Setup
 from etude.training.sources import Sources
 
@@ -18,6 +18,7 @@ class TrainingContext:
 
     environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes and their
     shares, for the kinds that use them. terms: those that terms of a loss read, by the term's name.
+    group: the processes that train the run, where there are several.
     """
 
     agent: Agent
@@ -26,6 +27,7 @@ class TrainingContext:
     setup: Setup
     data: Sources | None = None
     terms: dict[str, RecordedData] = field(default_factory=dict)
+    group: ProcessGroup | None = None
 
     @property
     def count(self) -> int:

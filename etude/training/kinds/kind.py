@@ -20,13 +20,24 @@ from etude.config import Config
 from etude.engines.gradients import FromLosses, GradientSource
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
+from etude.engines.replicas import Replicas
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
 from etude.explore import ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
 from etude.multi_agent.policies import MultiAgent
 from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
 from etude.rewrite import Rewriters
-from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions, ProcessBackend, RayBackend, WorkerBackend
+from etude.rollout import (
+    InProcess,
+    LockstepPool,
+    Pool,
+    PoolOptions,
+    ProcessBackend,
+    RayBackend,
+    SharedRollout,
+    WorkerBackend,
+    own_environments,
+)
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -94,6 +105,11 @@ class LearningKind:
         one call."""
         raise NotImplementedError
 
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        """The examples in a batch; None where batches differ. count: environments that are collected from in one
+        call."""
+        return None
+
     def gradients(self, context: TrainingContext) -> GradientSource:
         """Where the gradients of a learning phase come from."""
         return FromLosses(context.engine)
@@ -117,14 +133,14 @@ class LearningKind:
         transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
         return transition * context.agent.config.example_length
 
-    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup) -> Engine:
-        """What evaluates and trains the agent."""
+    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
+        """What evaluates and trains the agent. replicas: the devices, where they are several."""
         return engines.create(
             setup.engine,
             agent,
             spaces,
             seed=setup.seed,
-            device=setup.device,
+            device=replicas or setup.device,
             compiled=setup.compiled,
             busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
         )
@@ -266,7 +282,11 @@ class LearningKind:
         acting_here = Perturbed(engine) if engine.layout.noisy else engine
         if setup.workers == 0:
             actor = self.make_actor(context)() if engine.exportable else acting_here
-            return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
+            if context.group is None:
+                return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
+            numbers = np.array(own_environments(count, context.group.rank, context.group.size))
+            own = InProcess(make(numbers), actor, explorer, setup.seed, priorities)
+            return SharedRollout(own, count, context.group)
         if setup.overlap:
             self.check_overlap(context)
         if setup.ray is not None and not engine.exportable:

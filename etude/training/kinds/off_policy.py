@@ -92,6 +92,9 @@ class OffPolicyLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OffPolicySchedule(config, count)
 
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        return config.batch_size
+
     def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
         config = agent.config
         alpha = config.exploration_exponent
@@ -155,6 +158,9 @@ class RecordedTransitionLearning(OfflineLearning):
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(PHASE, config.batch_size)
+
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        return config.batch_size
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self.of.for_data(agent, data)

@@ -61,6 +61,9 @@ class OfflineLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(config.gradient_steps, config.batch_size)
 
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        return config.batch_size
+
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.online:
             raise ConfigError(
@@ -178,3 +181,5 @@ class NoCollection:
     def restore(self, state: dict[str, Any] | None) -> None: ...
 
     def close(self) -> None: ...
+
+    def give_up(self) -> None: ...

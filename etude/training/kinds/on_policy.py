@@ -69,6 +69,9 @@ class OnPolicyLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OnPolicySchedule(config, count)
 
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        return OnPolicySchedule(config, count).examples
+
 
 class WithExplainedVariance:
     """Adds the metric `explained_variance`: 1 - var(return - value) / var(return) over the batches of a phase, with the
@@ -113,20 +116,22 @@ class OnPolicySequenceLearning(OnPolicyLearning):
 
 class OnPolicySchedule:
     """A phase after `rollout_length` time steps of every environment, which are then forgotten. Examples are steps, or
-    the whole rollouts of environments, or sequences that these are cut into."""
+    the whole rollouts of environments, or sequences that these are cut into.
+
+    examples: in a batch.
+    """
 
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
-        self._length = config.example_length
+        self._rows = config.rollout_length * count
+        self.examples = max(1, min(config.minibatch_size or self._rows, self._rows) // config.example_length)
 
     def steps_until_update(self, step: int, stored: int) -> int:
         return self.config.rollout_length - stored // self.count % self.config.rollout_length
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        rows = self.config.rollout_length * self.count
-        examples = rows // self._length
-        size = max(1, min(self.config.minibatch_size or rows, rows) // self._length)
-        return UpdatesDue(self.config.epochs * (examples // size) if len(replay) == rows else 0, size)
+        batches = self._rows // self.config.example_length // self.examples
+        return UpdatesDue(self.config.epochs * batches if len(replay) == self._rows else 0, self.examples)
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()

@@ -5,6 +5,7 @@ Its arguments are the name of one of its functions, and JSON.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,106 +19,91 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 
-def server(cluster: dict[str, list[str]], job: str) -> None:
+def server(members: dict[str, list[str]], job: str) -> None:
     """A worker or a parameter server, until it is killed."""
-    tf.distribute.Server(cluster, job_name=job, task_index=0, start=True).join()
+    tf.distribute.Server(members, job_name=job, task_index=0, start=True).join()
 
 
-def mirrored(replicas: list[int]) -> None:
-    """Parameters and priorities of several agents after 20 gradient steps, without a strategy and with so many
-    replicas."""
+def mirrored(kinds: list[str], replicas: list[int]) -> None:
+    """What several agents learned without a strategy and with so many replicas, and what is said to what cannot be
+    done."""
     devices = [tf.config.LogicalDeviceConfiguration()] * max(replicas)
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], devices)
-    found = {}
-    for kind in KINDS:
-        found[kind] = [trained(kind, None)]
-        for count in replicas:
-            found[kind].append(trained(kind, tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(count)])))
-    report(found)
+    strategies = [tf.distribute.MirroredStrategy([f"/cpu:{i}" for i in range(count)]) for count in replicas]
+    found = {kind: [trained(kind, strategy) for strategy in (None, *strategies)] for kind in kinds}
+    report({"learned": found, "refused": refusals(strategies[-1])})
 
 
-def refused() -> None:
-    """What is said to what cannot be done."""
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+def refusals(strategy: Any) -> dict[str, str | None]:
     inside, outside = made("DQN", strategy), made("DQN", None)
     with strategy.scope():
         adam = optimizers(inside)
     wrong = {
-        "odd batch": lambda: inside.distributed_training(5, adam, strategy, 1),
-        "agent outside": lambda: outside.distributed_training(adam, strategy, 1),
-        "optimizer outside": lambda: inside.distributed_training(optimizers(inside), strategy, 1),
-        "no strategy": lambda: inside.distributed_training(adam, "mirrored", 1),
-        "another kind": lambda: inside.distributed_training(adam, tf.distribute.OneDeviceStrategy("/cpu:0"), 1),
-        "missing": lambda: inside.distributed_training(adam, None, 1),
+        "batch": lambda: inside.distributed_training(5, adam, strategy, 1),
+        "agent": lambda: outside.distributed_training(adam, strategy, 1),
+        "optimizer": lambda: inside.distributed_training(optimizers(inside), strategy, 1),
+        "text": lambda: inside.distributed_training(adam, "mirrored", 1),
+        "kind": lambda: inside.distributed_training(adam, tf.distribute.OneDeviceStrategy("/cpu:0"), 1),
+        "none": lambda: inside.distributed_training(adam, None, 1),
+        "twice": lambda: inside.distributed_training(adam, strategy, 1, strategy=strategy),
     }
-    report({name: message_of(call) for name, call in wrong.items()})
+    return {name: message_of(call) for name, call in wrong.items()}
 
 
-def workers(
-    path: str, episodes: int, restored: bool = False, dies_after: int | None = None, other: bool = False
-) -> None:
-    """One of several workers, which TF_CONFIG describes: trains, and saves at `path`."""
+def workers(path: str, other: bool = False, ends: str | None = None) -> None:
+    """One of several workers, which TF_CONFIG describes. It trains, saves at `path`, and then trains on until it ends
+    by "kill" or "interrupt"; other: with another seed than the chief."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    rank = strategy.cluster_resolver.task_id or 0
+    rank = strategy.cluster_resolver.task_id
     agent = made("PR", strategy)
-    agent.path = path
-    if other and rank:
-        agent.seed = 1
-    callbacks = [Dying(dies_after)] if dies_after is not None and rank else []
-    if restored:
-        with strategy.scope():
-            agent.restore(path)
+    agent.path, agent.seed = path, int(other and rank)
     with strategy.scope():
         adam = optimizers(agent)
-
-    def train() -> None:
-        agent.distributed_training(adam, strategy, num_episodes=episodes, p=0, pool_network=False, callbacks=callbacks)
-
-    message = message_of(train)
-    report({"message": message, "episodes": agent.total_episode, "rewards": agent.reward_list, **outcome(agent)})
-
-
-def scheduled(cluster: dict[str, list[str]], kills: dict[str, int] | None = None) -> None:
-    """The coordinator of a worker and a parameter server, of which it may kill one before it trains again."""
-    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster), task_type="chief", task_id=0, rpc_layer="grpc"
-    )
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    found = {"PR": [trained("PR", None), trained("PR", strategy)]}
-    if kills:
-        from etude.engines import strategies
-
-        strategies.PATIENCE = 2.0
-        agent = made("DQN", strategy)
-        with strategy.scope():
-            adam = optimizers(agent)
-        agent.distributed_training(adam, strategy, 3, p=0)
-        os.kill(kills["pid"], signal.SIGKILL)
-        found["message"] = message_of(lambda: agent.distributed_training(None, strategy, 3, p=0))
+    found = {"message": message_of(lambda: agent.distributed_training(adam, strategy, num_episodes=6, p=0, **PLAIN))}
+    found |= outcome(agent)
+    if ends is not None:
+        agent.path = None
+        number = {"kill": signal.SIGKILL, "interrupt": signal.SIGINT}[ends]
+        callbacks = [Ending(number)] if rank else []
+        again = lambda: agent.distributed_training(None, strategy, num_episodes=5000, p=0, callbacks=callbacks, **PLAIN)  # noqa: E731
+        found |= {"then": message_of(again), "episodes": agent.total_episode}
     report(found)
 
 
-class Dying:
-    """Kills its process at the end of an episode."""
+def scheduled(members: dict[str, list[str]], kills: int) -> None:
+    """The coordinator of a worker and a parameter server. It kills the process `kills`, and trains again."""
+    from etude.engines import strategies
 
-    def __init__(self, episode: int):
-        self._episode = episode
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(members), task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    found = {"learned": [trained("PR", None), trained("PR", strategy)]}
+    strategies.PATIENCE = 2.0
+    agent = made("DQN", strategy)
+    with strategy.scope():
+        adam = optimizers(agent)
+    agent.distributed_training(adam, strategy, 3, p=0, **PLAIN)
+    os.kill(kills, signal.SIGKILL)
+    report({**found, "message": message_of(lambda: agent.distributed_training(None, strategy, 3, p=0, **PLAIN))})
+
+
+class Ending:
+    """Sends its process a signal at the end of its third episode."""
+
+    def __init__(self, number: int):
+        self._number = number
 
     def on_episode_end(self, episode: int, logs: Any = None) -> None:
-        if episode == self._episode:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if episode == 2:
+            os.kill(os.getpid(), self._number)
 
 
-KINDS = ("DQN", "PR", "PPO", "DDPG", "Team")
+PLAIN = {"jit_compile": False}  # XLA would take most of the time
 
 
 def made(kind: str, strategy: Any) -> Any:
     """An agent with its settings, within the strategy's scope where there is one."""
-    import contextlib
-
     from solo_agents import Reaching, agent_for, continuous, discrete, on_policy
     from solo_agents_worlds import Reach
 
@@ -149,31 +135,25 @@ def optimizers(agent: Any) -> Any:
 
 def trained(kind: str, strategy: Any) -> dict[str, Any]:
     """What an agent learned in 20 gradient steps or a few more."""
-    import contextlib
-
     agent = made(kind, strategy)
     with contextlib.nullcontext() if strategy is None else strategy.scope():
         adam = optimizers(agent)
     if strategy is None:
-        agent.train(None, adam, 6, p=0, jit_compile=False)
+        agent.train(None, adam, 6, p=0, **PLAIN)
     else:
-        agent.distributed_training(adam, strategy, 6, p=0, jit_compile=False)
+        agent.distributed_training(adam, strategy, 6, p=0, **PLAIN)
     return outcome(agent)
 
 
 def outcome(agent: Any) -> dict[str, Any]:
-    """Parameters, priorities and the number of gradient steps."""
+    """Parameters, the rows that are sampled next, and the number of gradient steps."""
     session = agent._session_state.session
     if session is None:
         return {}
     learner = session.learner
     vector = np.concatenate([np.ravel(x) for x in learner.engine.parameters().values()])
-    stored = learner.buffer.state()
-    return {
-        "parameters": vector.tolist(),
-        "gradient_steps": learner.progress.gradient_steps,
-        "priorities": np.ravel(stored["selector"]["priorities"]).tolist() if "priorities" in stored["selector"] else [],
-    }
+    rows = learner.buffer.sample(1, 16).index.ravel().tolist()
+    return {"parameters": vector.tolist(), "rows": rows, "gradient_steps": learner.progress.gradient_steps}
 
 
 def message_of(call: Any) -> str | None:

@@ -1,0 +1,161 @@
+"""JAX on several devices of this process, or of several processes: one compiled call on a batch that is divided over
+all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from etude.agent import Agent
+from etude.base import trees
+from etude.base.cores import Busy
+from etude.base.errors import ConfigError
+from etude.base.spaces import Spaces
+from etude.engines.functional import FunctionalEngine
+from etude.engines.jax import JaxBackend
+from etude.engines.parameter_layout import ParameterLayout
+from etude.engines.process_group import Launch, MessageGroup
+from etude.engines.replicas import Replicas, indivisible
+
+HEARTBEAT = 20  # seconds after which a process that is gone ends the others
+SMALLEST = 1024  # bytes of a message, which are filled up to a power of two: every size is compiled
+AXIS = "batch"
+
+
+def jax_replicas(devices: int | str, device: str, launch: Launch | None) -> Replicas | None:
+    """The devices of a run; see `placement.find_replicas`."""
+    if ":" in device:
+        raise ConfigError(f"device = {device!r} is one device; got devices = {devices!r}. Give device='cuda' or 'cpu'.")
+    if launch is not None and launch.size > 1 and not jax.distributed.is_initialized():
+        _join(launch)
+    found = _visible(device)
+    if devices == "all":
+        devices = len(found)
+    assert isinstance(devices, int)
+    processes = jax.process_count()
+    if devices > len(found) or (processes > 1 and devices != len(found)):
+        kind = found[0].platform if found else device
+        wanted = f"as many as there are, {len(found)}" if processes > 1 else f"at most {len(found)}"
+        hint = f" CPUs count as one; XLA_FLAGS=--xla_force_host_platform_device_count={devices} makes more of them."
+        raise ConfigError(
+            f"devices = {devices}, and JAX sees {len(found)} of {kind!r} in {processes} processes; expected {wanted}. "
+            f"Give devices='all'.{hint if kind == 'cpu' else ''}"
+        )
+    if devices == 1:
+        return None
+    group = MessageGroup(_Collectives()) if processes > 1 else None
+    return Replicas(devices, device, tuple(found[:devices]), group)
+
+
+def _join(launch: Launch) -> None:
+    """Find the other processes, at the address that the launcher says, one port further: its own is taken."""
+    host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "29500")
+    address = os.environ.get("JAX_COORDINATOR_ADDRESS", f"{host}:{int(port) + 1}")
+    try:
+        jax.distributed.initialize(address, launch.size, launch.rank, heartbeat_timeout_seconds=HEARTBEAT)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"Process {launch.rank} of {launch.size} cannot join the others at {address}: {error}. Make the run before "
+            "JAX computes anything, or call jax.distributed.initialize() first; JAX_COORDINATOR_ADDRESS=HOST:PORT sets "
+            "another address."
+        ) from error
+
+
+def _visible(device: str) -> list[Any]:
+    """The devices of one kind, of all processes: GPUs where there are several, unless others are asked for."""
+    gpus = [each for each in jax.devices() if each.platform == "gpu"]
+    if device == "cpu" or (device == "auto" and len(gpus) < 2):
+        return jax.devices("cpu")
+    if not gpus:
+        raise ConfigError(f"device={device!r} asks for GPUs; JAX sees none here. Use device='cpu' or 'auto'.")
+    return gpus
+
+
+class ShardedEngine(FunctionalEngine):
+    """A `FunctionalEngine` whose learn call is one program of all devices: weights are on each, examples are divided,
+    and XLA adds the all-reduce. Losses see the whole batch, so that every number is that of one device but for
+    rounding. Where there are several processes, all call `learn` and `apply` with the same arguments; acting and
+    evaluation take one device of this process."""
+
+    backend: ShardedBackend
+
+    def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
+        super().__init__(agent, spaces, seed, ShardedBackend(replicas, busy))
+
+    def _values(self) -> Any:
+        return jax.tree_util.tree_map(self.backend.local, self._state["values"])
+
+    def _inputs(self, batch: Any, noise: dict[str, Any], hyper: dict[str, float]) -> Any:
+        divided = {name: array for name, array in noise.items() if name in self.layout.agent.noise}
+        batch, divided = self.backend.divided((batch, divided))
+        return batch, noise | divided, self._scalars(hyper)
+
+    def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
+        return self.backend.replicated(super()._steps(state, batches, noise, scalars))
+
+    def _descend_named(self, state: Any, gradients: Any, scalars: Any) -> Any:
+        return self.backend.replicated(super()._descend_named(state, gradients, scalars))
+
+
+class ShardedBackend(JaxBackend):
+    """See `functional.Backend`. What is put on the device is put on all of them."""
+
+    def __init__(self, replicas: Replicas, busy: Busy):
+        super().__init__(replicas.device, busy)
+        self._count, self._devices = replicas.count, replicas.devices
+        mesh = Mesh(np.array(replicas.devices), (AXIS,))
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
+        self._by_example = NamedSharding(mesh, PartitionSpec(None, AXIS))
+
+    def settle(self, layout: ParameterLayout) -> None:
+        kind = "cpu" if self._devices[0].platform == "cpu" else "cuda"
+        self.device = f"{kind} x {self._count}"
+
+    def put(self, tree: Any) -> Any:
+        return self._placed(tree, self._everywhere)
+
+    def divided(self, tree: Any) -> Any:
+        """Arrays [k, B, ...], each device with its part of B. ConfigError where they cannot be divided equally."""
+        for leaf in trees.leaves(tree):
+            if leaf.shape[1] % self._count:
+                raise ConfigError(indivisible(leaf.shape[1], self._count))
+        return self._placed(tree, self._by_example)
+
+    def _placed(self, tree: Any, sharding: NamedSharding) -> Any:
+        if sharding.is_fully_addressable:
+            return jax.device_put(tree, sharding)
+        return jax.tree_util.tree_map(lambda x: jax.make_array_from_callback(np.shape(x), sharding, _reader(x)), tree)
+
+    def replicated(self, tree: Any) -> Any:
+        """What is traced, the same on all devices."""
+        return jax.lax.with_sharding_constraint(tree, self._everywhere)
+
+    def local(self, array: Any) -> Any:
+        """The copy of an array on one device of this process."""
+        return array.addressable_data(0)
+
+
+def _reader(array: Any) -> Callable[[Any], np.ndarray]:
+    whole = np.asarray(array)
+    return lambda index: whole[index]
+
+
+class _Collectives:
+    """See `process_group.Transport`: messages between the processes of jax.distributed."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = jax.process_index(), jax.process_count()
+
+    def exchange(self, message: bytes) -> list[bytes]:
+        sizes = multihost_utils.process_allgather(np.array([len(message)], np.int32)).reshape(-1)
+        room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
+        own = np.zeros(room, np.uint8)
+        own[: len(message)] = np.frombuffer(message, np.uint8)
+        found = multihost_utils.process_allgather(own)
+        return [each[:size].tobytes() for each, size in zip(found, sizes.tolist(), strict=True)]

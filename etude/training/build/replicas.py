@@ -1,0 +1,159 @@
+"""What a run in several processes, or on several devices, needs beside the parts of every run."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude import engines
+from etude.agent import Agent
+from etude.base.errors import ConfigError, EtudeError, ReplicaError
+from etude.checkpoint.run_directory import RunDirectory, is_path
+from etude.engines.process_group import launched
+from etude.engines.replicas import Devices, Replicas, indivisible
+from etude.protocols import ProcessGroup, Weights
+from etude.training.kinds import kind_of
+from etude.training.loop import Learning
+from etude.training.setup import Setup
+
+SHOWN = 200  # characters of a setting in a message
+
+
+def replicas_for(agent: Agent, setup: Setup) -> Replicas | None:
+    """The devices that an agent is trained on, where they are several; None for one. ConfigError where it cannot be
+    trained on several."""
+    if setup.strategy is None and (setup.devices is None or setup.devices == 1):
+        return None
+    if kind_of(agent).returns_gradients:
+        given = f"devices = {setup.devices!r}" if setup.strategy is None else "strategy"
+        raise ConfigError(
+            f"{given}: {type(agent).__name__} computes gradients in its workers, one rollout at a "
+            "time. Give it workers instead."
+        )
+    network = getattr(agent.config, "network", None)
+    if setup.strategy is None:
+        found = engines.replicas_for(setup.engine, network, setup.devices, setup.device, setup.compiled)
+    else:
+        found = _of_strategy(setup)
+    if found is not None and found.group is not None and setup.workers:
+        raise ConfigError(
+            f"workers = {setup.workers} in a run of {found.group.size} processes, each of which steps environments of "
+            "its own. Leave workers out, or start more processes."
+        )
+    return found
+
+
+def _of_strategy(setup: Setup) -> Replicas:
+    """The replicas of a strategy that all take a part of every batch."""
+    if setup.engine not in ("auto", "tensorflow") or setup.compiled:
+        given = f"engine = {setup.engine!r}" if setup.engine != "auto" else "compiled = True"
+        raise ConfigError(f"strategy= is for the engine tensorflow; got {given}. Leave it out, or give devices=.")
+    found = engines.strategy_replicas(setup.strategy)
+    if found.scheduled:
+        raise ConfigError(
+            "A run takes a MirroredStrategy or a MultiWorkerMirroredStrategy; a ParameterServerStrategy trains agents "
+            "of your own: RL.distributed_training."
+        )
+    return Replicas(found.count, setup.device, group=found.group, strategy=found)
+
+
+def check_divisible(agent: Agent, count: int, replicas: Replicas | None) -> None:
+    """Raise ConfigError where the batches of an agent cannot be divided equally over devices. count: environments."""
+    examples = None if replicas is None else kind_of(agent).batch_examples(agent.config, count)
+    if replicas is not None and examples is not None and examples % replicas.count:
+        raise ConfigError(indivisible(examples, replicas.count))
+
+
+def divided_environments(setup: Setup, count: int, replicas: Replicas) -> int:
+    """How many environments a run in several processes has. count: what the preset, or the user, says."""
+    processes = 1 if replicas.group is None else replicas.group.size
+    if setup.environments is not None and count < processes:
+        raise ConfigError(
+            f"environments = {count} for {processes} processes; expected at least one for each. Give environments="
+            f"{processes} (--envs {processes}) or more."
+        )
+    return max(count, processes)
+
+
+def directory_for(group: ProcessGroup | None, make: Callable[[], RunDirectory]) -> RunDirectory:
+    """The directory of a run, which the chief makes and writes to. Raises its error in all processes."""
+    if group is None:
+        return make()
+    made, failure = None, None
+    if group.rank == 0:
+        try:
+            made = make()
+        except EtudeError as error:
+            failure = error
+    path, failed = group.gather("run directory", (made and made.path, failure))[0]
+    if failed is not None:
+        raise failed
+    return made or ChiefsDirectory(path)
+
+
+def given_directory(group: ProcessGroup | None, run_dir: Any) -> RunDirectory | None:
+    """The directory that a run was given: made where it is a path; see `directory_for`."""
+    if not is_path(run_dir):
+        return run_dir
+    return directory_for(group, lambda: RunDirectory.create(Path(run_dir), ""))
+
+
+def resumed_directory(path: Path, trust: bool, devices: Devices) -> RunDirectory:
+    """The directory of a run that goes on, as the chief opens it to write, and as the other processes see it."""
+    launch = None if devices is None else launched()
+    return RunDirectory.resume(path, trust=trust) if launch is None or launch.rank == 0 else ChiefsDirectory(path)
+
+
+def check_launched(devices: Devices) -> None:
+    """Raise ConfigError where several processes were started, and each would train the same run by itself."""
+    launch = launched()
+    if launch is not None and launch.size > 1 and devices is None:
+        raise ConfigError(
+            f"{launch.size} processes were started, and each would train the same run by itself. Give --devices all, "
+            "so that they train one run together."
+        )
+
+
+class ChiefsDirectory(RunDirectory):
+    """The directory of a run as processes see it that are not the chief, which alone writes to it."""
+
+    def lock(self) -> None:
+        """The chief has it."""
+
+    def save(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
+        return self.checkpoints
+
+    def save_best(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
+        return self.best
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """The chief does."""
+
+
+def check_alike(group: ProcessGroup | None, described: dict[str, Any], end: int, learning: Learning) -> None:
+    """Raise ReplicaError where the processes of a run are to train different runs. end: the step to train to."""
+    if group is None:
+        return
+    own = {**described, "step": learning.progress.step, "end": end, "weights": _checksum(learning.trained_weights())}
+    own = {name: json.dumps(value, sort_keys=True, default=str) for name, value in own.items() if name != "device"}
+    found = group.gather("settings", own)
+    for rank, other in enumerate(found):
+        for name in own:
+            if other.get(name) != found[0].get(name):
+                raise ReplicaError(
+                    f"The processes of this run differ in {name}: process 0 has {found[0].get(name, '')[:SHOWN]}, and "
+                    f"process {rank} has {other.get(name, '')[:SHOWN]}. Start all with the same script, arguments and "
+                    "checkpoint."
+                )
+
+
+def _checksum(weights: Weights) -> int:
+    checksum = 0
+    for name in sorted(weights):
+        checksum = zlib.crc32(np.ascontiguousarray(weights[name]).tobytes(), checksum)
+    return checksum

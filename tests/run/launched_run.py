@@ -1,0 +1,44 @@
+"""A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER`. It writes its last weights to FOLDER.
+
+WHAT: "whole", or "killed": process 1 kills itself, or "endless": until it is stopped.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import etude
+from etude.base.errors import EtudeError
+
+TARGET = {"whole": 160, "killed": 640, "endless": 10_000_000}
+ENDED = 3  # the exit status after a clear error
+
+
+class Kill(etude.Callback):
+    def on_update(self, run, event):
+        if run.group.rank == 1 and event.step >= 320:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(engine, what, folder):
+    folder = Path(folder)
+    run = etude.Run(
+        "ppo", "CartPole-v1", engine=engine, environments=4, seed=3, devices="all", run_dir=folder / "run",
+        network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,
+    )  # fmt: skip
+    (folder / f"{0 if run.group is None else run.group.rank}.pid").write_text(str(os.getpid()))
+    callbacks = [Kill()] if what == "killed" else []
+    try:
+        finished = run.train(TARGET[what], callbacks)
+    except EtudeError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        sys.exit(ENDED)
+    rank = 0 if run.group is None else run.group.rank
+    np.savez(folder / f"{rank}.npz", step=finished.step, **run.engine.weights())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

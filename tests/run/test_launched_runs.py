@@ -1,0 +1,143 @@
+"""Runs in several processes that a launcher started, and on several devices of one process."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import etude
+
+SCRIPT = Path(__file__).with_name("launched_run.py")
+DEADLINE = 200  # seconds, after which a run that hangs is killed and its test fails
+
+
+def environment(**more):
+    own = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "XLA_FLAGS")}
+    paths = [str(Path(etude.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**own, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **more}
+
+
+def free_port():
+    """One whose successor is free as well."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def torchrun(*arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
+    given = [*command, str(free_port()), str(SCRIPT), *map(str, arguments)]
+    return subprocess.Popen(given, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def output_of(process):
+    try:
+        return process.communicate(timeout=DEADLINE)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def by_rank(what, folder):
+    """Two processes of JAX, each started by hand."""
+    port, processes = free_port(), []
+    for rank in range(2):
+        own = environment(RANK=str(rank), WORLD_SIZE="2", MASTER_PORT=str(port), JAX_PLATFORMS="cpu")
+        command = [sys.executable, str(SCRIPT), "jax", what, str(folder)]
+        processes.append(
+            subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    return processes
+
+
+def alive(folder):
+    """The processes of a run that have not ended."""
+    found = []
+    for path in folder.glob("*.pid"):
+        try:
+            os.kill(int(path.read_text()), 0)
+        except ProcessLookupError:
+            continue
+        found.append(path.name)
+    return found
+
+
+def alone(engine):
+    run = etude.Run(
+        "ppo", "CartPole-v1", engine=engine, environments=4, seed=3, network=etude.Mlp((16,)), rollout_length=8,
+        minibatch_size=16, epochs=2,
+    )  # fmt: skip
+    run.train(160)
+    return run.engine.weights()
+
+
+def assert_close(path, weights):
+    found = np.load(path)
+    for name, weight in weights.items():
+        np.testing.assert_allclose(found[name], weight, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_killed_process_ends_the_others_in_one_clear_error_and_the_chief_has_saved(tmp_path):
+    pytest.importorskip("torch")
+    process = torchrun("torch", "killed", tmp_path)
+    said = output_of(process)
+    assert process.returncode and "ReplicaError: A process of this run ended or does not answer" in said
+    assert not alive(tmp_path)
+    run = etude.load(tmp_path / "run")
+    assert run.step >= 288
+    run.train(32)
+
+
+def test_the_devices_of_one_process_learn_the_same_weights_in_jax(tmp_path):
+    pytest.importorskip("jax")
+    own = environment(XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    subprocess.run([sys.executable, SCRIPT, "jax", "whole", tmp_path], env=own, check=True, timeout=DEADLINE)
+    assert_close(tmp_path / "0.npz", alone("jax"))
+
+
+@pytest.mark.long
+def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
+    pytest.importorskip("torch")
+    process = torchrun("torch", "endless", tmp_path)
+    until = time.monotonic() + DEADLINE
+    while len(list(tmp_path.glob("*.pid"))) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(3)  # some steps
+    process.send_signal(signal.SIGINT)
+    output_of(process)
+    assert not alive(tmp_path)
+    assert (
+        np.load(tmp_path / "0.npz")["step"] == np.load(tmp_path / "1.npz")["step"] == etude.load(tmp_path / "run").step
+    )
+
+
+@pytest.mark.long
+def test_two_processes_learn_the_same_weights_in_torch(tmp_path):
+    pytest.importorskip("torch")
+    process = torchrun("torch", "whole", tmp_path)
+    assert "Error" not in output_of(process) and not process.returncode
+    for rank in range(2):
+        assert_close(tmp_path / f"{rank}.npz", alone("torch"))
+
+
+@pytest.mark.long
+def test_two_processes_learn_the_same_weights_in_jax(tmp_path):
+    pytest.importorskip("jax")
+    for process in by_rank("whole", tmp_path):
+        output_of(process)
+    for rank in range(2):
+        assert_close(tmp_path / f"{rank}.npz", alone("jax"))
+
+
+@pytest.mark.long
+def test_a_killed_process_of_jax_ends_the_others(tmp_path):
+    pytest.importorskip("jax")
+    outputs = [(output_of(process), process.returncode) for process in by_rank("killed", tmp_path)]
+    assert all(status for _, status in outputs) and not alive(tmp_path)
+    assert etude.load(tmp_path / "run").step >= 288

@@ -1,0 +1,182 @@
+"""Runs in several processes: here threads, each with a part of the environments and of every batch."""
+
+import numpy as np
+import pytest
+from thread_processes import in_processes
+
+import etude
+from etude.base.errors import ConfigError, EnvironmentFault, ReplicaError
+from etude.base.events import Learned
+from etude.training.setup import Setup
+
+pytest.importorskip("torch")
+SMALL = {"network": etude.Mlp((16,)), "engine": "torch", "environments": 4, "seed": 3}
+CASES = {
+    "dqn": {"batch_size": 32, "learning_starts": 40, "train_every": 8, "gradient_steps": 1, "priority_exponent": 0.6},
+    "ppo": {"rollout_length": 8, "minibatch_size": 16, "epochs": 2, "normalize_observation": True},
+    "sac": {"batch_size": 16, "learning_starts": 40, "train_every": 8, "gradient_steps": 1},
+}
+STEPS = {"dqn": 40 + 8 * 20, "ppo": 32 * 5, "sac": 40 + 8 * 20}  # 20 gradient steps
+
+
+def made(algorithm, devices=2, **changes):
+    env = "Pendulum-v1" if algorithm == "sac" else "CartPole-v1"
+    return etude.Run(algorithm, env, **{**SMALL, **CASES[algorithm], "devices": devices, **changes})
+
+
+def trained(algorithm, size, monkeypatch, **changes):
+    """The weights after 20 gradient steps in each process, and the best mean return."""
+
+    def body(rank):
+        with made(algorithm, size, **changes) as run:
+            run.train(STEPS[algorithm], evaluate_every=STEPS[algorithm] // 2, evaluate_episodes=2)
+            return run.engine.weights(), run.learner.progress.best, run.step
+
+    found = in_processes(size, monkeypatch, body)
+    for each in found:
+        if isinstance(each, Exception):
+            raise each
+    return found
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_one_two_and_four_processes_learn_the_same_weights(algorithm, monkeypatch):
+    (alone, best, step), *_ = trained(algorithm, 1, monkeypatch)
+    for size in (2, 4):
+        for weights, own_best, own_step in trained(algorithm, size, monkeypatch):
+            assert own_step == step and own_best == pytest.approx(best, rel=1e-4)
+            for name, weight in weights.items():
+                np.testing.assert_allclose(weight, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_all_processes_end_with_the_same_bits(monkeypatch):
+    (first, *_), (second, *_) = trained("dqn", 2, monkeypatch)
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_the_chief_alone_saves_and_another_number_of_processes_goes_on(monkeypatch, tmp_path):
+    def begin(rank):
+        with made("ppo", run_dir=tmp_path / "run") as run:
+            run.train(64)
+
+    def go_on(rank):
+        with etude.load(tmp_path / "run", devices=4) as run:
+            assert run.step == 64
+            run.train(32)
+            return run.engine.weights()
+
+    assert in_processes(2, monkeypatch, begin) == [None, None]
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_000000064.etude"]
+    several, (alone,) = (in_processes(size, monkeypatch, go_on) for size in (4, 1))
+    for name, weight in several[0].items():
+        np.testing.assert_allclose(weight, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_reporters_are_called_by_the_chief_and_callbacks_by_all(monkeypatch):
+    class Counted(etude.Callback):
+        updates = 0
+
+        def on_update(self, run, event):
+            self.updates += 1
+
+    def body(rank):
+        events, callback = [], Counted()
+        made("ppo").train(64, [events.append, callback])
+        return len(events) > 0, callback.updates
+
+    assert in_processes(2, monkeypatch, body) == [(True, 2), (False, 2)]
+
+
+def test_a_request_to_stop_in_one_process_stops_all_at_the_same_step(monkeypatch):
+    def body(rank):
+        run = made("ppo")
+        for event in run.steps(10_000):
+            if rank == 1 and isinstance(event, Learned):
+                run.stop()
+        return event.reason, run.step
+
+    first, second = in_processes(2, monkeypatch, body)
+    assert first == second and first[0] == "interrupted" and first[1] < 10_000
+
+
+class Broken:
+    """Environment 3 of 4, which the last process steps, breaks."""
+
+    def __call__(self):
+        import gymnasium
+
+        class Breaks(gymnasium.Wrapper):
+            def reset(self, *, seed=None, options=None):
+                self.seeded = seed
+                return super().reset(seed=seed, options=options)
+
+            def step(self, action):
+                from etude.base.seeding import episode_seed
+
+                if self.seeded == episode_seed(3, 3, 0) and self.env.unwrapped.state is not None:
+                    raise ValueError("a cable came loose")
+                return super().step(action)
+
+        return Breaks(gymnasium.make("CartPole-v1"))
+
+
+def test_an_environment_that_fails_in_one_process_fails_the_run_in_all_of_them(monkeypatch):
+    def body(rank):
+        return etude.Run("ppo", Broken(), **SMALL, devices=2, **CASES["ppo"]).train(64)
+
+    first, second = in_processes(2, monkeypatch, body)
+    assert isinstance(first, EnvironmentFault) and "a cable came loose" in str(first)
+    assert str(first) == str(second)
+
+
+def test_a_reporter_that_fails_in_the_chief_ends_the_others(monkeypatch, tmp_path):
+    def fails(event):
+        if event.step:
+            raise ValueError("no ink")
+
+    def body(rank):
+        return made("ppo", run_dir=tmp_path / "run").train(640, fails)
+
+    first, second = in_processes(2, monkeypatch, body)
+    assert "no ink" in str(first) and isinstance(second, ReplicaError) and "no ink" in str(second)
+    assert etude.load(tmp_path / "run").step == 32
+
+
+def test_processes_with_other_settings_are_refused(monkeypatch):
+    def body(rank):
+        return made("ppo", learning_rate=1e-3 * (1 + rank)).train(64)
+
+    first, second = in_processes(2, monkeypatch, body)
+    assert isinstance(first, ReplicaError) and "differ in config" in str(first) and str(first) == str(second)
+
+
+def test_a_directory_that_holds_a_run_is_refused_in_all_processes(monkeypatch, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    found = in_processes(2, monkeypatch, lambda rank: made("ppo", run_dir=tmp_path))
+    assert all(isinstance(each, ConfigError) and "holds the metrics of a run" in str(each) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 33}, "33 examples cannot be divided over 2 devices"),
+        ({"environments": 1}, "environments = 1 for 2 processes"),
+        ({"workers": 2}, "workers = 2 in a run of 2 processes"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused_when_the_run_is_made(changes, message, monkeypatch):
+    found = in_processes(2, monkeypatch, lambda rank: made("dqn", **changes))
+    assert all(isinstance(each, ConfigError) and message in str(each) for each in found)
+
+
+def test_there_is_an_environment_in_each_process_where_nobody_says_how_many(monkeypatch):
+    def body(rank):
+        return made("dqn", environments=None).setup.environments
+
+    assert in_processes(2, monkeypatch, body) == [2, 2]
+
+
+@pytest.mark.parametrize("devices", [0, -1, True, "two", 1.5])
+def test_devices_are_a_number_or_all(devices):
+    with pytest.raises(ConfigError, match="devices = "):
+        Setup(devices=devices)
