@@ -14,7 +14,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, SpaceError
-from etude.base.seeding import episode_seed
+from etude.base.seeding import RunSeed, episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
@@ -46,7 +46,7 @@ class LoopEnvironments:
         self,
         factory: Callable[[], gym.Env],
         columns: np.ndarray,
-        run_seed: int,
+        run_seed: RunSeed,
         name: str = "environment",
         scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
