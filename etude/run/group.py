@@ -57,10 +57,10 @@ class RunGroup:
             run._lifecycle.collect_with(lambda explorer, i=i: joint.member(i, explorer))
             run._loop.paced = True
 
-    def steps(self, steps: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
-        """Train every run for `steps` environment steps; yields (number of the run, its event). schedule: see
+    def steps_until(self, end: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
+        """Train every run up to environment step `end`; yields (number of the run, its event). schedule: see
         `Run.steps`. A run that ends in an error, which `errors` holds then, does not end the others."""
-        streams = {i: run.steps(steps, **schedule) for i, run in enumerate(self.runs)}
+        streams = {i: run.steps(end - run.step, **schedule) for i, run in enumerate(self.runs) if run.step < end}
         while streams:
             for i, stream in list(streams.items()):
                 try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from etude.base.errors import ConfigError
@@ -12,16 +12,37 @@ from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
 from etude.rollout.pool.handle import Failure, Worker
 from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
-from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, TrialRuns, TrialSettings
+from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed
 
 PATIENCE = 3600.0  # seconds without an event of a run after which its process counts as stuck
 RESTARTS = 3  # how often a segment is repeated whose process died
 
 
+class SegmentRuns(Protocol):
+    """Carries out segments in one process."""
+
+    def carry_out(self, segment: Segment) -> Iterator[Any]:
+        """The reports of a segment; the last is `Ended` or `SegmentFailed`."""
+
+    def close(self) -> None:
+        """End all runs. May be called twice."""
+
+
+class Settings(Protocol):
+    """What all segments have in common; travels to worker processes by cloudpickle."""
+
+    def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
+        """What carries them out. stopped: asked after every event; where it returns True, a segment is saved and
+        ends."""
+
+    def on(self, device: str) -> Settings:
+        """The same on another device."""
+
+
 class Executor(Protocol):
     """Carries out segments. Results do not depend on which executor, nor on how many segments at a time."""
 
-    def open(self, settings: TrialSettings) -> None:
+    def open(self, settings: Settings) -> None:
         """Be ready for the segments of a study."""
 
     @property
@@ -48,13 +69,13 @@ class SerialExecutor:
     """Carries out one segment at a time, in this process."""
 
     def __init__(self) -> None:
-        self._runs: TrialRuns | None = None
+        self._runs: SegmentRuns | None = None
         self._segment: Segment | None = None
         self._stop = False
 
-    def open(self, settings: TrialSettings) -> None:
+    def open(self, settings: Settings) -> None:
         """See `Executor`."""
-        self._runs, self._segment, self._stop = TrialRuns(settings, lambda: self._stop), None, False
+        self._runs, self._segment, self._stop = settings.runs(lambda: self._stop), None, False
 
     @property
     def free(self) -> bool:
@@ -114,7 +135,7 @@ class ProcessExecutor:
         self._deaths: dict[int, int] = {}  # of processes, by trial
         self._stopping = False
 
-    def open(self, settings: TrialSettings) -> None:
+    def open(self, settings: Settings) -> None:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
@@ -125,12 +146,12 @@ class ProcessExecutor:
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
         make: Any = NoEnvironments
-        self._supervisor = WorkerSupervisor(self._workers, make, settings.plan.seed, options)
+        self._supervisor = WorkerSupervisor(self._workers, make, 0, options)
 
-    def _server(self, settings: TrialSettings, number: int) -> Any:
+    def _server(self, settings: Settings, number: int) -> Any:
         if self.devices:
             device = self.devices[number % len(self.devices)]
-            settings = settings._replace(options={**settings.options, "device": device})
+            settings = settings.on(device)
         return functools.partial(TrialServer, settings)
 
     @property
@@ -208,9 +229,9 @@ class ProcessExecutor:
 class TrialServer:
     """Carries out segments, in a worker process."""
 
-    def __init__(self, settings: TrialSettings, environments: Any, memory: SharedMemory, generation: int):
+    def __init__(self, settings: Settings, environments: Any, memory: SharedMemory, generation: int):
         self._counters = memory.counter_array()
-        self._runs = TrialRuns(settings, self._alive)
+        self._runs = settings.runs(self._alive)
 
     def serve(self, segment: Segment, channel: WorkerChannel) -> None:
         """Carry out a segment, and send its reports as they come."""

@@ -69,6 +69,14 @@ class TrialSettings(NamedTuple):
     train: Train = train_on
     keep: int = LIVE
 
+    def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
+        """What carries out segments of its trials."""
+        return TrialRuns(self, stopped)
+
+    def on(self, device: str) -> TrialSettings:
+        """The same on another device."""
+        return self._replace(options={**self.options, "device": device})
+
 
 class Segment(NamedTuple):
     """What to carry out next of a trial, as plain data.
