@@ -28,6 +28,14 @@ class MemberSeeds(NamedTuple):
 RunSeed = int | MemberSeeds
 
 
+def environment_name(run_seed: RunSeed, environment: int) -> int | str:
+    """What messages call an environment: its number, and of several runs the seed of its run."""
+    if not isinstance(run_seed, MemberSeeds):
+        return environment
+    seed, number = run_seed.alone(environment)
+    return f"{number} of seed {seed}"
+
+
 def _entropy(run_seed: RunSeed, purpose: str, *numbers: int) -> np.random.SeedSequence:
     if isinstance(run_seed, MemberSeeds):  # the first number is that of an environment
         run_seed, number = run_seed.alone(numbers[0])

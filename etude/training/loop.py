@@ -11,7 +11,18 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
 from etude.base.errors import CallbackError, EnvironmentFault, NumericalError, ReplicaError
-from etude.base.events import Collected, CollectionDue, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.base.events import (
+    Collected,
+    CollectionDue,
+    Estimated,
+    Evaluated,
+    Event,
+    Finished,
+    Learned,
+    Saved,
+    Warned,
+    WorkerReplaced,
+)
 from etude.engines.divergence import Divergence
 from etude.protocols import ProcessGroup, Weights
 from etude.training.processes import LoopProcesses

@@ -26,7 +26,6 @@ from etude.tuning.seed_runs import (
     SeedNoted,
     SweepSettings,
     is_finished,
-    seed_folder,
 )
 from etude.tuning.segment import Ended, Segment, SegmentFailed
 from etude.tuning.subject import Subject, difference
@@ -79,7 +78,9 @@ class Sweep:
         self.seeds = _seeds(seeds)
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
         self._subject = subject
-        self._schedule = {name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")}
+        self._schedule = {
+            name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
+        }
         count = _processes(processes, len(self.seeds), further.get("device", "auto"))
         self._groups = count if executor is None else len(self.seeds)
         self._executor = executor or (SerialExecutor() if count == 1 else ProcessExecutor(count))
@@ -188,7 +189,9 @@ class Sweep:
                 "another folder."
             ) from error
         except OSError as error:
-            raise ConfigError(f"The folder {self.folder} of the sweep cannot be written to: {error.strerror}.") from error
+            raise ConfigError(
+                f"The folder {self.folder} of the sweep cannot be written to: {error.strerror}."
+            ) from error
         try:
             self._check_header()
         except BaseException:

@@ -14,6 +14,7 @@ import numpy as np
 
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
+from etude.checkpoint.run_directory import RunDirectory
 from etude.report.plots import draw_runs, interquartile_mean
 from etude.report.series import Series, read_run
 from etude.run import Run, load
@@ -93,7 +94,7 @@ class SweepResult:
         return ["seed", "return", "step", "status"], [self._row(seed) for seed in ranked]
 
     def _row(self, seed: int) -> list[str]:
-        step = int(self.curves[seed][0][-1]) if seed in self.curves else 0
+        step = max(RunDirectory(self.directory(seed)).saved(), default=0)
         value = f"{self.returns[seed]:.4g}" if seed in self.returns else "-"
         status = "failed" if seed in self.failed else "finished" if step >= self.steps else "unfinished"
         return [str(seed), value, f"{step:,}", status]
