@@ -175,6 +175,6 @@ class Finished:
 
 
 Event = (
-    Started | CollectionDue | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving | Saved
-    | Finished
+    Started | CollectionDue | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving
+    | Saved | Finished
 )  # fmt: skip

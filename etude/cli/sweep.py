@@ -114,9 +114,8 @@ def _conclude(sweep: Sweep, options: Any, arguments: Sequence[str]) -> int:
         say(f"\nFailed, and saved before: seed {', '.join(map(str, seeds))}. {reason}")
     if code:
         folder = [] if options.folder else ["--folder", str(sweep.folder)]
-        say(
-            f"\nGo on from the checkpoints in {sweep.folder} with\n  {shlex.join(['etude', 'sweep', *arguments, *folder])}"
-        )
+        command = shlex.join(["etude", "sweep", *arguments, *folder])
+        say(f"\nGo on from the checkpoints in {sweep.folder} with\n  {command}")
     say()
     say("\n".join(map(str, paths)))
     best = result.directory(int(lines[0][0]))

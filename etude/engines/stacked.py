@@ -8,6 +8,7 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.base import trees
+from etude.base.data import INITIAL_VERSION, PolicyVersion
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Spaces, zeros
 from etude.base.trees import Tree
@@ -39,14 +40,19 @@ class StackedActor:
         self._bound: Agent | None = None
         self._refuse_other_outputs()
 
-    def act(self, observation: Tree) -> Any:
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What each member's `agent.act` returns for its part of observations [members * environments, ...]."""
         if self._bound is None:
             self._bound = self._stacked(self._weights, self._environments)
         with one_thread(self._engine.largest):
             return self._bound.act(observation)
 
-    def load(self, weights: Weights, member: int) -> None:
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act for all members with these weights; see `load_member`."""
+        for member in range(len(self._weights)):
+            self.load_member(member, weights)
+
+    def load_member(self, member: int, weights: Weights) -> None:
         """Act for this member with these weights; raises NetworkError where a name or a shape does not fit."""
         self._engine.layout.check_weights(weights)
         self._weights[member] |= {name: weights[name] for name in self._read if name in weights}

@@ -17,7 +17,7 @@ from etude.report.terminal import Progress, Table
 from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
-    "Curve", "EpisodeLines", "EventLines", "JsonLines", "Progress", "StudyTable", "SweepProgress", "Table", "TensorBoard", "Video",
-    "WandB", "draw_episodes", "draw_importance", "draw_parallel_coordinates", "draw_run", "draw_runs", "read_records",
-    "read_run", "write_film", "write_gif", "write_video",
+    "Curve", "EpisodeLines", "EventLines", "JsonLines", "Progress", "StudyTable", "SweepProgress", "Table",
+    "TensorBoard", "Video", "WandB", "draw_episodes", "draw_importance", "draw_parallel_coordinates", "draw_run",
+    "draw_runs", "read_records", "read_run", "write_film", "write_gif", "write_video",
 ]  # fmt: skip

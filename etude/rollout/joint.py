@@ -17,7 +17,7 @@ from etude.rollout.state import pack
 class MemberWeights(Protocol):
     """The actor of a joint rollout."""
 
-    def load(self, weights: Weights, member: int) -> None:
+    def load_member(self, member: int, weights: Weights) -> None:
         """Act for this run with these weights from now on."""
 
 
@@ -46,7 +46,7 @@ class JointRollout:
 
     def load(self, number: int, weights: Weights) -> None:
         """Act for a run with these weights from the next collected step on."""
-        self._actor.load(weights, number)
+        self._actor.load_member(number, weights)
 
     def collect(self, number: int, steps: int, step: int) -> Steps:
         """A run's part of the next `steps` time steps. Raises in every run what was raised when they were collected."""

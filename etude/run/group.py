@@ -3,6 +3,7 @@ what one of them compiles serves all."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from etude.base.events import CollectionDue, Event
 from etude.base.seeding import MemberSeeds
 from etude.engines.functional import FunctionalEngine
 from etude.engines.stacked import StackedActor
+from etude.envs import make_environments
 from etude.explore import PerMember
 from etude.protocols import Explorer
 from etude.rollout.in_process import InProcess
@@ -20,6 +22,7 @@ from etude.rollout.joint import JointRollout
 from etude.run.run import Run
 from etude.training.kinds import kind_of
 from etude.training.learner import Learner
+from etude.training.rollout_lifecycle import RolloutLifecycle
 
 FAR = 1_000_000  # environment steps
 
@@ -46,15 +49,17 @@ class RunGroup:
         context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
         seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
         actor = StackedActor(context.agent, context.engine.spaces, members, count)
-        make_environments = kind_of(context.agent).make_environments(context)
+        vectorization, columns = kind_of(context.agent).vectorization(context), np.arange(members * count)
 
         def make(explorer: Explorer) -> InProcess:
-            environments = make_environments(np.arange(members * count), run_seed=seeds)
+            names = context.setup.keep_info
+            environments = make_environments(context.environment, columns, seeds, vectorization, names)
             return InProcess(environments, actor, PerMember(explorer, members, count), seeds)
 
         joint = JointRollout(make, actor, members, count)
         for i, run in enumerate(self.runs):
-            run._lifecycle.collect_with(lambda explorer, i=i: joint.member(i, explorer))
+            assert isinstance(run._lifecycle, RolloutLifecycle)
+            run._lifecycle.collect_with(functools.partial(joint.member, i))
             run._loop.paced = True
 
     def steps_until(self, end: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
@@ -97,6 +102,8 @@ def reason_apart(run: Run) -> str | None:
     kind = kind_of(run.agent)
     if not kind.collects_steps or kind.actor_priorities(context):
         return f"{name} learns from more than collected steps"
+    if not isinstance(run._lifecycle, RolloutLifecycle):
+        return f"{name} collects in a way of its own"
     if run.learner.collect_request(FAR).steps is None:
         return f"{name} learns from whole episodes"
     if not run.engine.exportable:

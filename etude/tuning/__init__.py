@@ -24,6 +24,7 @@ from etude.tuning.trial import Configuration, Score, Trial
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "Log",
-    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler",
-    "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial", "Uniform",
+    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler", "Score",
+    "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial",
+    "Uniform",
 ]  # fmt: skip

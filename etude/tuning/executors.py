@@ -28,21 +28,21 @@ class SegmentRuns(Protocol):
         """End all runs. May be called twice."""
 
 
-class Settings(Protocol):
+class SegmentSettings(Protocol):
     """What all segments have in common; travels to worker processes by cloudpickle."""
 
     def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
         """What carries them out. stopped: asked after every event; where it returns True, a segment is saved and
         ends."""
 
-    def on(self, device: str) -> Settings:
+    def on(self, device: str) -> SegmentSettings:
         """The same on another device."""
 
 
 class Executor(Protocol):
     """Carries out segments. Results do not depend on which executor, nor on how many segments at a time."""
 
-    def open(self, settings: Settings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """Be ready for the segments of a study."""
 
     @property
@@ -73,7 +73,7 @@ class SerialExecutor:
         self._segment: Segment | None = None
         self._stop = False
 
-    def open(self, settings: Settings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
         self._runs, self._segment, self._stop = settings.runs(lambda: self._stop), None, False
 
@@ -135,7 +135,7 @@ class ProcessExecutor:
         self._deaths: dict[int, int] = {}  # of processes, by trial
         self._stopping = False
 
-    def open(self, settings: Settings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
@@ -148,7 +148,7 @@ class ProcessExecutor:
         make: Any = NoEnvironments
         self._supervisor = WorkerSupervisor(self._workers, make, 0, options)
 
-    def _server(self, settings: Settings, number: int) -> Any:
+    def _server(self, settings: SegmentSettings, number: int) -> Any:
         if self.devices:
             device = self.devices[number % len(self.devices)]
             settings = settings.on(device)
@@ -229,7 +229,7 @@ class ProcessExecutor:
 class TrialServer:
     """Carries out segments, in a worker process."""
 
-    def __init__(self, settings: Settings, environments: Any, memory: SharedMemory, generation: int):
+    def __init__(self, settings: SegmentSettings, environments: Any, memory: SharedMemory, generation: int):
         self._counters = memory.counter_array()
         self._runs = settings.runs(self._alive)
 

@@ -133,7 +133,7 @@ class SeedRuns:
         seeds = [int(directory.path.name.rpartition("-")[2]) for directory in directories]
         saved = [_complete(directory) for directory in directories]
         shared = set.intersection(*map(set, saved))
-        runs = []
+        runs: list[Run] = []
         for seed, directory, own in zip(seeds, directories, saved, strict=True):
             probe = self._new(seed) if not runs else None
             if probe is not None:
