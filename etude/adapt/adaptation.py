@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.adapt.rule import COUNTS, FRACTIONS, Adapt
+from etude.adapt.change import COUNTS, SIZES
+from etude.adapt.rule import Adapt
 from etude.adapt.signals import (
     UnusableSignal,
     effective_sample_size,
@@ -21,9 +22,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
 from etude.protocols import Weights
 
-SIZES = ("batch_size", "minibatch_size")
 EXPLORERS = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not
-TINY = 1e-6  # ratio
 
 
 class LearningPhase(NamedTuple):
@@ -54,6 +53,7 @@ class Adaptation:
         self.rules = rules
         names = [rule.hyperparameter for rule in rules]
         self._counts = {name: getattr(config, name) for name in names if name in COUNTS}  # as the config has them
+        self._changes = {rule.hyperparameter: rule.change for rule in rules}
         self._factors = dict.fromkeys(names, 1.0)
         self._average: list[float | None] = [None] * len(rules)
         self._target = [rule.target for rule in rules]
@@ -121,27 +121,14 @@ class Adaptation:
         if self._target[i] is None and not follows_size(rule):
             self._target[i] = average
         if target := before if follows_size(rule) else self._target[i]:
-            self._move(rule, base, average / target)
+            self._factors[name] = rule.change.moved(self._factors[name], base, average / target)
         after = self._value(name, base)
         if after != before:
             yield Adjusted(phase.step, name, before, after, f"{rule.signal} {average:.3g}")
 
-    def _move(self, rule: Adapt, base: float, ratio: float) -> None:
-        """Change a factor by the ratio of the signal to its target, within the rate and the bounds of a rule."""
-        name, reach = rule.hyperparameter, 1.0 + rule.rate
-        sign = -rule.sign if name in FRACTIONS else rule.sign
-        wanted = self._factors[name] * min(max(max(ratio, TINY) ** sign, 1.0 / reach), reach)
-        low, high = _limits(rule, base)
-        self._factors[name] = min(max(wanted, low), high)
-
-    def _value(self, name: str, base: float) -> float:
-        """A hyperparameter as it is now, where the config has it at `base`."""
-        factor = self._factors[name]
-        if name in SIZES:
-            return max(1.0, round(base * 2.0 ** round(math.log2(factor))))
-        if name in COUNTS:
-            return max(1.0, round(base * factor))
-        return 1.0 - (1.0 - base) * factor if name in FRACTIONS else base * factor
+    def _value(self, name: str, given: float) -> float:
+        """A hyperparameter as it is now, where the config has it at `given`."""
+        return self._changes[name].value(self._factors[name], given)
 
 
 def signal_of(rule: Adapt, phase: LearningPhase) -> float:
@@ -175,17 +162,6 @@ def _weights(phase: LearningPhase) -> np.ndarray:
         raise UnusableSignal("this algorithm reports no errors of its samples, and its replay has no priorities")
     error = np.abs(np.asarray(phase.td_error, np.float64)).reshape(-1)
     return error if phase.ratio is None else error * np.asarray(phase.ratio, np.float64).reshape(-1)
-
-
-def _limits(rule: Adapt, base: float) -> tuple[float, float]:
-    """The smallest and the largest factor of a hyperparameter that the config has at `base`."""
-    widest = 4.0 if rule.hyperparameter in COUNTS else 10.0
-    low, high = rule.low, rule.high
-    if rule.hyperparameter in FRACTIONS:
-        base, low, high = 1.0 - base, None if high is None else 1.0 - high, None if low is None else 1.0 - low
-    if not base:
-        return 1.0, 1.0
-    return 1.0 / widest if low is None else low / base, widest if high is None else high / base
 
 
 def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -> None:

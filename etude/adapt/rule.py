@@ -7,22 +7,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from etude.adapt.change import Change
 from etude.base import checks
 from etude.base.errors import ConfigError
 
 SIGNALS = ("ess", "gradient_variance", "noise_scale", "kl")
-COUNTS = ("batch_size", "minibatch_size", "gradient_steps", "epochs")  # whole numbers that a rule may change
-FRACTIONS = ("gamma", "gae_lambda")  # adjusted by their distance from 1
 
 # 1: grows with the signal. Where samples are worth more (a larger effective sample size), steps are bolder; where
 # gradients are noisier, or the policy moves further, they are more careful.
-_BOLDER = dict.fromkeys(("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "priority_exponent"), 1)
-_CAREFUL = dict.fromkeys(_BOLDER, -1)
-_LARGER = {"batch_size": 1, "minibatch_size": 1}
+_BOLD = ("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "priority_exponent")
+_BOLDER, _CAREFUL = dict.fromkeys(_BOLD, 1), dict.fromkeys(_BOLD, -1)
+_LARGER = dict.fromkeys(("batch_size", "minibatch_size", "rollout_length"), 1)
+_CAUTION = (
+    "importance_exponent", "epsilon", "weight_decay", "beta1", "beta2", "target_update_every", "train_every",
+)  # fmt: skip
+_NOISY = {**_CAREFUL, **_LARGER, **dict.fromkeys(_CAUTION, 1), "gamma": -1}
 DIRECTIONS: dict[str, dict[str, int]] = {
-    "ess": {**_BOLDER, **_LARGER, "importance_exponent": -1, "gamma": 1},
-    "gradient_variance": {**_CAREFUL, **_LARGER, "importance_exponent": 1, "gamma": -1},
-    "noise_scale": {**_CAREFUL, **_LARGER, "importance_exponent": 1, "gamma": -1},
+    "ess": {**_BOLDER, **_LARGER, **dict.fromkeys(_CAUTION, -1), "gamma": 1},
+    "gradient_variance": _NOISY,
+    "noise_scale": _NOISY,
     "kl": {**_CAREFUL, **_LARGER},
 }
 
@@ -34,8 +37,9 @@ class Adapt:
 
     signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
         number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
-    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps or epochs. Sizes of batches
-        move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance from 1.
+    hyperparameter: a float of the config, or batch_size, minibatch_size, gradient_steps, epochs or train_every. Sizes
+        of batches move in powers of 2, so that each is compiled once. gamma and gae_lambda are moved by their distance
+        from 1.
     target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
     low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
         four times for whole numbers.
@@ -80,6 +84,11 @@ class Adapt:
     def sign(self) -> int:
         """1: the hyperparameter grows with the signal; -1: it shrinks; 0: nobody knows."""
         return self.direction or DIRECTIONS[self.signal].get(self.hyperparameter, 0)
+
+    @property
+    def change(self) -> Change:
+        """What the signal does to the hyperparameter."""
+        return Change(self.hyperparameter, self.sign, self.rate, self.low, self.high)
 
     @classmethod
     def parse(cls, text: str) -> Adapt:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from etude.base.errors import ConfigError
 from etude.report import EpisodeLines, draw_episodes
 from etude.solo import files
+from etude.solo.adaptive import AdaptiveMethods
 from etude.solo.animation import play
 from etude.solo.build import build_session
 from etude.solo.callbacks import Callbacks
@@ -50,7 +51,7 @@ class SessionState:
         return self.session is None or self.session.chief
 
 
-class RL:
+class RL(AdaptiveMethods):
     """The base of agents written in Keras, on TensorFlow or JAX.
 
     In your `__init__` set `self.env` (an environment, a Gymnasium id, a callable, or a list with one for each process)
@@ -215,7 +216,7 @@ class RL:
     ) -> float:
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
-        options = _options(named)
+        options = _options({"window_size_func": self.window_size_func, **named})
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data

@@ -17,10 +17,12 @@ from etude.explore import AsIs, ByAgent, Each
 from etude.protocols import Explorer
 from etude.replay import Buffer, Ring
 from etude.replay.sizes import Extras
+from etude.solo.adjusting import Adjuster
 from etude.solo.conversion import LossArguments, conversion_for
 from etude.solo.engines import AgentInterface, UserAgentEngine, make_engine
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
 from etude.solo.irl import reward_source
+from etude.solo.knobs import Knobs
 from etude.solo.learner import EpisodeLearner
 from etude.solo.regimes import regime_of
 from etude.solo.session import Session, SessionKey
@@ -51,7 +53,11 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
-    return Session(environments, source.explorer(_explorer(settings, described)), learner, seed, group)
+    learner.policies = _policies(settings)
+    learner.before_phase = lambda: agent.adjust_func and agent.adjust_func()
+    knobs = Knobs(agent, learner, engine, 1 if replicas is None else replicas.count)
+    adjuster = Adjuster(knobs, generator(seed, "adjust"))
+    return Session(environments, source.explorer(_explorer(settings, described)), learner, adjuster, seed, group)
 
 
 def _engine(
@@ -93,14 +99,19 @@ def _ring(
 
 def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer:
     """The explorer of all environments; made of one for each environment, or one for each of several agents."""
-    given = settings.explorer
-    several: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    several = _policies(settings)
     if settings.epsilon is not None:
         for policy in several:
             policy.eps = settings.epsilon
     if described.agents is not None:
         return ByAgent(several, described.agents.actions)
     return Each(tuple(several)) if len(several) > 1 else several[0]
+
+
+def _policies(settings: Settings) -> list[Any]:
+    """What explores: one, or one for each environment or agent."""
+    given = settings.explorer
+    return list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
 
 
 def _check_outputs(agent: Any, settings: Settings, output: Any, described: EnvironmentDescription) -> None:

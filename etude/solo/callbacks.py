@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from etude.base.errors import ConfigError
-from etude.base.events import Collected, Event, Learned, Saved, WorkerReplaced
+from etude.base.events import Adjusted, Collected, Event, Learned, Saved, WorkerReplaced
 
 EVENT_HOOKS: dict[type, str] = {  # called with the event
-    Collected: "on_steps_collected", Learned: "on_update", Saved: "on_save", WorkerReplaced: "on_worker_replaced",
+    Collected: "on_steps_collected", Learned: "on_update", Adjusted: "on_adjusted", Saved: "on_save",
+    WorkerReplaced: "on_worker_replaced",
 }  # fmt: skip
 HOOKS = (
     "on_train_begin", "on_episode_begin", "on_batch_begin", "on_batch_end", "on_episode_end", "on_train_end",
@@ -53,6 +54,10 @@ class AgentCallback:
 
     def on_update(self, event: Learned) -> None:
         """After a learning phase, with its losses; after `on_episode_end` of the last episode that it learned from."""
+
+    def on_adjusted(self, event: Adjusted) -> None:
+        """After `on_update` of the learning phase for which a hyperparameter was adjusted, or was to be: see
+        `event.reason`."""
 
     def on_save(self, event: Saved) -> None:
         """After a checkpoint was written."""

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.data import INITIAL_VERSION, CollectRequest, PolicyVersion, Steps
-from etude.base.events import Learned
+from etude.base.data import CollectRequest, PolicyVersion, Steps
+from etude.base.events import Adjusted, Learned
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
+from etude.solo.policies import epsilons
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
 from etude.training.learner import add_to_means
@@ -45,6 +46,10 @@ class EpisodeLearner:
         self.settings, self.regime, self.engine, self.buffer, self.count = settings, regime, engine, buffer, count
         self._hyper, self._rng = hyper, rng
         self.progress = RunProgress()
+        self._counts: dict[str, tuple[int, int]] = {}  # by name: as it was given, and as it was adjusted
+        self.policies: Sequence[Any] = ()  # what explores, in the order in which the user gave it
+        self.before_phase: Callable[[], object] = lambda: None  # may adjust hyperparameters
+        self.adjusted: list[Adjusted] = []  # since the last learning phase
         self.configure(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
         self.batches = 0  # minibatches learned since the agent was made
@@ -56,6 +61,30 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks, self.options, self.trimming = callbacks, options, self.regime.trimming(options)
 
+    def count_of(self, name: str) -> int | None:
+        """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
+        given."""
+        given, adjusted = self._given(name), self._counts.get(name)
+        return given if adjusted is None or adjusted[0] != given else adjusted[1]
+
+    def set_count(self, name: str, value: float) -> None:
+        """Adjust one of these until another value is given. Target networks follow from here on as often as it says."""
+        given = self._given(name)
+        assert given is not None
+        self._counts[name] = given, int(value)
+        if name in ("update_steps", "update_batches"):
+            passed = self.progress.step if name == "update_steps" else self.batches
+            self._target_updates = passed // int(value)
+
+    def _count(self, name: str) -> int:
+        """The same, of one that is always given."""
+        value = self.count_of(name)
+        assert value is not None
+        return value
+
+    def _given(self, name: str) -> int | None:
+        return self.options.num_store if name == "num_store" else getattr(self.settings, name)
+
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """Whole episodes, one of every environment."""
         return CollectRequest(None)
@@ -66,7 +95,9 @@ class EpisodeLearner:
             self.progress.count(steps)
             self.buffer.add(placed := self._placed(steps))
             self._received[placed.columns] += placed.shape[0]
+            before = len(self.buffer)
             self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
+            self._note_window(before)
 
     def _placed(self, steps: Steps) -> Steps:
         """A whole episode may go into any column of the ring: the one that got the fewest rows, or a random one, so
@@ -82,17 +113,21 @@ class EpisodeLearner:
         one batch."""
         began = time.perf_counter()
         self._collections += 1
-        if self._collections % self.options.num_store:
+        if self._collections % self._count("num_store"):
             return None
-        size = self.settings.batch
-        wanted = self.settings.num_updates or len(self.buffer) // size
+        if len(self.buffer) >= self._count("batch"):
+            self.before_phase()
+        size = self._count("batch")
+        wanted = self.count_of("num_updates") or len(self.buffer) // size
         minibatches = wanted if len(self.buffer) >= size else 0
         losses = self._learn(minibatches)
         if not minibatches:
             return None
         self.loss = losses["loss"]
         self.progress.gradient_steps += minibatches
-        return Learned(self.progress.step, self.progress.gradient_steps, losses, {}, time.perf_counter() - began)
+        adjusted, self.adjusted = tuple(self.adjusted), []
+        seconds = time.perf_counter() - began
+        return Learned(self.progress.step, self.progress.gradient_steps, losses, {}, seconds, adjusted)
 
     def _learn(self, minibatches: int) -> dict[str, float]:
         """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""
@@ -103,17 +138,25 @@ class EpisodeLearner:
         for call in range(1, due + 1):
             done = self._learn_until(done, minibatches * call // due, minibatches, means)
             self.engine.update_param()
+            before = len(self.buffer)
             self.regime.after_target_update(self.buffer, self.options)
+            self._note_window(before)
         self._learn_until(done, minibatches, minibatches, means)
         return means
 
+    def _note_window(self, before: int) -> None:
+        """Report that `window_size_func` has left fewer than `before` transitions."""
+        after = len(self.buffer)
+        if self.options.window_size_func is not None and after < before:
+            self.adjusted.append(Adjusted(self.progress.step, "window", before, after, "window_size_func"))
+
     def _due_target_updates(self, minibatches: int) -> int:
         """How many calls of `update_param` belong to this phase."""
-        settings = self.settings
-        if settings.update_steps is not None:
-            due = self.progress.step // settings.update_steps - self._target_updates
-        elif settings.update_batches is not None:
-            due = (self.batches + minibatches) // settings.update_batches - self._target_updates
+        steps, batches = self.count_of("update_steps"), self.count_of("update_batches")
+        if steps is not None:
+            due = self.progress.step // steps - self._target_updates
+        elif batches is not None:
+            due = (self.batches + minibatches) // batches - self._target_updates
         else:
             due = 0  # the engine calls it after every minibatch
         self._target_updates += due
@@ -126,7 +169,7 @@ class EpisodeLearner:
             k = 1 if each_batch else min(MOST_MINIBATCHES, end - done)
             if each_batch:
                 self.callbacks.call("on_batch_begin", done)
-            batches = self.buffer.sample(k, self.settings.batch)
+            batches = self.buffer.sample(k, self._count("batch"))
             update = self.engine.learn(batches, {})
             self.regime.update_priorities(self.buffer, batches, update)
             add_to_means(means, update.losses, k, total)
@@ -142,9 +185,10 @@ class EpisodeLearner:
         return False
 
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
-        """The weights that workers act with; none where this process acts for them."""
+        """The weights that workers act with, none where this process acts for them; and the epsilons of policies."""
         actor = self.engine.actor()
-        return {} if actor is None else self.engine.weights(actor.names), INITIAL_VERSION
+        weights = {} if actor is None else self.engine.weights(actor.names)
+        return weights, PolicyVersion(0, epsilons(self.policies))
 
     def trained_weights(self) -> Weights:
         """What `param` holds, by name."""

@@ -6,11 +6,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.replay import Buffer
 
-Window = int | float | Callable[[int], int] | None  # rows to keep, the fraction to keep, or the first from how many
+WindowFunction = Callable[[int], "int | None"]  # from the number of a process to how many of its oldest rows to drop
+
+
+@dataclass(frozen=True)
+class ProcessWindows:
+    """What each process of the pool drops of its own part."""
+
+    function: WindowFunction
+
+    def kept(self, filled: np.ndarray) -> np.ndarray:
+        """How many of the rows of each process stay, [N]; at least 1. ConfigError where the function returns no number
+        for one."""
+        kept = filled.copy()
+        for p in np.flatnonzero(filled > 1).tolist():
+            dropped = self.function(p)
+            if dropped is not None and not isinstance(dropped, int | float | np.number):
+                raise ConfigError(
+                    f"window_size_func({p}) returned a {type(dropped).__name__}; expected how many of the oldest "
+                    "transitions of this process to drop, or None for none."
+                )
+            kept[p] = filled[p] - min(max(int(dropped or 0), 0), filled[p] - 1)
+        return kept
+
+
+# Rows to keep, the fraction to keep, the first from how many there are, or what processes drop.
+Window = int | float | Callable[[int], int] | ProcessWindows | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +77,8 @@ class Options:
     window_size, window_size_: what is kept of the pool when it is cut: transitions (an int), the fraction (a float), or
         a function from how many there are to how many to keep. window_size_ counts where window_size is None,
         window_size_pr before both with PR=True, window_size_ppo before all with PPO=True and PR=True.
+    window_size_func: from the number of a process to how many of its oldest transitions to drop, before all others; the
+        agent's own attribute where train is given none.
     clearing_freq: stored transitions between two cuts; None: the pool is cut when it is full.
     jit_compile: for TensorFlow, whether XLA compiles.
     random: episodes go into random columns of the pool; else into the one that holds least.
@@ -66,6 +95,7 @@ class Options:
     processes_her: int | None = None
     processes_pr: int | None = None
     window_size: Window = None
+    window_size_func: WindowFunction | None = None
     clearing_freq: int | None = None
     window_size_: int | None = None
     window_size_ppo: int | None = None
@@ -92,18 +122,20 @@ class Options:
         return (self.processes or 0) if self.pool_network else 0
 
     def first(self, *windows: str) -> Window:
-        """The first of these options that was given, or None."""
+        """The window of each process, or the first of these options that was given, or None."""
+        if self.window_size_func is not None:
+            return ProcessWindows(self.window_size_func)
         given = (getattr(self, name) for name in windows)
         return next((window for window in given if window is not None), None)
 
 
 def cut(buffer: Buffer, window: Window) -> None:
     """Drop all but the window."""
-    buffer.trim(_kept(window, len(buffer)))
+    buffer.trim(window.kept(buffer.ring.filled) if isinstance(window, ProcessWindows) else _kept(window, len(buffer)))
 
 
 def _check_window(name: str, window: Window) -> None:
-    if window is None or callable(window):
+    if window is None or callable(window) or isinstance(window, ProcessWindows):
         return
     fraction = isinstance(window, float)
     if isinstance(window, bool) or not (0 < window <= 1 if fraction else window >= 1):
@@ -113,7 +145,7 @@ def _check_window(name: str, window: Window) -> None:
         )
 
 
-def _kept(window: Window, held: int) -> int:
+def _kept(window: int | float | Callable[[int], int] | None, held: int) -> int:
     if callable(window):
         return max(1, min(held, int(window(held))))
     if isinstance(window, float):

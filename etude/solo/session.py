@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,10 @@ from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.protocols import Explorer, ProcessGroup, Rollout
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process
 from etude.rollout.state import check_rollout
+from etude.solo.adjusting import Adjuster
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
+from etude.solo.policies import FollowingActor
 from etude.solo.settings import Settings
 from etude.training.rollout_lifecycle import RolloutLifecycle
 
@@ -67,9 +68,9 @@ def _check_agent(agent: Any) -> None:
 class Session:
     """The parts of one agent's training.
 
-    make_environments: from their numbers in the run to environments. explorer: of all of them. group: the processes
-    that train the agent, where they are several. chief: whether this process, of all that train the agent, steps the
-    environments, reports and saves.
+    make_environments: from their numbers in the run to environments. explorer: of all of them. adjuster: moves
+    hyperparameters of the learner. group: the processes that train the agent, where they are several. chief: whether
+    this process, of all that train the agent, steps the environments, reports and saves.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class Session:
         make_environments: Any,
         explorer: Explorer,
         learner: EpisodeLearner,
+        adjuster: Adjuster,
         seed: int,
         group: ProcessGroup | None = None,
     ):
-        self.learner, self._group = learner, group
+        self.learner, self.adjuster, self._group = learner, adjuster, group
         self.chief = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None
@@ -170,18 +172,25 @@ class Session:
         pool = PoolOptions(overlap=self.overlaps(options))
         if actor is None:
             return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
-        return Pool(make, functools.partial(copy.deepcopy, actor), explorer, seed, count, options.workers, pool)
+        make_actor = functools.partial(FollowingActor, actor, self.learner.policies)
+        return Pool(make, make_actor, explorer, seed, count, options.workers, pool)
 
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` continues. replay: whether to include it."""
         rollout = self._rollout_state if self._lifecycle is None else self._lifecycle.state()
-        return {**self.learner.state(replay), "rollout": rollout}
+        adjusted = self.adjuster.state()
+        kept = {"adjusted": adjusted} if adjusted else {}
+        return {**self.learner.state(replay), "rollout": rollout, **kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; CheckpointError, and nothing changed, where it does not fit."""
-        stored = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay",))
+        stored = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay", "adjusted"))
         self.learner.check_state(stored)
+        if "adjusted" in stored:
+            self.adjuster.check_state(stored["adjusted"])
         if state["rollout"] is not None:
             check_rollout(stored["rollout"], self.learner.count, self.learner.engine.spaces, {})
         self.learner.restore(state)
+        if "adjusted" in state:
+            self.adjuster.restore(state["adjusted"])
         self._rollout_state = state["rollout"]

@@ -150,6 +150,9 @@ class Learner:
         adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
         if adjusted:
             self.update_schedule = self.adapting.update_schedule()
+            self.update_schedule.updates_due(
+                self.progress, self.replay
+            )  # phases are counted from here with this schedule
         return losses, metrics, adjusted
 
     def hyper(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from etude.adapt import Adapt, Adaptation, LearningPhase
+from etude.adapt.change import Change
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 
@@ -59,6 +60,27 @@ def test_sizes_of_batches_move_in_powers_of_two_and_counts_are_whole():
         sizes.add(own.counts()["batch_size"])
     assert sizes == {64, 128, 256}
     assert own.counts() == {"batch_size": 256, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [({"low": 10.0, "high": 100.0}, [64, 16]), ({"low": 16.0, "high": 256.0}, [256, 16])],
+)
+def test_sizes_of_batches_stay_within_bounds_that_are_no_powers_of_two(bounds, expected):
+    change, found = Change("batch_size", 1, **bounds), []
+    for ratio in (1e9, 1e-9):
+        found.append(change.value(change.moved(1.0, 64.0, ratio), 64.0))
+    assert found == expected
+
+
+def test_sizes_are_multiples_of_an_alignment_and_probabilities_are_at_most_1():
+    aligned = Change("batch_size", 1, align=24)
+    assert [aligned.value(factor, 64.0) for factor in (0.1, 0.75, 1.0, 1.5)] == [24.0, 48.0, 48.0, 96.0]
+    epsilon = Change("epsilon", 1)
+    assert epsilon.value(epsilon.moved(1.0, 0.4, 1e9), 0.4) == 1.0
+    assert Change("beta1", 1).movable(0.9)
+    assert not Change("beta1", 1).movable(1.0)
+    assert not Change("weight_decay", 1).movable(0.0)
 
 
 def test_gamma_moves_by_its_distance_from_one():

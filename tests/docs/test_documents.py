@@ -46,7 +46,7 @@ def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, mon
 @each_page
 def test_every_block_says_its_language_and_which_engine_it_needs(page):
     languages = {
-        "python": ("", "torch", "jax", "tensorflow"),
+        "python": ("", "torch", "jax", "tensorflow", "ray"),
         "bash": ("",),
         "console": ("",),
         "text": ("",),

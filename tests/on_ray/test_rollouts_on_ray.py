@@ -9,15 +9,6 @@ import pytest
 import etude
 from etude.base.errors import ConfigError
 
-ray = pytest.importorskip("ray")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ray():
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
-    yield
-    ray.shutdown()
-
 
 def trained(algorithm, **setup):
     with etude.Run(algorithm, "CartPole-v1", seed=1, environments=4, **setup) as run:

@@ -142,6 +142,34 @@ def test_a_reporter_that_fails_in_the_chief_ends_the_others(monkeypatch, tmp_pat
     assert etude.load(tmp_path / "run").step == 32
 
 
+def test_who_waits_learns_which_process_gives_no_heartbeat():
+    from torch.distributed import HashStore
+
+    from etude.engines.torch_group import Heartbeat
+
+    class Collective:
+        def wait(self, timeout):
+            raise RuntimeError("timed out")
+
+        def is_completed(self):
+            return False
+
+    now, store = 0.0, HashStore()
+    one, other = (Heartbeat(store, rank, 2, lambda: now) for rank in range(2))
+    other.beat()
+    now = 15.0
+    one.beat()
+    now = 30.0
+    one.beat()
+    assert one.silent() == [] and other.silent() == [0, 1], "the numbers of both are as old as the last look at them"
+    now = 36.0
+    assert one.silent() == [1]
+    with pytest.raises(RuntimeError, match="process 1 gave no heartbeat for 20 s"):
+        one.wait(Collective())
+    with pytest.raises(RuntimeError, match="the store gives no heartbeat"):
+        other.wait(Collective())
+
+
 def test_processes_with_other_settings_are_refused(monkeypatch):
     def body(rank):
         return made("ppo", learning_rate=1e-3 * (1 + rank)).train(64)

@@ -22,14 +22,14 @@ POLICIES = (
 )
 ATTRIBUTES = (
     "env param optimizer loss_list reward_list total_episode time stop_training path save_freq max_save_files "
-    "save_param_only save_best_only reward_done_func reward_done_func_ma"
+    "save_param_only save_best_only reward_done_func reward_done_func_ma adjust_func window_size_func"
 )
 METHODS = (
     "action __call__ update_param save restore save_param restore_param visualize_loss visualize_reward "
-    "visualize_reward_loss animate_agent"
+    "visualize_reward_loss animate_agent adjust adjust_batch_size adabatch adjust_window_size compute_ess_from_weights"
 )
 FUNCTIONS = ["save", "restore", "save_param", "restore_param", "assign_param", "LambdaCallback"]
-NOT_HERE = "adjust adjust_batch_size adabatch adjust_window_size LRFinder OptFinder ParallelFinder"
+NOT_HERE = "LRFinder OptFinder ParallelFinder"
 
 
 def named(heading):

@@ -43,7 +43,7 @@ class Hanging:
 def opened(problem, monkeypatch):
     """A session that has begun to collect, and its rollout."""
     engine = SimpleNamespace(spaces=SPACES, exportable=True, share=lambda busy: None)
-    session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=1), 0)
+    session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=1), None, 0)
     rollout = Hanging(problem)
     monkeypatch.setattr(session, "_rollout", lambda options, explorer: rollout)
     session.open(Options()).open(10, {}, INITIAL_VERSION)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,6 +38,13 @@ class AgentInterface:
     convert: Callable[[Tree], Any]
     agents: int | None = None
     update_targets: bool = False
+
+
+class OptimizerSetting(NamedTuple):
+    """A number of one optimizer, such as its learning rate."""
+
+    read: Callable[[], float]
+    write: Callable[[float], None]
 
 
 class AgentVariables(Protocol):
@@ -112,6 +119,12 @@ class UserAgentBackend(Protocol):
     def learn(self, arguments: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """k gradient steps: (losses [k, L], td_error [k, B], ratio [k, B])."""
 
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """Those of each of k batches, by name, at the present values of the variables."""
+
+    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+        """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number."""
+
     def update_param(self) -> None:
         """Call the agent's `update_param`."""
 
@@ -165,12 +178,7 @@ class UserAgentEngine:
 
         Raises NumericalError on NaN, ConfigError where losses, optimizers and `param` do not fit together.
         """
-        arguments = tuple(self._interface.loss_arguments(batches))
-        if len(arguments) != 5:
-            raise ConfigError(f"loss_arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
-        if not self._backend.trains:
-            raise ConfigError("This engine was made with no optimizer: it acts, and cannot learn.")
-        self._backend.prepare(arguments)
+        arguments = self._arguments(batches)
         losses, td_error, ratio = self._backend.learn(arguments, batches.weight)
         k, count = losses.shape
         names = ["loss"] if count == 1 else [f"loss{i}" for i in range(count)]
@@ -178,6 +186,29 @@ class UserAgentEngine:
         update = Update(dict(zip(names, means, strict=True)), {}, td_error, k, ratio)
         check_finite(update)
         return update
+
+    def gradients(self, batches: Batch, jit_compile: bool = True) -> list[Weights]:
+        """What each of k batches alone would train with, by name. Nothing is changed. jit_compile: for TensorFlow."""
+        arguments, variables = self._arguments(batches), self._backend.variables
+        before = self.weights(set(variables.names) - set(variables.trained))  # running statistics, generators
+        found = self._backend.gradients(arguments, batches.weight, jit_compile)
+        variables.write(before)
+        return found
+
+    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+        """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number. What is
+        written is learned with from then on; the loss is traced anew at the first such change alone."""
+        return self._backend.optimizer_settings(name)
+
+    def _arguments(self, batches: Batch) -> tuple:
+        """The arguments of the loss, stacked; ConfigError for an engine that cannot learn."""
+        arguments = tuple(self._interface.loss_arguments(batches))
+        if len(arguments) != 5:
+            raise ConfigError(f"loss_arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
+        if not self._backend.trains:
+            raise ConfigError("This engine was made with no optimizer: it acts, and cannot learn.")
+        self._backend.prepare(arguments)
+        return arguments
 
     def update_param(self) -> None:
         """Call the agent's `update_param`; what it changes is learned with from then on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,10 +14,20 @@ import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from etude.base.errors import ConfigError
+from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts, length, next_power, padded
 from etude.solo.engines.param import no_gradient, read_losses
-from etude.solo.engines.user_agent import Bound, Compiled, PriorityRecorder, acted, each, not_traceable
+from etude.solo.engines.user_agent import (
+    Bound,
+    Compiled,
+    PriorityRecorder,
+    acted,
+    by_name,
+    each,
+    not_traceable,
+    single,
+)
 
 _NEEDS_NUMBERS = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
 
@@ -62,6 +73,7 @@ class JaxProgram:
         self._acting = Compiled(self._agent, partial(self._compile, lambda agent, s: acted(agent, s, self._agents)))
         self._rewarding = Compiled(self._agent, partial(self._compile, lambda agent, given: agent.reward_model(*given)))
         self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
+        self._differentiating = Compiled(self._agent, self._compile_gradients)
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
@@ -87,6 +99,7 @@ class JaxProgram:
             [variable.value for variable in parts.trained],
             [variable.value for variable in parts.others],
             [[variable.value for variable in optimizer.variables] for optimizer in parts.optimizers],
+            parts.scalars(),
         )
         settings = parts.settings()
         if settings not in self._learning:
@@ -100,6 +113,22 @@ class JaxProgram:
                 variable.assign(value)
         self._put(moved)
         return tuple(None if x is None else np.array(x)[:k] for x in records)
+
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """See `engine.UserAgentBackend`."""
+        values = tuple([variable.value for variable in part] for part in (self.parts.trained, self.parts.others))
+        found = []
+        for i in range(len(weight)):
+            row = each(single, each(operator.itemgetter(i), (arguments, weight)))
+            with _explained(self._agent, "__call__"):
+                found.append(self._differentiating(values, row))
+        return [by_name([[np.array(one) for one in group] for group in gradients]) for gradients in found]
+
+    def _compile_gradients(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        def differentiate(values: Any, row: Any, hyper: Any) -> Any:
+            return self._gradients(bound, names, values, row, hyper)[0]
+
+        return jax.jit(differentiate)
 
     def _put(self, moved: dict[str, Any]) -> None:
         for name, value in moved.items():
@@ -126,7 +155,7 @@ class JaxProgram:
 
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
         def learn(state: Any, inputs: Any, k: Any, hyper: Any) -> Any:
-            trained, others, optimizers = state
+            trained, others, optimizers, scalars = state
             gradients, (_, record, moved) = self._traced(bound, names, (trained, others), _row(inputs, 0), hyper)
             room = len(inputs[1])
             records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
@@ -140,7 +169,7 @@ class JaxProgram:
             def step(i: Any, carry: Any) -> Any:
                 trained, others, optimizers, records = carry
                 found, record, moved = gradients((trained, others), _row(inputs, i), hyper)
-                trained, optimizers = self._apply(found, trained, optimizers)
+                trained, optimizers = self._apply(found, trained, optimizers, scalars)
                 others = list(others)
                 for name, value in moved.items():
                     others[places[name]] = value
@@ -198,13 +227,14 @@ class JaxProgram:
             found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
         return found, (recorder.td_error, recorder.ratio), self._moved(before, scope)
 
-    def _apply(self, gradients: list[list[Any]], trained: list[Any], optimizers: list[list[Any]]) -> Any:
+    def _apply(self, gradients: list[list[Any]], trained: list[Any], optimizers: list[list[Any]], scalars: Any) -> Any:
         trained, after = list(trained), []
         for optimizer, group, own, values in zip(
             self.parts.optimizers, self.parts.groups, gradients, optimizers, strict=True
         ):
             variables = [*self.parts.trained, *optimizer.variables]
-            with keras.StatelessScope(state_mapping=list(zip(variables, [*trained, *values], strict=True))) as scope:
+            held = list(zip(variables, [*trained, *values], strict=True))
+            with keras.StatelessScope(state_mapping=held) as scope, self.parts.tracing(scalars):
                 optimizer.apply(own, group)
             trained = [scope.get_current_value(variable) for variable in self.parts.trained]
             after.append([scope.get_current_value(variable) for variable in optimizer.variables])

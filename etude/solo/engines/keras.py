@@ -3,8 +3,9 @@ JAX or TensorFlow runs below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import keras
@@ -15,6 +16,7 @@ from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
+from etude.solo.engines.engine import OptimizerSetting
 from etude.solo.engines.param import check_trained, flat, grouped
 from etude.solo.engines.user_agent import Bound, PriorityRecorder, each, find, single
 
@@ -175,6 +177,7 @@ class KerasParts:
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
             _build(optimizer, group, variables)
         self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
+        self._scalars: list[tuple[int, str]] = []  # settings of optimizers that were adjusted: scalars of the step
 
     @property
     def others(self) -> list[Any]:
@@ -185,11 +188,44 @@ class KerasParts:
     def settings(self) -> tuple:
         """What the optimizers' code holds as constants."""
         return tuple(
-            (name, value)
-            for optimizer in self.optimizers
+            (name, None if (i, name) in self._scalars else value)
+            for i, optimizer in enumerate(self.optimizers)
             for name, value in sorted(vars(optimizer).items())
             if not name.startswith("_") and isinstance(value, float | int | str | None)
         )
+
+    def scalars(self) -> np.ndarray:
+        """The settings that are arguments of the compiled step: [S] float32."""
+        return np.array([vars(self.optimizers[i])[name] for i, name in self._scalars], np.float32)
+
+    @contextmanager
+    def tracing(self, scalars: Any) -> Iterator[None]:
+        """Optimizers compute with these settings [S] in the place of numbers."""
+        before = self.scalars()
+        for place, (i, name) in enumerate(self._scalars):
+            vars(self.optimizers[i])[name] = scalars[place]
+        try:
+            yield
+        finally:
+            for value, (i, name) in zip(before.tolist(), self._scalars, strict=True):
+                vars(self.optimizers[i])[name] = value
+
+    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+        """See `engine.UserAgentBackend`. A learning rate is a variable of its optimizer; schedules are left out."""
+        found = []
+        for i, optimizer in enumerate(self.optimizers):
+            attribute = {"beta1": "beta_1", "beta2": "beta_2"}.get(name, name)
+            if name == "learning_rate" and isinstance(optimizer._learning_rate, keras.Variable):
+                found.append(_learning_rate(optimizer))
+            elif name != "learning_rate" and isinstance(vars(optimizer).get(attribute), int | float):
+                read = functools.partial(vars(optimizer).__getitem__, attribute)
+                found.append(OptimizerSetting(read, functools.partial(self._set_scalar, i, attribute)))
+        return found
+
+    def _set_scalar(self, i: int, name: str, value: float) -> None:
+        if (i, name) not in self._scalars:
+            self._scalars.append((i, name))
+        vars(self.optimizers[i])[name] = float(np.float32(value))
 
     def state(self) -> dict[str, Any]:
         """The variables of each optimizer, by position."""
@@ -210,6 +246,10 @@ class KerasParts:
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             for i, variable in enumerate(optimizer.variables):
                 variable.assign(values[str(i)])
+
+
+def _learning_rate(optimizer: Any) -> OptimizerSetting:
+    return OptimizerSetting(lambda: float(value_of(optimizer._learning_rate)), optimizer._learning_rate.assign)
 
 
 def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
@@ -243,6 +283,7 @@ class Program(Protocol):
     def act(self, observation: Any) -> Any: ...
     def rewards(self, arguments: Any) -> Any: ...
     def learn(self, arguments: Any, weight: np.ndarray) -> Any: ...
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]: ...
 
 
 class KerasAgentBackend:
@@ -256,6 +297,7 @@ class KerasAgentBackend:
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
         self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
+        self.gradients, self.optimizer_settings = program.gradients, parts.optimizer_settings
         self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from etude.engines.strategies import ScheduledReplicas, StrategyReplicas, VectorLayout, parts_of_batch, placed
+from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts
 from etude.solo.engines.tensorflow import TensorFlowProgram
@@ -51,6 +52,11 @@ class ReplicatedProgram(TensorFlowProgram):
         self._replicas.check_batch(weight.shape[1])
         with self._replicas.explained():
             return super().learn(arguments, weight)
+
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """See `TensorFlowProgram.gradients`; raises ReplicaError where a process of the cluster ended."""
+        with self._replicas.explained():
+            return super().gradients(arguments, weight, jit_compile)
 
     def _gradients(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
         variables = [*self.parts.trained, *self.parts.others]
@@ -105,14 +111,15 @@ class ScheduledProgram(ReplicatedProgram):
         self._jit = False  # of what this process computes: its variables are those of other processes
 
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Any:
-        def step(row: Any, hyper: Any) -> Any:
+        def step(row: Any, hyper: Any, scalars: Any) -> Any:
             named = {name: hyper[i] for i, name in enumerate(names)}
-            return self._step(bound, named, row)
+            return self._step(bound, named, row, scalars)
 
-        function = tf.function(lambda row, hyper: self._replicas.strategy.run(step, args=(row, hyper)), autograph=False)
+        function = tf.function(lambda *row: self._replicas.strategy.run(step, args=row), autograph=False)
 
-        def learn(inputs: Any, k: Any, hyper: Any) -> Any:
-            rows = [(each(lambda x, i=i: x[i], inputs), tf.constant(hyper)) for i in range(int(k))]  # type: ignore
+        def learn(inputs: Any, k: Any, scalars: Any, hyper: Any) -> Any:
+            same = tf.constant(hyper), tf.constant(scalars)
+            rows = [(each(lambda x, i=i: x[i], inputs), *same) for i in range(int(k))]  # type: ignore[misc]
             found = self._replicas.schedule(function, rows)
             return tuple(None if part[0] is None else np.stack(part) for part in zip(*found, strict=True))
 

@@ -10,10 +10,20 @@ import numpy as np
 import tensorflow as tf
 
 from etude.base.errors import ConfigError
+from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts, length, next_power, padded
 from etude.solo.engines.param import no_gradient, read_losses
-from etude.solo.engines.user_agent import Bound, Compiled, PriorityRecorder, acted, each, not_traceable
+from etude.solo.engines.user_agent import (
+    Bound,
+    Compiled,
+    PriorityRecorder,
+    acted,
+    by_name,
+    each,
+    not_traceable,
+    single,
+)
 
 _NEEDS_NUMBERS = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
 _NOT_COMPILED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, tf.errors.InternalError)
@@ -37,6 +47,9 @@ class TensorFlowProgram:
         self._acting = Compiled(self._agent, partial(self._compile, lambda agent, s: acted(agent, s, self._agents)))
         self._rewarding = Compiled(self._agent, partial(self._compile, lambda agent, given: agent.reward_model(*given)))
         self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
+        self._differentiating = {
+            jit: Compiled(self._agent, partial(self._compile_gradients, jit)) for jit in (True, False)
+        }
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
@@ -59,7 +72,7 @@ class TensorFlowProgram:
             self._learning = {settings: Compiled(self._agent, self._compile_learn)}
         inputs = _tensors(padded((arguments, weight), next_power(k)))
         with _Explained(self._agent, "__call__"):
-            records = self._learning[settings](inputs, tf.constant(k))
+            records = self._learning[settings](inputs, tf.constant(k), self.parts.scalars())
         return tuple(None if x is None else np.array(x)[:k] for x in records)
 
     def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
@@ -71,14 +84,14 @@ class TensorFlowProgram:
         return tf.function(evaluate, jit_compile=self._jit, autograph=False)
 
     def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
-        def learn(inputs: Any, k: Any, hyper: Any) -> Any:
+        def learn(inputs: Any, k: Any, scalars: Any, hyper: Any) -> Any:
             named = _by_name(names, hyper)
             shapes = _outputs_of(lambda: _stacked(*self._losses(bound, named, _row(inputs, 0))))
             room = inputs[1].shape[0]
             records = [tf.TensorArray(x.dtype, room, element_shape=x.shape) for x in shapes if x is not None]
 
             def step(i: Any, records: Any) -> Any:
-                found = [x for x in self._step(bound, named, _row(inputs, i)) if x is not None]
+                found = [x for x in self._step(bound, named, _row(inputs, i), scalars) if x is not None]
                 return i + 1, [array.write(i, x) for array, x in zip(records, found, strict=True)]
 
             # One after the other: what one step writes to variables is read by the next.
@@ -97,10 +110,25 @@ class TensorFlowProgram:
         found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
         return found, recorder.td_error, recorder.ratio
 
-    def _step(self, bound: Bound, hyper: dict[str, Any], row: Any) -> Any:
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """See `engine.UserAgentBackend`."""
+        inputs, found = each(single, (arguments, weight)), []
+        for i in range(len(weight)):
+            with _Explained(self._agent, "__call__"):
+                found.append(self._differentiating[jit_compile](_tensors(_row(inputs, i))))
+        return [by_name([[one.numpy() for one in group] for group in gradients]) for gradients in found]
+
+    def _compile_gradients(self, jit: bool, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+        def differentiate(row: Any, hyper: Any) -> Any:
+            return self._gradients(bound, _by_name(names, hyper), row)[0]
+
+        return tf.function(differentiate, jit_compile=jit and self._compiles_steps, autograph=False)
+
+    def _step(self, bound: Bound, hyper: dict[str, Any], row: Any, scalars: Any) -> Any:
         gradients, record = self._gradients(bound, hyper, row)
-        for optimizer, group, own in zip(self.parts.optimizers, self.parts.groups, gradients, strict=True):
-            optimizer.apply(own, group)
+        with self.parts.tracing(scalars):
+            for optimizer, group, own in zip(self.parts.optimizers, self.parts.groups, gradients, strict=True):
+                optimizer.apply(own, group)
         if self._update_targets:
             with _Explained(self._agent, "update_param"):
                 bound.copy(hyper, None).update_param()

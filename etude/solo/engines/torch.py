@@ -20,9 +20,9 @@ from etude.engines.devices import threads_for
 from etude.engines.torch_threads import limited
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
-from etude.solo.engines.engine import AgentInterface
+from etude.solo.engines.engine import AgentInterface, OptimizerSetting
 from etude.solo.engines.param import check_trained, flat, grouped, no_gradient, read_losses
-from etude.solo.engines.user_agent import Bound, PriorityRecorder, acted, each, find, hyperparameters, single
+from etude.solo.engines.user_agent import Bound, PriorityRecorder, acted, by_name, each, find, hyperparameters, single
 
 _NOTHING = (nn.Identity, nn.Dropout)  # what does nothing when a network is evaluated
 _ACTIVATIONS: dict[type, str] = {
@@ -141,6 +141,23 @@ class TorchAgentBackend:
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 
+    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """See `engine.UserAgentBackend`."""
+        inputs, hyper, found = self._tensors((arguments, weight)), hyperparameters(self._agent), []
+        with self._threads(self.busy.learning):
+            for i in range(len(weight)):
+                with self._drawing("learn"), torch.enable_grad():
+                    row, own = each(operator.itemgetter(i), inputs)
+                    losses = self._bound.copy(hyper, PriorityRecorder(own))(*row)
+                    found.append(self._gradients(read_losses(self._agent, losses, own, len(self._groups))))
+        return [by_name([[one.cpu().numpy() for one in group] for group in gradients]) for gradients in found]
+
+    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+        """One of each group of parameters that an optimizer treats alike."""
+        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        found = [_setting(group, name) for group in groups]
+        return [one for one in found if one is not None]
+
     def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
         arguments, weight = inputs
         recorder = PriorityRecorder(weight)
@@ -222,6 +239,21 @@ class TorchAgentBackend:
                 with torch.cuda.device(self._device):
                     torch.cuda.manual_seed(seed)
             yield
+
+
+def _setting(group: dict[str, Any], name: str) -> OptimizerSetting | None:
+    """A number of a parameter group; None where it has none, or keeps it in a tensor."""
+    if name in ("beta1", "beta2"):
+        place = int(name[-1]) - 1
+
+        def write(value: float) -> None:
+            group["betas"] = tuple(value if i == place else own for i, own in enumerate(group["betas"]))
+
+        return OptimizerSetting(lambda: float(group["betas"][place]), write) if "betas" in group else None
+    key = "lr" if name == "learning_rate" else name
+    if not isinstance(group.get(key), int | float):
+        return None
+    return OptimizerSetting(lambda: float(group[key]), lambda value: group.update({key: value}))
 
 
 def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:

@@ -3,7 +3,7 @@ hyperparameters and priorities are those of one compiled step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,11 @@ def each(function: Callable[[Any], Any], tree: Any) -> Any:
         parts = [each(function, part) for part in tree]
         return parts if isinstance(tree, list) else tuple(parts)
     return None if tree is None else function(tree)
+
+
+def by_name(groups: Iterable[Iterable[np.ndarray]]) -> dict[str, np.ndarray]:
+    """Gradients of the variables of each optimizer, under names of their own."""
+    return {f"{i}.{j}": gradient for i, group in enumerate(groups) for j, gradient in enumerate(group)}
 
 
 def single(x: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from etude import engines
+import etude.engines as engines
 from etude.agent import Agent
 from etude.base.errors import ConfigError, EtudeError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path

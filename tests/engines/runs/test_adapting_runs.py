@@ -10,7 +10,7 @@ import etude
 from etude import Run
 from etude.adapt import Adapt
 from etude.base.errors import ConfigError
-from etude.base.events import Adjusted
+from etude.base.events import Adjusted, Learned
 
 QUICK = {"every": 2, "smooth": 0.5, "rate": 0.5}
 RULES = {
@@ -56,6 +56,18 @@ def test_changed_hyperparameters_are_learned_with(engine_name):
         run.train(64)
     assert learned[-1][0]["learning_rate"] == rate != PPO_TINY.learning_rate
     assert learned[-1][1][1] == sizes["minibatch_size"] != PPO_TINY.minibatch_size
+
+
+def test_a_run_that_learns_more_often_does_not_catch_up_on_phases_that_were_never_due(engine_name):
+    if engine_name != "torch":
+        pytest.skip("the same on every engine: runs on torch")
+    rule = Adapt("ess", "train_every", target=0.01, every=1, rate=9.0, low=4)
+    config = dataclasses.replace(DQN_TINY, train_every=16, gradient_steps=1, learning_starts=32, adapt=(rule,))
+    with Run("dqn", "CartPole-v1", config=config, environments=4, seed=3, engine=engine_name) as run:
+        steps = [(event.step, event.gradient_steps) for event in run.steps(64) if isinstance(event, Learned)]
+    first, *rest = steps
+    assert first == (32, 1)
+    assert rest == [(32 + 4 * i, 1 + i) for i in range(1, 9)], "every 4 steps from the first phase on"
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", "es"])

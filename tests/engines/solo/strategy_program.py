@@ -120,8 +120,17 @@ def made(kind: str, strategy: Any) -> Any:
             agent.set(**discrete(MARL=True, update_batches=None, **same))
         else:
             agent = agent_for("tensorflow", "DQN")
-            agent.set(**discrete(PR=kind == "PR", **same))
+            agent.set(**discrete(PR=kind in ("PR", "Adjusted"), **same))
+            if kind == "Adjusted":
+                agent.adjust_func = lambda: adjust(agent, least=4 if strategy is None else 1)
     return agent
+
+
+def adjust(agent: Any, least: int) -> None:
+    """Moves the learning rate and beta1 by the noise of gradients, and the size of batches down to `least`."""
+    moves = {"lr_params": {"rate": 0.5}, "beta1_params": {}}
+    agent.adabatch(2, 1e-2, jit_compile=False, **moves)
+    agent.adjust_batch_size(target_ess=1e6, batch_params={"min": least})
 
 
 def optimizers(agent: Any) -> Any:
@@ -153,7 +162,9 @@ def outcome(agent: Any) -> dict[str, Any]:
     learner = session.learner
     vector = np.concatenate([np.ravel(x) for x in learner.engine.parameters().values()])
     rows = learner.buffer.sample(1, 16).index.ravel().tolist()
-    return {"parameters": vector.tolist(), "rows": rows, "gradient_steps": learner.progress.gradient_steps}
+    found = {"parameters": vector.tolist(), "rows": rows, "gradient_steps": learner.progress.gradient_steps}
+    rates = [setting.read() for setting in learner.engine.optimizer_settings("learning_rate")]
+    return {**found, "rates": rates, "batch": learner.count_of("batch")}
 
 
 def message_of(call: Any) -> str | None:

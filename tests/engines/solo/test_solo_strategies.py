@@ -98,6 +98,14 @@ def test_agents_of_every_mode_learn_the_same_with_any_number_of_replicas(kind):
         np.testing.assert_allclose(other["parameters"], alone["parameters"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
+def test_hyperparameters_of_replicas_are_adjusted_as_those_of_one_and_batches_stay_divisible():
+    alone, replicated = found_by(start("mirrored", kinds=["Adjusted"], replicas=[4]))["learned"]["Adjusted"]
+    assert_same(replicated, alone)
+    assert replicated["batch"] == alone["batch"] == 4
+    assert replicated["rates"] == pytest.approx(alone["rates"], rel=1e-5) != [1e-2]
+
+
 def test_two_workers_learn_what_one_learns_and_a_killed_one_ends_in_one_error(tmp_path):
     from strategy_program import made, optimizers
 
