@@ -31,6 +31,14 @@ class SegmentRuns(Protocol):
 class SegmentSettings(Protocol):
     """What all segments have in common; travels to worker processes by cloudpickle."""
 
+    @property
+    def worker(self) -> str:
+        """What messages call a worker process."""
+
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+
     def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
         """What carries them out. stopped: asked after every event; where it returns True, a segment is saved and
         ends."""
@@ -139,9 +147,7 @@ class ProcessExecutor:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
-            ProcessWorker(
-                i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated"
-            )
+            ProcessWorker(i, [], share_memory(1, ()), self._server(settings, i), settings.worker, settings.loss)
             for i in range(self.jobs)
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")

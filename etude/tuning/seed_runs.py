@@ -76,6 +76,9 @@ class SweepSettings(NamedTuple):
     steps: int
     schedule: Mapping[str, Any]
 
+    worker = "Sweep worker"
+    loss = "its runs go on from their checkpoints"
+
     def runs(self, stopped: Callable[[], bool]) -> SeedRuns:
         """What trains the runs of a group."""
         return SeedRuns(self, stopped)

@@ -69,6 +69,9 @@ class TrialSettings(NamedTuple):
     train: Train = train_on
     keep: int = LIVE
 
+    worker = "Trial worker"
+    loss = "its segment is repeated"
+
     def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
         """What carries out segments of its trials."""
         return TrialRuns(self, stopped)
