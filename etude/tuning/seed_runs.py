@@ -76,8 +76,15 @@ class SweepSettings(NamedTuple):
     steps: int
     schedule: Mapping[str, Any]
 
-    worker = "Sweep worker"
-    loss = "its runs go on from their checkpoints"
+    @property
+    def worker(self) -> str:
+        """What messages call a worker process."""
+        return "Sweep worker"
+
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+        return "its runs go on from their checkpoints"
 
     def runs(self, stopped: Callable[[], bool]) -> SeedRuns:
         """What trains the runs of a group."""

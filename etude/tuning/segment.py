@@ -69,8 +69,15 @@ class TrialSettings(NamedTuple):
     train: Train = train_on
     keep: int = LIVE
 
-    worker = "Trial worker"
-    loss = "its segment is repeated"
+    @property
+    def worker(self) -> str:
+        """What messages call a worker process."""
+        return "Trial worker"
+
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+        return "its segment is repeated"
 
     def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
         """What carries out segments of its trials."""

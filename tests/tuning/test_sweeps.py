@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 
 import gymnasium as gym
@@ -94,19 +95,26 @@ def test_a_sweep_that_was_stopped_goes_on_to_the_same_weights(tmp_path, straight
         assert sweep.finished and same(weights(result), straight[1])
 
 
-def test_a_sweep_whose_process_died_goes_on_from_the_last_step_that_all_runs_saved(tmp_path, straight):
-    class Killed(BaseException):
-        pass
+@pytest.mark.parametrize("lost", [{1: [96], 2: [96]}, {1: [64, 96], 2: [96]}, {2: [96]}])
+def test_a_sweep_that_was_killed_goes_on_from_the_last_step_that_all_unfinished_runs_saved(tmp_path, straight, lost):
+    shutil.copytree(straight[0].folder, tmp_path / "killed")
+    for seed, steps in lost.items():
+        for step in steps:
+            (tmp_path / f"killed/seed-000{seed}/checkpoints/step_{step:09d}.etude").unlink()
+    with tiny(tmp_path / "killed") as sweep:
+        assert not sweep.finished
+        result = sweep.run()
+        assert sweep.finished and same(weights(result), straight[1])
+    records = read_records(result.directory(2) / "metrics.jsonl")
+    assert [record["step"] for record in records] == sorted(record["step"] for record in records)
 
-    def kill(sweep):
-        if len(list(tmp_path.glob("seed-*/checkpoints/step_*64.etude"))) == 2:  # the third run has not saved there
-            raise Killed
 
-    with tiny(tmp_path) as sweep, pytest.raises(Killed):
-        sweep.run(kill)
-    saved = [sorted(path.name for path in tmp_path.glob(f"seed-000{seed}/checkpoints/*")) for seed in range(3)]
-    assert len(set(map(tuple, saved))) > 1
-    with tiny(tmp_path) as sweep:
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, straight):
+    shutil.copytree(straight[0].folder, tmp_path / "damaged")
+    checkpoints = tmp_path / "damaged/seed-0001/checkpoints"
+    (checkpoints / "step_000000096.etude").unlink()
+    (checkpoints / "step_000000064.etude").write_bytes(b"nothing")
+    with tiny(tmp_path / "damaged") as sweep:
         assert same(weights(sweep.run()), straight[1])
 
 
