@@ -102,7 +102,7 @@ def reason_apart(run: Run) -> str | None:
     kind = kind_of(run.agent)
     if not kind.collects_steps or kind.actor_priorities(context):
         return f"{name} learns from more than collected steps"
-    if not isinstance(run._lifecycle, RolloutLifecycle):
+    if context.group is not None or not isinstance(run._lifecycle, RolloutLifecycle):
         return f"{name} collects in a way of its own"
     if run.learner.collect_request(FAR).steps is None:
         return f"{name} learns from whole episodes"
