@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from etude.training.setup import Setup
     from etude.tuning.evolution import Mutations, Tournament, evolve
     from etude.tuning.study import Study
+    from etude.tuning.sweep import sweep
 else:
     import_module("etude.config")  # which binds the name that the function takes
 
@@ -79,6 +80,7 @@ __all__ = [
     "record",
     "replayed",
     "report",
+    "sweep",
     "target",
     "tuning",
     "variant",
@@ -107,6 +109,7 @@ _EXPORTS = {
     "etude.training.setup": "Setup",
     "etude.tuning.evolution": "Mutations Tournament evolve",
     "etude.tuning.study": "Study",
+    "etude.tuning.sweep": "sweep",
 }
 
 

@@ -61,6 +61,14 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionDue:
+    """The run will collect next. Yielded only by runs whose environments are stepped together with those of others;
+    callbacks do not get it."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Adjusted:
     """A hyperparameter was changed while the run goes on."""
 
@@ -167,6 +175,6 @@ class Finished:
 
 
 Event = (
-    Started | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving | Saved
-    | Finished
+    Started | CollectionDue | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving
+    | Saved | Finished
 )  # fmt: skip

@@ -4,25 +4,54 @@ names of what it is for, so that neither the number of workers nor the order of 
 from __future__ import annotations
 
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 
 from etude.base.checks import Stored
 
 
-def _entropy(run_seed: int, purpose: str, *numbers: int) -> np.random.SeedSequence:
+class MemberSeeds(NamedTuple):
+    """The seeds of several runs that are stepped together, in the place of one. Environment number c of all is number
+    c % environments of the run with the seed `seeds[c // environments]`: what is drawn for an environment is what the
+    run would draw alone."""
+
+    seeds: tuple[int, ...]
+    environments: int
+
+    def alone(self, environment: int) -> tuple[int, int]:
+        """(the seed of the environment's run, its number in there)."""
+        member, number = divmod(environment, self.environments)
+        return self.seeds[member], number
+
+
+RunSeed = int | MemberSeeds
+
+
+def environment_name(run_seed: RunSeed, environment: int) -> int | str:
+    """What messages call an environment: its number, and of several runs the seed of its run."""
+    if not isinstance(run_seed, MemberSeeds):
+        return environment
+    seed, number = run_seed.alone(environment)
+    return f"{number} of seed {seed}"
+
+
+def _entropy(run_seed: RunSeed, purpose: str, *numbers: int) -> np.random.SeedSequence:
+    if isinstance(run_seed, MemberSeeds):  # the first number is that of an environment
+        run_seed, number = run_seed.alone(numbers[0])
+        numbers = (number, *numbers[1:])
     words: list[int] | np.ndarray = [run_seed, zlib.crc32(purpose.encode()), *numbers]
     if min(words) >= 0 and max(words) < 2**32:
         words = np.array(words, np.uint32)  # the same sequence; halves the cost, which every short episode pays
     return np.random.SeedSequence(words)
 
 
-def generator(run_seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+def generator(run_seed: RunSeed, purpose: str, *numbers: int) -> np.random.Generator:
     """A generator that belongs to (run seed, purpose, numbers): `generator(1, "explore", environment)`."""
     return np.random.Generator(np.random.PCG64(_entropy(run_seed, purpose, *numbers)))
 
 
-def episode_seed(run_seed: int, environment: int, episode: int) -> int:
+def episode_seed(run_seed: RunSeed, environment: int, episode: int) -> int:
     """The seed that `reset` gets for one episode of one environment; in [0, 2**31)."""
     return int(_entropy(run_seed, "episode", environment, episode).generate_state(1)[0] >> 1)
 

@@ -20,6 +20,7 @@ from etude.cli.output import complain, leave_what_is_gone, say
 COMMANDS = {
     "train": ("etude.cli.train", "Train an algorithm on an environment."),
     "resume": ("etude.cli.resume", "Continue a run from its newest checkpoint."),
+    "sweep": ("etude.cli.sweep", "Train one config with many seeds, in as few programs as there are cores."),
     "tune": ("etude.cli.tune", "Search hyperparameters of an algorithm in trials."),
     "evolve": ("etude.cli.evolve", "Evolve hyperparameters and networks of a population."),
     "find": ("etude.cli.find", "Suggest a learning rate or an optimizer, by short training."),

@@ -84,9 +84,17 @@ class FunctionalEngine:
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self._gradients = backend.compile(self._differentiate_all)
         self.traces = 0
+        self._compiler = self  # the engine whose functions are compiled
         self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])
         self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
+
+    def share_compiled(self, other: FunctionalEngine) -> None:
+        """Call what `other` compiles, an engine of the same backend whose agent differs in floats of its config at
+        most: nothing is compiled twice."""
+        self._compiler = other
+        for name in ("_act", "_value", "_reward", "_learn", "_apply", "_gradients"):
+            setattr(self, name, getattr(other, name))
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
@@ -113,10 +121,10 @@ class FunctionalEngine:
         noise = self.layout.draw_noise(self._noise, k, n)
         inputs = self._inputs(_read(batches), noise, hyper)
         self._state, summary, td_error = self._learn(self._state, *inputs)
-        losses, metrics = self._names
+        losses, metrics = self._compiler._names
         reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
         due = self.layout.times_due(self._done, k, hyper)
-        for name in self._rare & reported.keys():
+        for name in self._compiler._rare & reported.keys():
             mean = reported.pop(name)
             if due:  # the mean over the gradient steps at which it was reported
                 reported[name] = mean * k / due

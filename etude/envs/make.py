@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError
+from etude.base.seeding import RunSeed
 from etude.base.spaces import Space, Spaces
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
@@ -41,7 +42,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
 def make_environments(
     env: EnvironmentSpec,
     columns: np.ndarray,
-    run_seed: int,
+    run_seed: RunSeed,
     vectorization: Vectorization = "auto",
     keep_info: Sequence[str] = (),
     **kwargs: Any,
@@ -60,7 +61,7 @@ def make_environments(
 
 
 def make_for_evaluation(
-    env: EnvironmentSpec, columns: np.ndarray, run_seed: int, max_steps: int | None = None
+    env: EnvironmentSpec, columns: np.ndarray, run_seed: RunSeed, max_steps: int | None = None
 ) -> tuple[Environments, int | None]:
     """Environments that are only played on, and the steps after which their episodes are cut off (None: never).
 
@@ -78,7 +79,7 @@ def make_for_evaluation(
 
 
 def _loop(
-    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: int, steps: int | None, more: dict[str, Any]
+    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: RunSeed, steps: int | None, more: dict[str, Any]
 ) -> LoopEnvironments:
     """A loop over these environments. steps: after which an episode is truncated, None: never. more: arguments."""
     first, factory = made[0], map(partial(limited, steps=steps), made).__next__

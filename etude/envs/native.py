@@ -24,7 +24,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from etude.base import trees
 from etude.base.errors import ConfigError, SpaceError
-from etude.base.seeding import episode_seed
+from etude.base.seeding import RunSeed, episode_seed
 from etude.base.spaces import ACTION_MASK
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
@@ -48,7 +48,7 @@ class NativeEnvironments:
         self,
         simulator: VectorEnv,
         columns: np.ndarray,
-        run_seed: int,
+        run_seed: RunSeed,
         name: str = "simulator",
         max_steps: int | None = None,
         keep_info: Sequence[str] = (),

@@ -14,7 +14,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, SpaceError
-from etude.base.seeding import episode_seed
+from etude.base.seeding import RunSeed, environment_name, episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
@@ -46,7 +46,7 @@ class LoopEnvironments:
         self,
         factory: Callable[[], gym.Env],
         columns: np.ndarray,
-        run_seed: int,
+        run_seed: RunSeed,
         name: str = "environment",
         scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
@@ -277,7 +277,8 @@ class LoopEnvironments:
     def _where(self, i: int) -> FaultLocation:
         number, episode = self._numbers_in_run[i], self._episode[i]
         seed = None if episode < 0 else episode_seed(self._run_seed, number, episode)
-        return FaultLocation(self.name, number, episode, self._length(i), seed, self._tasks[i])
+        place = environment_name(self._run_seed, number)
+        return FaultLocation(self.name, place, episode, self._length(i), seed, self._tasks[i])
 
     def _length(self, i: int) -> int:
         return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]

@@ -13,6 +13,7 @@ from etude.explore.distributions import Softened
 from etude.explore.log_prob import WithLogProb
 from etude.explore.noise import GaussianNoise
 from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
+from etude.explore.per_member import PerMember
 from etude.explore.policies import AsIs, Greedy, Sample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
@@ -33,6 +34,6 @@ __all__ = [
     "BoltzmannQPolicy", "ByAgent", "ByEnvironment", "ByPolicy", "CorrelatedSample", "Each", "EpsGreedyQPolicy",
     "EpsilonGreedy", "EpsilonZGreedy", "GaussianNoise", "GaussianWhiteNoiseProcess", "Greedy", "GreedyQPolicy",
     "GumbelSoftmaxPolicy", "Heuristic", "MaxBoltzmannQPolicy", "OrnsteinUhlenbeckProcess", "Sample",
-    "SoftmaxPolicy", "PerActorEpsilonGreedy", "PerActorGaussianNoise", "Softened", "StateDependentSample",
-    "WithLogProb",
+    "SoftmaxPolicy", "PerActorEpsilonGreedy", "PerActorGaussianNoise", "PerMember", "Softened",
+    "StateDependentSample", "WithLogProb",
 ]  # fmt: skip

@@ -161,9 +161,12 @@ class Architecture:
         return self._dense(values, self._features(values, observation))
 
     def for_each(self, values: Mapping[str, Any], observation: Tree) -> Any:
-        """[B, outputs] for observations [B, ...] each with parameters of its own, [B, ...] by name. Of vectors only."""
+        """[B, *outputs] for observations [B, ...] and S sets of parameters, [S, ...] by name, each for B / S
+        observations one after the other. Of vectors only."""
         stacked = {name: value if value.ndim == 3 else value[:, None] for name, value in values.items()}
-        return self._dense(stacked, self._features(values, observation)[:, None])[:, 0]
+        sets, x = len(next(iter(values.values()))), self._features(values, observation)
+        outputs = self._dense(stacked, ops.reshape(x, (sets, -1, x.shape[-1])))
+        return ops.reshape(outputs, (len(x), *self.shape))
 
     def _dense(self, values: Mapping[str, Any], x: Any) -> Any:
         for layer in self._trunk:

@@ -127,7 +127,7 @@ class Network(Part):
 
 
 class NetworkForEach(Part):
-    """A network as a function of as many sets of variables as there are observations: one for each."""
+    """A network as a function of several sets of variables, each for as many consecutive observations."""
 
     def __init__(self, network: Network):
         self.architecture, self.variables = network.architecture, network.variables

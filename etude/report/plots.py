@@ -21,6 +21,8 @@ BOOTSTRAP_SAMPLES = 2000
 LEGEND = 32  # characters in a line of the legend
 GRID = 200  # points of a curve that is averaged over seeds
 Band = Literal["range", "bootstrap"]
+Statistic = Literal["mean", "iqm"]
+STATISTICS: dict[Statistic, str] = {"mean": "mean", "iqm": "interquartile mean"}
 BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interval"}
 
 
@@ -47,13 +49,18 @@ def draw_run(run: Series, path: str | Path) -> None:
 
 
 def draw_runs(
-    runs: Sequence[Series], path: str | Path, band: Band = "bootstrap", labels: Sequence[str] = ()
+    runs: Sequence[Series],
+    path: str | Path,
+    band: Band = "bootstrap",
+    labels: Sequence[str] = (),
+    statistic: Statistic = "mean",
 ) -> list[str]:
     """Several runs: a panel for each environment, a line for each configuration of each algorithm, its mean over seeds,
     each seed faint. Returns what a reader of the picture should know.
 
     band: "bootstrap", the 95 % percentile interval of the mean over resampled seeds (Agarwal et al. 2021,
         arXiv:2108.13264, whose strata are the panels here), or "range", from the lowest to the highest seed.
+    statistic: over seeds: the mean, or "iqm", the interquartile mean.
     labels: one for each run; runs of one label are one line. Without them, lines are called by what they differ in.
     Where seeds stopped at different steps, the mean and the band end with the first that stopped.
     """
@@ -66,10 +73,10 @@ def draw_runs(
     figure = new_figure(len(environments))
     for axes, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
         for line in sorted(lines[environment]):
-            _draw_line(axes, line, colours[line.label], band)
+            _draw_line(axes, line, colours[line.label], band, statistic)
         _finish(axes, environment, [run for line in lines[environment] for run in line.runs])
         if any(len(line.runs) > 1 for line in lines[environment]):
-            axes.get_legend().set_title(f"mean and {BANDS[band]}", {"size": "small"})
+            axes.get_legend().set_title(f"{STATISTICS[statistic]} and {BANDS[band]}", {"size": "small"})
     write_figure(figure, path)
     return notes
 
@@ -115,28 +122,38 @@ def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path) -> None:
     write_figure(figure, path)
 
 
-def aggregate(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> tuple[np.ndarray, ...]:
+def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """The mean without the lowest and the highest quarter (rounded down) along an axis. Agarwal et al. 2021,
+    arXiv:2108.13264."""
+    count = values.shape[axis]
+    return np.sort(values, axis).take(range(count // 4, count - count // 4), axis).mean(axis)
+
+
+def aggregate(
+    curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band, statistic: Statistic = "mean"
+) -> tuple[np.ndarray, ...]:
     """(steps, mean, low, high) over S curves of (steps, returns), each [G], on the steps that all of them cover."""
+    over = interquartile_mean if statistic == "iqm" else np.mean
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
     shared = np.unique(np.concatenate([steps for steps, _ in curves]))
     shared = shared[(shared >= first) & (shared <= last)]
     grid = shared if len(shared) <= GRID else np.linspace(first, last, GRID)
     values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
     if band == "range":
-        return grid, values.mean(0), values.min(0), values.max(0)
+        return grid, over(values, 0), values.min(0), values.max(0)
     picks = np.random.default_rng(0).integers(0, len(values), (BOOTSTRAP_SAMPLES, len(values)))
-    low, high = np.percentile(values[picks].mean(1), [2.5, 97.5], axis=0)
-    return grid, values.mean(0), low, high
+    low, high = np.percentile(over(values[picks], 1), [2.5, 97.5], axis=0)
+    return grid, over(values, 0), low, high
 
 
-def _draw_line(axes: Any, line: Line, colour: str, band: Band) -> None:
+def _draw_line(axes: Any, line: Line, colour: str, band: Band, statistic: Statistic) -> None:
     label, group = line
     curves = [run.curve() for run in group]
     kind = "evaluation" if all(len(run.evaluated) >= 2 for run in group) else "training"
     if len(curves) > 1:
         for steps, returns in curves:
             axes.plot(steps, returns, color=colour, alpha=0.25, linewidth=0.8)
-    grid, mean, low, high = aggregate(curves, band)
+    grid, mean, low, high = aggregate(curves, band, statistic)
     seeds = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
     lines = textwrap.wrap(label, LEGEND) or [label]  # a legend wider than the figure would leave no room for the axes
     axes.plot(grid, mean, color=colour, linewidth=1.8, label="\n".join([*lines, f"{kind}, {seeds}"]))

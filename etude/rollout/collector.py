@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.data import RECURRENT_STATE, Choice, EpisodeEnd, Steps, info_extra
-from etude.base.seeding import generator, generator_state, restore_generator
+from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
 from etude.rollout.actor import Actor, StatefulActor, with_state
@@ -44,7 +44,7 @@ class Collector:
         environments: Environments,
         actor: Actor,
         explorer: Explorer,
-        run_seed: int,
+        run_seed: RunSeed,
         counters: np.ndarray | None = None,
         generation: int = 0,
         actor_priorities: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
+from etude.base.seeding import RunSeed
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
@@ -20,7 +21,7 @@ class InProcess:
         environments: Environments,
         actor: Actor,
         explorer: Explorer,
-        run_seed: int,
+        run_seed: RunSeed,
         actor_priorities: bool = False,
     ):
         self.spaces = environments.spaces

@@ -11,7 +11,18 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
 from etude.base.errors import CallbackError, EnvironmentFault, NumericalError, ReplicaError
-from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.base.events import (
+    Collected,
+    CollectionDue,
+    Estimated,
+    Evaluated,
+    Event,
+    Finished,
+    Learned,
+    Saved,
+    Warned,
+    WorkerReplaced,
+)
 from etude.engines.divergence import Divergence
 from etude.protocols import ProcessGroup, Weights
 from etude.training.processes import LoopProcesses
@@ -163,6 +174,7 @@ class Loop:
         self._stop: str | None = None
         self._save_asked = False
         self._warned: set[str] = set()  # warnings that are given once
+        self.paced = False  # yield `CollectionDue` before each collection, for loops that are collected for together
 
     @property
     def step(self) -> int:
@@ -290,6 +302,8 @@ class Loop:
             yield Warned(self.step, message)
 
     def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
+        if self.paced:
+            yield CollectionDue(self.step)
         learner, collection, began = self.learner, self._collection, time.perf_counter()
         request = learner.collect_request(end - self.step)
         parts = collection.collect(request, self.step, self._upcoming(request, end, plan))

@@ -38,6 +38,11 @@ class RolloutLifecycle:
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`
         self._notes: list[str] = []
 
+    def collect_with(self, make_rollout: Callable[[Explorer], Rollout]) -> None:
+        """Collect with rollouts made like this from now on."""
+        self.close()
+        self._make_rollout, self._explorer = make_rollout, None
+
     def open(self, total: int, weights: Weights, version: PolicyVersion) -> None:
         """Be ready to collect in a run of `total` environment steps."""
         explorer = self._make_explorer(total)

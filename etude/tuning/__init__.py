@@ -19,11 +19,13 @@ from etude.tuning.space import LogInterval as Log
 from etude.tuning.space import Space
 from etude.tuning.space import UniformInterval as Uniform
 from etude.tuning.study import Study
+from etude.tuning.sweep import Sweep
+from etude.tuning.sweep_result import SweepResult
 from etude.tuning.trial import Configuration, Score, Trial
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",
     "LRSuggestion", "Log", "MedianStopping", "New", "OptFinder", "OptunaSearch", "PBT", "ParallelFinder",
     "ProcessExecutor", "RandomSearch", "Result", "Scheduler", "Score", "Search", "SerialExecutor", "Space", "Stop",
-    "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
+    "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial", "Uniform",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
 from etude.rollout.pool.handle import Failure, Worker
 from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
-from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SharedSettings
+from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings
 
 PATIENCE = 3600.0  # seconds without an event of a run after which its process counts as stuck
 RESTARTS = 3  # how often a segment is repeated whose process died
@@ -21,7 +21,7 @@ RESTARTS = 3  # how often a segment is repeated whose process died
 class Executor(Protocol):
     """Carries out segments. Results do not depend on which executor, nor on how many segments at a time."""
 
-    def open(self, settings: SharedSettings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """Be ready for the segments of a study."""
 
     @property
@@ -52,7 +52,7 @@ class SerialExecutor:
         self._segment: Segment | None = None
         self._stop = False
 
-    def open(self, settings: SharedSettings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
         self._runs, self._segment, self._stop = settings.runs(lambda: self._stop), None, False
 
@@ -114,20 +114,18 @@ class ProcessExecutor:
         self._deaths: dict[int, int] = {}  # of processes, by trial
         self._stopping = False
 
-    def open(self, settings: SharedSettings) -> None:
+    def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         self._workers = [
-            ProcessWorker(
-                i, [], share_memory(1, ()), self._server(settings, i), "Trial worker", "its segment is repeated"
-            )
+            ProcessWorker(i, [], share_memory(1, ()), self._server(settings, i), settings.worker, settings.loss)
             for i in range(self.jobs)
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
         make: Any = NoEnvironments
-        self._supervisor = WorkerSupervisor(self._workers, make, settings.seed, options)
+        self._supervisor = WorkerSupervisor(self._workers, make, 0, options)
 
-    def _server(self, settings: SharedSettings, number: int) -> Any:
+    def _server(self, settings: SegmentSettings, number: int) -> Any:
         if self.devices:
             settings = settings.on(self.devices[number % len(self.devices)])
         return functools.partial(TrialServer, settings)
@@ -207,7 +205,7 @@ class ProcessExecutor:
 class TrialServer:
     """Carries out segments, in a worker process."""
 
-    def __init__(self, settings: SharedSettings, environments: Any, memory: SharedMemory, generation: int):
+    def __init__(self, settings: SegmentSettings, environments: Any, memory: SharedMemory, generation: int):
         self._counters = memory.counter_array()
         self._runs = settings.runs(self._alive)
 

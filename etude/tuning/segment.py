@@ -75,17 +75,22 @@ class TrialSettings(NamedTuple):
     keep: int = LIVE
 
     @property
-    def seed(self) -> int:
-        """Of what the study draws."""
-        return self.plan.seed
+    def worker(self) -> str:
+        """What messages call a worker process."""
+        return "Trial worker"
 
-    def on(self, device: str) -> TrialSettings:
-        """The same on this device."""
-        return self._replace(options={**self.options, "device": device})
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+        return "its segment is repeated"
 
     def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
-        """What carries out segments in this process."""
+        """What carries out segments of its trials."""
         return TrialRuns(self, stopped)
+
+    def on(self, device: str) -> TrialSettings:
+        """The same on another device."""
+        return self._replace(options={**self.options, "device": device})
 
 
 class Segment(NamedTuple):
@@ -152,14 +157,18 @@ class SegmentRuns(Protocol):
         """End what is kept between segments. May be called twice."""
 
 
-class SharedSettings(Protocol):
-    """What an executor sends to its worker processes, such as `TrialSettings`. Travels by cloudpickle."""
+class SegmentSettings(Protocol):
+    """What all segments have in common, such as `TrialSettings`; travels to worker processes by cloudpickle."""
 
     @property
-    def seed(self) -> int:
-        """Of the workers."""
+    def worker(self) -> str:
+        """What messages call a worker process."""
 
-    def on(self, device: str) -> SharedSettings:
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+
+    def on(self, device: str) -> SegmentSettings:
         """The same on this device."""
 
     def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:

@@ -5,7 +5,6 @@ import importlib
 import inspect
 import re
 
-import pytest
 from written import ROOT, quoted, section, table
 
 import etude

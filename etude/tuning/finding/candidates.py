@@ -220,11 +220,20 @@ class CandidateRuns:
 
 
 class FinderSettings(NamedTuple):
-    """What all candidates of a finder have in common: `segment.SharedSettings`."""
+    """What all candidates of a finder have in common: `segment.SegmentSettings`."""
 
     candidates: tuple[Any, ...]
     limits: Limits
-    seed: int
+
+    @property
+    def worker(self) -> str:
+        """What messages call a worker process."""
+        return "Finder worker"
+
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+        return "its candidate begins again"
 
     def on(self, device: str) -> FinderSettings:
         """The same: candidates have devices of their own."""

@@ -106,7 +106,7 @@ class ParallelFinder:
         else:
             limits = Limits(episodes or 1, 0, {"p": 0, "pool_network": pool_network, **options})
             candidates = self._of_agents(limits, strategy, jobs)
-        settings = FinderSettings(tuple(candidates), limits, 0)
+        settings = FinderSettings(tuple(candidates), limits)
         self._records = _here(settings) if jobs == 1 else _in_workers(settings, jobs)
         self.logs = self._compared(metrics)
         best = self.logs["best"]

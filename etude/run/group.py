@@ -1,0 +1,120 @@
+"""Runs that differ in their seeds, trained step by step in one process: their environments are stepped together, and
+what one of them compiles serves all."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from etude.base.errors import ConfigError, EtudeError
+from etude.base.events import CollectionDue, Event
+from etude.base.seeding import MemberSeeds
+from etude.engines.functional import FunctionalEngine
+from etude.engines.stacked import StackedActor
+from etude.envs import make_environments
+from etude.explore import PerMember
+from etude.protocols import Explorer
+from etude.rollout.in_process import InProcess
+from etude.rollout.joint import JointRollout
+from etude.run.run import Run
+from etude.training.kinds import kind_of
+from etude.training.learner import Learner
+from etude.training.rollout_lifecycle import RolloutLifecycle
+
+FAR = 1_000_000  # environment steps
+
+
+class RunGroup:
+    """Runs of one algorithm on one environment, of one config, that differ in their seeds.
+
+    Each run has the numbers that it has alone, unless a vectorised simulator steps its environments: one simulator then
+    steps those of all runs, with one generator.
+
+    apart: why the runs are trained one after the other; None where they are stepped together. errors: by run, what
+        ended it.
+    """
+
+    def __init__(self, runs: Sequence[Run]):
+        self.runs, self.errors = tuple(runs), dict[int, EtudeError]()
+        self.apart = reason_apart(runs[0])
+        for run in runs[1:]:
+            _share_compiled(run.engine, runs[0].engine)
+        if self.apart is None:
+            self._join()
+
+    def _join(self) -> None:
+        context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
+        seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
+        actor = StackedActor(context.agent, context.engine.spaces, members, count)
+        vectorization, columns = kind_of(context.agent).vectorization(context), np.arange(members * count)
+
+        def make(explorer: Explorer) -> InProcess:
+            names = context.setup.keep_info
+            environments = make_environments(context.environment, columns, seeds, vectorization, names)
+            return InProcess(environments, actor, PerMember(explorer, members, count), seeds)
+
+        joint = JointRollout(make, actor, members, count)
+        for i, run in enumerate(self.runs):
+            assert isinstance(run._lifecycle, RolloutLifecycle)
+            run._lifecycle.collect_with(functools.partial(joint.member, i))
+            run._loop.paced = True
+
+    def steps_until(self, end: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
+        """Train every run up to environment step `end`; yields (number of the run, its event). schedule: see
+        `Run.steps`. A run that ends in an error, which `errors` holds then, does not end the others."""
+        streams = {i: run.steps(end - run.step, **schedule) for i, run in enumerate(self.runs) if run.step < end}
+        while streams:
+            for i, stream in list(streams.items()):
+                try:
+                    for event in stream:
+                        if isinstance(event, CollectionDue):
+                            break
+                        yield i, event
+                    else:
+                        del streams[i]
+                except EtudeError as error:
+                    self.errors[i] = error
+                    del streams[i]
+
+    def stop(self) -> None:
+        """Ask all runs to end after the step at hand."""
+        for run in self.runs:
+            run.stop()
+
+    def close(self) -> None:
+        """End all runs. May be called twice."""
+        for run in self.runs:
+            run.close()
+
+
+def reason_apart(run: Run) -> str | None:
+    """Why the environments of a run cannot be stepped together with those of others; None where they can."""
+    context, name = run._context, type(run.agent).__name__
+    if not isinstance(run.learner, Learner) or run.engine.spaces.agents is not None:
+        return "it has several agents"
+    if context.setup.workers:
+        return "workers collect for it"
+    if run.agent.config.adapt:
+        return "rules adapt its hyperparameters"
+    kind = kind_of(run.agent)
+    if not kind.collects_steps or kind.actor_priorities(context):
+        return f"{name} learns from more than collected steps"
+    if context.group is not None or not isinstance(run._lifecycle, RolloutLifecycle):
+        return f"{name} collects in a way of its own"
+    if run.learner.collect_request(FAR).steps is None:
+        return f"{name} learns from whole episodes"
+    if not run.engine.exportable:
+        return "NumPy cannot act with its networks"
+    try:
+        StackedActor(run.agent, run.engine.spaces, 1, context.count)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _share_compiled(engine: Any, other: Any) -> None:
+    if type(engine) is FunctionalEngine and all(part.in_numpy for part in engine.layout.parts.values()):
+        engine.share_compiled(other)

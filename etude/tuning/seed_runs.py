@@ -1,0 +1,221 @@
+"""The runs of a sweep in one process: those of a group of seeds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import etude.checkpoint as checkpoint
+from etude.agent import Agent
+from etude.base.errors import CheckpointError, EtudeError
+from etude.base.events import Collected, Event, Finished, Warned
+from etude.checkpoint.run_directory import RunDirectory
+from etude.envs.faults import explain_error
+from etude.report.json_lines import JsonLines
+from etude.run import Run, Schedule, from_state
+from etude.run.group import RunGroup, reason_apart
+from etude.tuning.segment import IN_STATE, Ended, Segment, SegmentFailed
+
+KEEP = 2  # checkpoints of a run
+RECENT = 20  # episodes of the mean return that is reported while a run goes on
+SECONDS = 0.5  # between two reports of a run
+
+
+class SeedAt(NamedTuple):
+    """How far the run of a seed is. mean: return of its last episodes; None before the first has ended."""
+
+    seed: int
+    step: int
+    mean: float | None
+
+
+class SeedNoted(NamedTuple):
+    """A warning of the run of a seed; of the whole group where `seed` is None."""
+
+    seed: int | None
+    text: str
+
+
+class SeedEnded(NamedTuple):
+    """The run of a seed is saved and over, for now. reason: "steps" or "interrupted"."""
+
+    seed: int
+    step: int
+    reason: str
+
+
+class SeedFailed(NamedTuple):
+    """The run of a seed cannot go on."""
+
+    seed: int
+    reason: str
+
+
+SeedReport = SeedAt | SeedNoted | SeedEnded | SeedFailed
+
+
+class SweepSettings(NamedTuple):
+    """What all runs of a sweep have in common; travels to worker processes by cloudpickle.
+
+    groups: the seeds of each process. steps: environment steps of a run. schedule: when runs evaluate and save, the
+    other arguments of `Run.steps`. options: further arguments of `Run`.
+    """
+
+    folder: str
+    algorithm: str | Agent
+    env: Any
+    config: Any
+    options: Mapping[str, Any]
+    groups: tuple[tuple[int, ...], ...]
+    steps: int
+    schedule: Mapping[str, Any]
+
+    @property
+    def worker(self) -> str:
+        """What messages call a worker process."""
+        return "Sweep worker"
+
+    @property
+    def loss(self) -> str:
+        """What is lost where one is replaced."""
+        return "its runs go on from their checkpoints"
+
+    def runs(self, stopped: Callable[[], bool]) -> SeedRuns:
+        """What trains the runs of a group."""
+        return SeedRuns(self, stopped)
+
+    def on(self, device: str) -> SweepSettings:
+        """The same on another device."""
+        return self._replace(options={**self.options, "device": device})
+
+
+def seed_folder(folder: str | Path, seed: int) -> Path:
+    """The run directory of a seed."""
+    return Path(folder) / f"seed-{seed:04d}"
+
+
+def is_finished(folder: str | Path, seed: int, steps: int) -> bool:
+    """Whether the run of a seed has taken all its steps."""
+    return max(RunDirectory(seed_folder(folder, seed)).saved(), default=0) >= steps
+
+
+class SeedRuns:
+    """Trains the runs of one group of seeds after the other. stopped: asked after every event; where it returns True,
+    the runs are saved and end."""
+
+    def __init__(self, settings: SweepSettings, stopped: Callable[[], bool]):
+        self._settings, self._stopped = settings, stopped
+
+    def carry_out(self, segment: Segment) -> Iterator[SeedReport | Ended | SegmentFailed]:
+        """Train the runs of the group `segment.trial` to their end. What goes wrong with all ends in SegmentFailed."""
+        settings = self._settings
+        seeds = settings.groups[segment.trial]
+        with ExitStack() as stack:
+            try:
+                directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
+                group = RunGroup(self._opened(directories))
+                stack.callback(group.close)
+                yield from self._trained(group, directories)
+                for i, error in group.errors.items():
+                    yield SeedFailed(seeds[i], str(error))
+                yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
+            except Exception as error:  # whatever an environment raises: the other groups go on
+                text = str(error) if isinstance(error, EtudeError) else explain_error(error)
+                yield SegmentFailed(segment.trial, text)
+
+    def close(self) -> None:
+        """Nothing is kept from one group to the next."""
+
+    def _directory(self, seed: int) -> RunDirectory:
+        directory = RunDirectory(seed_folder(self._settings.folder, seed), KEEP)
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        directory.lock()
+        return directory
+
+    def _opened(self, directories: list[RunDirectory]) -> list[Run]:
+        """The runs, new or from their checkpoints; those that are stepped together, all from the same step."""
+        seeds = [int(directory.path.name.rpartition("-")[2]) for directory in directories]
+        saved = [_complete(directory) for directory in directories]
+        shared = set.intersection(*map(set, saved))
+        runs: list[Run] = []
+        for seed, directory, own in zip(seeds, directories, saved, strict=True):
+            probe = self._new(seed) if not runs else None
+            if probe is not None:
+                apart = reason_apart(probe) is not None
+            step = max(own if apart else shared, default=None)
+            run = self._loaded(own[step]) if step is not None else probe or self._new(seed)
+            if probe is not None and run is not probe:
+                probe.close()
+            run.directory = directory
+            runs.append(run)
+        return runs
+
+    def _new(self, seed: int) -> Run:
+        settings = self._settings
+        config = {"config": settings.config} if isinstance(settings.algorithm, str) else {}
+        return Run(settings.algorithm, settings.env, seed=seed, **config, **settings.options)
+
+    def _loaded(self, path: Path) -> Run:
+        settings = self._settings
+        named = isinstance(settings.algorithm, str)
+        own: dict[str, Any] = {"config": settings.config} if named else {"agent": settings.algorithm}
+        options = {name: value for name, value in settings.options.items() if name not in IN_STATE}
+        return from_state(checkpoint.read(path), settings.env, trust=True, **own, **options)
+
+    def _trained(self, group: RunGroup, directories: list[RunDirectory]) -> Iterator[SeedReport]:
+        settings = self._settings
+        if group.apart is not None and len(group.runs) > 1:
+            yield SeedNoted(None, f"The runs of a process are trained one after the other: {group.apart}.")
+        schedule = dict(settings.schedule)
+        with ExitStack() as stack:
+            reporters = []
+            for run, directory in zip(group.runs, directories, strict=True):
+                about = {**run.description(), "total": settings.steps, "schedule": Schedule(**schedule).plain()}
+                directory.write_config(about)
+                lines = stack.enter_context(closing(JsonLines(directory.metrics)))
+                reporters.append(SeedReporter(run.setup.seed, lines))
+            for i, event in group.steps_until(settings.steps, **schedule):
+                yield from reporters[i](event)
+                if self._stopped():
+                    group.stop()
+
+
+def _complete(directory: RunDirectory) -> dict[int, Path]:
+    """The checkpoints of a run by step, without damaged ones."""
+    found = {}
+    for step, path in directory.saved().items():
+        with contextlib.suppress(CheckpointError):
+            checkpoint.verify(path)
+            found[step] = path
+    return found
+
+
+class SeedReporter:
+    """Writes the metrics of a run, and reports now and then how far it is."""
+
+    def __init__(self, seed: int, lines: JsonLines):
+        self._seed, self._lines = seed, lines
+        self._returns: list[float] = []
+        self._next = 0.0
+
+    def __call__(self, event: Event) -> Iterator[SeedReport]:
+        self._lines(event)
+        if isinstance(event, Collected):
+            self._returns = [*self._returns, *(end.total for end in event.episodes)][-RECENT:]
+            if time.monotonic() >= self._next:
+                yield self._at(event.step)
+        elif isinstance(event, Warned):
+            yield SeedNoted(self._seed, event.message)
+        elif isinstance(event, Finished):
+            yield self._at(event.step)
+            yield SeedEnded(self._seed, event.step, event.reason)
+
+    def _at(self, step: int) -> SeedAt:
+        self._next = time.monotonic() + SECONDS
+        return SeedAt(self._seed, step, float(np.mean(self._returns)) if self._returns else None)

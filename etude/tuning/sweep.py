@@ -1,0 +1,274 @@
+"""Sweeps: many seeds of one config, as few programs as there are cores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import etude.checkpoint as checkpoint
+from etude.agent import Agent
+from etude.base.cores import usable_cores
+from etude.base.errors import CheckpointError, ConfigError
+from etude.base.interrupt import obeying_signals
+from etude.checkpoint.config_json import to_json
+from etude.checkpoint.run_directory import numbered
+from etude.run import Schedule
+from etude.training.callbacks import as_list
+from etude.training.schedule import whole_number
+from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.seed_runs import (
+    SeedAt,
+    SeedEnded,
+    SeedFailed,
+    SeedNoted,
+    SweepSettings,
+    is_finished,
+)
+from etude.tuning.segment import Ended, Segment, SegmentFailed
+from etude.tuning.subject import Subject, difference
+from etude.tuning.sweep_result import SweepResult
+
+ROOT = Path("sweeps")  # where sweeps go whose folder is not given
+HEADER = "sweep.json"
+OTHER = ("run_dir", "replay_folder", "train_only", "callbacks")  # arguments of `Run` and `train` that runs cannot share
+
+
+class Sweep:
+    """Trains one config with many seeds.
+
+    The seeds are divided over processes. Within a process, environments of all runs are stepped together, one NumPy
+    call acts for all of them, and the learn call is compiled once; each run has the numbers that it has alone. (One
+    vectorised simulator, with `vectorization="native"`, draws the episodes of all runs, whose numbers then depend on
+    which seeds share a process.) What cannot be stepped together is trained one run after the other; `notes` says why.
+
+    algorithm, env, config, further: as `Run` takes them; fields of the config may be among further.
+    seeds: numbers, or how many (0, 1, ...).
+    steps: environment steps of each run; None: those of the preset.
+    folder: where the sweep is kept, with a run directory for each seed; None: a new one in `sweeps/`. A sweep that is
+        there goes on from the checkpoints of its runs, if it was asked for the same.
+    processes: worker processes; 1: this process; None: as many as there are cores, one where runs learn on a GPU.
+        executor: in their place, one of your own.
+    evaluate_every, evaluate_episodes: see `Schedule`; None: runs are not evaluated, and their curves are those of
+        training.
+    save_every: environment steps between checkpoints of a run, what a sweep that is killed loses at most; None: a
+        quarter.
+    """
+
+    def __init__(
+        self,
+        algorithm: str | Agent,
+        env: Any,
+        *,
+        seeds: int | Iterable[int] = 10,
+        steps: int | None = None,
+        config: Any = None,
+        folder: str | PathLike[str] | None = None,
+        processes: int | None = None,
+        executor: Executor | None = None,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 10,
+        save_every: int | None = None,
+        **further: Any,
+    ):
+        subject = _subject(algorithm, env, config, further)
+        self.steps = whole_number(_steps(subject, steps))
+        self.seeds = _seeds(seeds)
+        schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
+        self._subject = subject
+        self._schedule = {
+            name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
+        }
+        count = _processes(processes, len(self.seeds), further.get("device", "auto"))
+        self._groups = count if executor is None else len(self.seeds)
+        self._executor = executor or (SerialExecutor() if count == 1 else ProcessExecutor(count))
+        self.at: dict[int, SeedAt] = {}  # how far each run is
+        self.failed: dict[int, str] = {}  # by seed, why its run cannot go on
+        self.notes: list[str] = []  # warnings, with their seeds
+        self._stopping = False
+        self._lock: checkpoint.Lock | None = None
+        self._use_folder(folder)
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The algorithm and the environment."""
+        return self._subject.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether every run has taken all its steps, or failed."""
+        return not self._left()
+
+    @property
+    def result(self) -> SweepResult:
+        """What the runs have come to so far."""
+        return SweepResult(self.folder, self.seeds, self.steps, dict(self.failed))
+
+    def _left(self) -> list[int]:
+        """The seeds whose runs have steps to take."""
+        unfinished = (seed for seed in self.seeds if not is_finished(self.folder, seed, self.steps))
+        return [seed for seed in unfinished if seed not in self.failed]
+
+    # -- carrying it out -----------------------------------------------------------------------------------------------
+
+    def run(self, callbacks: Any = ()) -> SweepResult:
+        """Train all runs to their end, or to `stop`.
+
+        callbacks: functions of the sweep, called whenever there is something new of a run. Ctrl-C, SIGTERM and SIGHUP
+        save the runs and end; made again with the same folder, the sweep goes on.
+        """
+        self._stopping, self.failed, calls = False, {}, as_list(callbacks)
+        waiting = dict(enumerate(_divided(self._left(), self._groups)))
+        subject = self._subject
+        settings = SweepSettings(
+            str(self.folder.absolute()), subject.algorithm, subject.env, subject.config, subject.options,
+            tuple(waiting.values()), self.steps, self._schedule,
+        )  # fmt: skip
+        begun = 0
+        with obeying_signals(self.stop, lambda: None):
+            try:
+                if waiting:
+                    self._executor.open(settings)
+                while (waiting and not self._stopping) or begun:
+                    while waiting and self._executor.free and not self._stopping:
+                        number = self._executor.choose(list(waiting))
+                        del waiting[number]
+                        self._executor.begin(Segment(number, {}, None, 0, self.steps))
+                        begun += 1
+                    for report in self._executor.wait():
+                        begun -= isinstance(report, Ended | SegmentFailed)
+                        self._record(report, settings)
+                        for call in calls:
+                            call(self)
+            finally:
+                self._executor.close()
+        return self.result
+
+    def stop(self) -> None:
+        """Ask the sweep to save its runs and to end."""
+        self._stopping = True
+        self._executor.stop()
+
+    def close(self) -> None:
+        """Let other processes carry the sweep on. May be called twice."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _record(self, report: Any, settings: SweepSettings) -> None:
+        if isinstance(report, SeedAt):
+            self.at[report.seed] = report
+        elif isinstance(report, SeedFailed):
+            self.failed[report.seed] = report.reason
+        elif isinstance(report, SegmentFailed):
+            lost = [seed for seed in settings.groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
+            self.failed |= dict.fromkeys(lost, report.reason)
+        elif isinstance(report, SeedNoted):
+            self.notes.append(report.text if report.seed is None else f"seed {report.seed}: {report.text}")
+        elif not isinstance(report, Ended | SeedEnded):  # of a worker process that was replaced
+            self.notes.append(report.text)
+
+    def _use_folder(self, folder: str | PathLike[str] | None) -> None:
+        self.folder = numbered(ROOT, self.name) if folder is None else Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = checkpoint.Lock(self.folder / ".lock")
+        except checkpoint.Locked as error:
+            raise ConfigError(
+                f"Another process carries out the sweep in {self.folder} ({error}). Wait until it has ended, or give "
+                "another folder."
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {self.folder} of the sweep cannot be written to: {error.strerror}."
+            ) from error
+        try:
+            self._check_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_header(self) -> None:
+        """Write what the sweep was asked for, or compare it with what is there."""
+        path, asked = self.folder / HEADER, json.loads(json.dumps(self._header()))
+        if not path.exists():
+            if any(self.folder.glob("seed-*")):
+                raise ConfigError(f"{self.folder} holds runs, and no {HEADER}. Give the sweep a folder of its own.")
+            with checkpoint.replacing(path) as file:
+                file.write(json.dumps(asked, indent=2, allow_nan=False).encode() + b"\n")
+            return
+        try:
+            held = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged: {error}. Give the sweep another folder.") from error
+        if different := difference(held, asked):
+            raise ConfigError(
+                f"The sweep in {self.folder} is another one: {different}. Go on with it as it was asked for, or give "
+                "the new one a folder of its own."
+            )
+
+    def _header(self) -> dict[str, Any]:
+        """What the sweep is, as plain data."""
+        plan = {"steps": self.steps, "seeds": self.seeds, **self._schedule}
+        return {**self._subject.header(), "sweep": to_json(plan)}
+
+
+def sweep(
+    algorithm: str | Agent, env: Any, *, seeds: int | Iterable[int] = 10, steps: int | None = None,
+    callbacks: Any = (), **further: Any,
+) -> SweepResult:  # fmt: skip
+    """Train one config with many seeds, and return what they came to. callbacks: see `Sweep.run`. Other arguments: see
+    `Sweep`."""
+    with Sweep(algorithm, env, seeds=seeds, steps=steps, **further) as made:
+        return made.run(callbacks)
+
+
+def _subject(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) -> Subject:
+    if isinstance(algorithm, Mapping):
+        raise ConfigError("A sweep trains one algorithm; a dict of policies has several. Train them with Run.")
+    if refused := [name for name in (*OTHER, "seed") if name in further]:
+        raise ConfigError(
+            f"A sweep takes no {', '.join(refused)}: each of its runs has a seed and a run directory of its own. Leave "
+            "it out, and give seeds= and folder=."
+        )
+    return Subject.of(algorithm, env, config, further)
+
+
+def _steps(subject: Subject, steps: int | None) -> Any:
+    if steps is None and subject.steps is None:
+        raise ConfigError("steps is not given, and there is no preset: say how long runs last, as in steps=100_000.")
+    return subject.steps if steps is None else steps
+
+
+def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    found = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
+        raise ConfigError(
+            f"seeds = {seeds!r}; expected how many, or whole numbers of at least 0, each once, as in range(32)."
+        )
+    return found
+
+
+def _processes(asked: int | None, seeds: int, device: str) -> int:
+    if asked is None:
+        return min(1 if device.startswith("cuda") else usable_cores(), seeds)
+    if type(asked) is not int or asked < 1:
+        raise ConfigError(f"processes = {asked!r}; expected a whole number of at least 1, or None.")
+    return min(asked, seeds)
+
+
+def _divided(seeds: list[int], groups: int) -> list[tuple[int, ...]]:
+    """The seeds in so many groups of nearly equal sizes, or fewer."""
+    groups = min(groups, len(seeds))
+    ends = [len(seeds) * i // groups for i in range(groups + 1)] if groups else [0]
+    return [tuple(seeds[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
