@@ -49,10 +49,11 @@ class TorchGroup(MessageGroup):
 
 
 class Heartbeat:
-    """Tells processes that compute from those that hang: a thread of each counts up a number in the store of the group.
+    """Distinguishes processes that compute from those that hang: a thread of each counts up a number in the group's
+    store.
 
-    The thread also runs while its process waits, evaluates or steps a slow environment, but not in a process that was
-    stopped or on a machine that is unreachable.
+    The thread also runs while its process waits, evaluates or steps a slow environment; not where the process was
+    stopped, its machine is unreachable, or an extension keeps Python's lock.
     """
 
     def __init__(self, store: Any, rank: int, size: int, clock: Callable[[], float] = time.monotonic):
