@@ -49,10 +49,11 @@ class TorchGroup(MessageGroup):
 
 
 class Heartbeat:
-    """Tells processes that compute from those that hang: a thread of each counts up a number in the store of the group.
+    """Distinguishes processes that compute from those that hang: a thread of each counts up a number in the group's
+    store.
 
-    The thread also runs while its process waits, evaluates or steps a slow environment, but not in a process that was
-    stopped or on a machine that is unreachable.
+    The thread also runs while its process waits, evaluates or steps a slow environment; not where the process was
+    stopped, its machine is unreachable, or an extension keeps Python's lock.
     """
 
     def __init__(self, store: Any, rank: int, size: int, clock: Callable[[], float] = time.monotonic):
@@ -60,7 +61,8 @@ class Heartbeat:
         self._counts = dict.fromkeys(range(size), 0)
         self._heard = dict.fromkeys(range(size), clock())
         self._thread: threading.Thread | None = None
-        self._stopped, self._lost = threading.Event(), False
+        self._stopped = threading.Event()
+        self._lost: str | None = None  # what ended the group
 
     def start(self, group: Any) -> None:
         """Beat until `stop`. The thread keeps the group alive."""
@@ -87,11 +89,12 @@ class Heartbeat:
 
     def wait(self, work: Any) -> None:
         """Wait for a collective. RuntimeError where a process ended, or has no heartbeat."""
-        while not _completed(work):
+        while self._lost is None and not _completed(work):
             if silent := self.silent():
-                self._lost = True
                 who = f"process {', '.join(map(str, silent))} gave" if self._rank not in silent else "the store gives"
-                raise RuntimeError(f"{who} no heartbeat for {PATIENCE:.0f} s")
+                self._lost = f"{who} no heartbeat for {PATIENCE:.0f} s"
+        if self._lost is not None:
+            raise RuntimeError(self._lost)
 
     def _run(self, group: Any) -> None:
         try:
@@ -99,7 +102,7 @@ class Heartbeat:
                 self.beat()
         except RuntimeError:  # the store is gone
             self._stopped.wait()
-        if self._lost:
+        if self._lost is not None:
             threading.Event().wait()  # to destroy the group would wait for a collective that never completes
 
 
