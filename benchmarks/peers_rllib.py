@@ -20,7 +20,9 @@ def measured(env_id: str, workers: int, iterations: int) -> dict:
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
-    ray.init(num_cpus=max(1, workers) + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    ray.init(
+        "local", num_cpus=max(1, workers) + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
+    )
     config = (
         PPOConfig()
         .environment(env_id)

@@ -30,7 +30,9 @@ def ray_cell(env_id: str, repeats: int) -> dict[str, Any]:
     """Steps per second of each rollout, in turns, and processor time per step of this process."""
     import ray
 
-    ray.init(num_cpus=sum(WORKERS), include_dashboard=False, object_store_memory=500_000_000, log_to_driver=False)
+    ray.init(
+        "local", num_cpus=sum(WORKERS), include_dashboard=False, object_store_memory=500_000_000, log_to_driver=False
+    )
     everything = {}
     for workers in WORKERS:
         everything[f"processes, {workers}"] = rollout(env_id, workers, workers * EACH)

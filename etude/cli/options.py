@@ -125,6 +125,15 @@ def shown(options: Any) -> Display:
     return "events" if options.verbose else "nothing" if options.quiet else "progress"
 
 
+def with_address(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with `local` after a --ray without an address."""
+    given = list(arguments)
+    for i, argument in reversed(list(enumerate(given))):
+        if argument == "--ray" and (i + 1 == len(given) or given[i + 1].startswith("-")):
+            given.insert(i + 1, "local")
+    return given
+
+
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what stands before the first option, the rest)."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))

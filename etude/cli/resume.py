@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.base.errors import ConfigError
-from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals
+from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals, with_address
 from etude.cli.output import say
 
 
@@ -27,6 +27,7 @@ class Resume:
     device: str | None = None  # None: as before
     devices: int | Literal["all"] | None = None  # devices to train on, as many as now; None: one
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
+    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; None: processes
     online: bool = False  # go on with collected steps in a new directory; for a run that learned from data alone
     data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
@@ -41,7 +42,7 @@ class Resume:
 
 def main(arguments: Sequence[str]) -> int:
     """Train on."""
-    names, rest = split_positionals(arguments)
+    names, rest = split_positionals(with_address(arguments))
     options: Resume = parse(Resume, rest, "resume RUN")
     path = one_run(names, "resume")
     if options.online:
@@ -88,7 +89,7 @@ def _go_online(path: Path, options: Resume) -> int:
     if options.steps is None:
         raise ConfigError("--online makes a new run of environment steps: say how many, as in --steps 50000.")
     display, changed = shown(options), _changed(options)
-    collecting = {name: changed.pop(name) for name in ("workers", "replay_folder") if name in changed}
+    collecting = {name: changed.pop(name) for name in ("workers", "ray", "replay_folder") if name in changed}
     loaded = read_run(path, COMPONENTS)
     for note in loaded.notes if display != "nothing" else []:
         say(note)
@@ -112,6 +113,6 @@ def _go_online(path: Path, options: Resume) -> int:
 
 def _changed(options: Resume) -> dict[str, Any]:
     """What differs from the run that goes on."""
-    names = ("engine", "device", "devices", "workers", "env", "replay_folder")
+    names = ("engine", "device", "devices", "workers", "ray", "env", "replay_folder")
     given = {name: getattr(options, name) for name in names}
     return {name: value for name, value in given.items() if value is not None}

@@ -18,7 +18,16 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import INSTEAD
 from etude.cli.config_file import read_config
-from etude.cli.options import Quiet, Verbose, environment_arguments, explorer, parse, shown, split_positionals
+from etude.cli.options import (
+    Quiet,
+    Verbose,
+    environment_arguments,
+    explorer,
+    parse,
+    shown,
+    split_positionals,
+    with_address,
+)
 from etude.cli.output import say
 from etude.networks import Conv, Mlp, layers_of, with_layers
 from etude.training.sources import SAMPLER
@@ -87,7 +96,7 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     """Train, with a progress bar; then say where the run is and what can be done with it."""
-    names, rest = split_positionals(_with_address(arguments))
+    names, rest = split_positionals(with_address(arguments))
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
             parse(with_hyperparameters(names[0], names[1] if len(names) > 1 else None) if names else Train, rest, USAGE)
@@ -108,15 +117,6 @@ def main(arguments: Sequence[str]) -> int:
     if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
         say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
-
-
-def _with_address(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with `local` after a --ray without an address."""
-    given = list(arguments)
-    for i, argument in reversed(list(enumerate(given))):
-        if argument == "--ray" and (i + 1 == len(given) or given[i + 1].startswith("-")):
-            given.insert(i + 1, "local")
-    return given
 
 
 def with_hyperparameters(

@@ -66,7 +66,10 @@ def test_every_command_is_one_that_can_be_given(line, monkeypatch):
     program, *arguments = shlex.split(line)
     if program in ("torchrun", "accelerate"):
         program, arguments = _launched(arguments)
-    if program == "make":
+    if program == "ray":
+        scripts = pytest.importorskip("ray.scripts.scripts")
+        scripts.cli.commands[arguments[0]].make_context(arguments[0], arguments[1:])
+    elif program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "python" and arguments[:2] == ["-m", "pytest"]:
         assert (ROOT / arguments[2]).exists() and arguments[3:] in ([], ["--engine", "torch"])

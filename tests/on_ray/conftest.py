@@ -11,7 +11,12 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 def start(ray):
     path = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}  # actors import modules of the tests
     ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False, runtime_env=path
+        "local",
+        num_cpus=2,
+        include_dashboard=False,
+        object_store_memory=100_000_000,
+        log_to_driver=False,
+        runtime_env=path,
     )
 
 

@@ -42,7 +42,8 @@ def connect(address: str, workers: int) -> Any:
     except Exception as error:  # of many classes
         raise ConfigError(
             f"ray = {address!r}: there is no Ray cluster that answers ({type(error).__name__}: {error}). Give the "
-            f"address of its head node (host:6379), auto on a node of the cluster, or {LOCAL} to start one here."
+            f"address of its head node (host:6379), auto on a node of the cluster, or {LOCAL} to start one here. One "
+            "that asks for a token needs RAY_AUTH_MODE=token and the token in ~/.ray/auth_token here, too."
         ) from error
     return ray
 
