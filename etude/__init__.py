@@ -112,6 +112,8 @@ _EXPORTS = {
 
 def __getattr__(name: str) -> Any:
     """Import all of etude when a program first uses it. Worker processes do not, and start in half the time."""
+    if name == "ray":  # which imports Ray
+        return import_module("etude.ray")
     if not name.startswith("__"):
         for module, names in _EXPORTS.items():
             exporting = import_module(module)

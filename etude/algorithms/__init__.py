@@ -20,6 +20,7 @@ from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.edac import EDAC, EDACConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
@@ -56,6 +57,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dqn": (DQN, DQNConfig),
+    "edac": (EDAC, EDACConfig),
     "es": (ES, ESConfig),
     "gail": (GAIL, GAILConfig),
     "impala": (IMPALA, IMPALAConfig),
@@ -126,6 +128,8 @@ __all__ = [
     "DQNConfig",
     "DiscreteSAC",
     "DiscreteSACConfig",
+    "EDAC",
+    "EDACConfig",
     "ES",
     "ESConfig",
     "GAIL",

@@ -52,9 +52,13 @@ class _Networks(Part):
 class CriticEnsemble(_Networks):
     """E critics of observations [B, ...] and Box actions [B, A]; two if not said otherwise."""
 
+    members: int  # E
+
     @classmethod
     def make(cls, make: Maker, spec: Spec, spaces: Spaces, members: int = 2) -> CriticEnsemble:
-        return cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=members))
+        part = cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=members))
+        part.members = members
+        return part
 
     def __call__(self, observation: Tree = None, action: Any = None) -> Any:
         """The values of actions by all critics: [E, B]."""
@@ -72,6 +76,11 @@ class CriticEnsemble(_Networks):
     def mean(self, observation: Tree, action: Any) -> Any:
         """The mean value of each action: [B]."""
         return ops.mean(self(observation, action), 0)
+
+    def action_gradients(self, observation: Tree, action: Any) -> Any:
+        """The gradient of each critic's value by the action, to be differentiated by the weights: [E, B, A]."""
+        members = [self._networks.member(i) for i in range(self.members)]
+        return ops.stack([ops.gradient(lambda x, q=q: q((observation, x)), action) for q in members])  # type: ignore[misc]
 
     def first(self, observation: Tree, action: Any) -> Any:
         """The values of actions by the first critic alone: [B]."""

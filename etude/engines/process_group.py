@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from etude.base.errors import ConfigError, ReplicaError
 
-# The chief evaluates and saves while the others wait. A process that ends closes its connections, which the others
-# notice at once; this is for one that hangs.
-DEADLINE = timedelta(hours=6)
 _LEFT = "the end"  # the exchange of a process that leaves
 
 

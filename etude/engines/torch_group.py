@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import distributed
 
-from etude.engines.process_group import DEADLINE, MessageGroup, lost
+from etude.engines.process_group import MessageGroup, lost
+
+# A process may wait for hours while the chief evaluates or another steps a slow environment: heartbeats limit it, and
+# gloo does not. Between GPUs, processes only wait within a learning phase, which all begin together; the first phase
+# includes the time in which NCCL connects them.
+GLOO_TIMEOUT, NCCL_TIMEOUT = timedelta(days=7), timedelta(minutes=2)
+BEAT = 2.0  # seconds between two heartbeats, and between two looks at them
+PATIENCE = 20.0  # seconds without a heartbeat after which a process counts as lost
 
 
 class TorchGroup(MessageGroup):
@@ -16,18 +28,79 @@ class TorchGroup(MessageGroup):
     def __init__(self) -> None:
         if not distributed.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(backend, timeout=DEADLINE)
-        self._cpu = distributed.new_group(backend="gloo", timeout=DEADLINE)
-        super().__init__(_Gloo(self._cpu))
+            distributed.init_process_group(backend, timeout=NCCL_TIMEOUT)
+        self._cpu = distributed.new_group(backend="gloo", timeout=GLOO_TIMEOUT)
+        rank, size = distributed.get_rank(self._cpu), distributed.get_world_size(self._cpu)
+        self._heartbeat = Heartbeat(distributed.distributed_c10d._get_default_store(), rank, size)
+        self._heartbeat.start(self._cpu)
+        weakref.finalize(self, self._heartbeat.stop)
+        super().__init__(_Gloo(self._cpu, self._heartbeat))
 
     def mean(self, vector: torch.Tensor) -> torch.Tensor:
-        """The mean of a tensor over the processes, in its place. ReplicaError where a process ended."""
-        group = distributed.group.WORLD if vector.is_cuda else self._cpu
+        """The mean of a tensor over the processes, in its place. ReplicaError where a process ended or hangs."""
         try:
-            distributed.all_reduce(vector, group=group)
+            if vector.is_cuda:
+                distributed.all_reduce(vector)
+            else:
+                self._heartbeat.wait(distributed.all_reduce(vector, group=self._cpu, async_op=True))
         except (RuntimeError, ValueError) as error:
             raise lost(error) from error
         return vector.div_(self.size)
+
+
+class Heartbeat:
+    """Tells processes that compute from those that hang: a thread of each counts up a number in the store of the group.
+
+    The thread also runs while its process waits, evaluates or steps a slow environment, but not in a process that was
+    stopped or on a machine that is unreachable.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, clock: Callable[[], float] = time.monotonic):
+        self._store, self._rank, self._clock = store, rank, clock
+        self._counts = dict.fromkeys(range(size), 0)
+        self._heard = dict.fromkeys(range(size), clock())
+        self._thread: threading.Thread | None = None
+        self._stopped, self._lost = threading.Event(), False
+
+    def start(self, group: Any) -> None:
+        """Beat until `stop`. The thread keeps the group alive."""
+        self._thread = threading.Thread(target=self._run, args=(group,), daemon=True, name="heartbeat")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    def beat(self) -> None:
+        """Count up, and note which numbers have changed. RuntimeError where the store is gone."""
+        for rank, before in self._counts.items():
+            count = self._store.add(f"etude/heartbeat/{rank}", int(rank == self._rank))
+            if count != before:
+                self._counts[rank], self._heard[rank] = count, self._clock()
+
+    def silent(self) -> list[int]:
+        """The ranks of the processes without a heartbeat for `PATIENCE`; of all, where the store does not answer."""
+        now = self._clock()
+        return [rank for rank, heard in self._heard.items() if now - heard > PATIENCE]
+
+    def wait(self, work: Any) -> None:
+        """Wait for a collective. RuntimeError where a process ended, or has no heartbeat."""
+        while not _completed(work):
+            if silent := self.silent():
+                self._lost = True
+                who = f"process {', '.join(map(str, silent))} gave" if self._rank not in silent else "the store gives"
+                raise RuntimeError(f"{who} no heartbeat for {PATIENCE:.0f} s")
+
+    def _run(self, group: Any) -> None:
+        try:
+            while not self._stopped.wait(BEAT):
+                self.beat()
+        except RuntimeError:  # the store is gone
+            self._stopped.wait()
+        if self._lost:
+            threading.Event().wait()  # to destroy the group would wait for a collective that never completes
 
 
 class ReplicaMean(torch.autograd.Function):
@@ -47,16 +120,30 @@ class ReplicaMean(torch.autograd.Function):
 class _Gloo:
     """See `process_group.Transport`."""
 
-    def __init__(self, group: Any):
-        self._group = group
+    def __init__(self, group: Any, heartbeat: Heartbeat):
+        self._group, self._heartbeat = group, heartbeat
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
 
     def exchange(self, message: bytes) -> list[bytes]:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        distributed.all_gather(sizes, torch.tensor([len(message)]), group=self._group)
+        self._gather(sizes, torch.tensor([len(message)]))
         longest = max(int(size) for size in sizes)
         own = torch.zeros(longest, dtype=torch.uint8)
         own[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        distributed.all_gather(found, own, group=self._group)
+        self._gather(found, own)
         return [each[: int(size)].numpy().tobytes() for each, size in zip(found, sizes, strict=True)]
+
+    def _gather(self, found: list[torch.Tensor], own: torch.Tensor) -> None:
+        self._heartbeat.wait(distributed.all_gather(found, own, group=self._group, async_op=True))
+
+
+def _completed(work: Any) -> bool:
+    """Whether a collective completes within `BEAT`. RuntimeError where it fails."""
+    try:
+        work.wait(timedelta(seconds=BEAT))
+    except RuntimeError:
+        if work.is_completed():
+            raise
+        return False
+    return True

@@ -51,6 +51,19 @@ def rebrac_actor(q: Array, action: Array, data_action: Array, penalty: Array | f
     return penalty * squared_distance(action, data_action) - scale * q
 
 
+@shapes(gradients="E B A")
+def gradient_similarity(gradients: Array) -> Array:
+    """`sum of cos(g_i, g_j) over i != j / (E - 1)`, [B], of the gradients g of E critics' values by the action.
+
+    An et al. 2021, arXiv:2110.01548, section 4, with gradients of length 1, as in the authors' code. The sum over
+    pairs is that of all products, which is the square of the sum, less those of each gradient with itself.
+    gradients: [E, B, A], through which the critics are differentiated.
+    """
+    unit = gradients / ops.sqrt(ops.sum(ops.square(gradients), -1, keepdims=True) + 1e-20)
+    pairs = ops.sum(ops.square(ops.sum(unit, 0)), -1) - ops.sum(ops.square(unit), (0, 2))
+    return pairs / (gradients.shape[0] - 1)
+
+
 @shapes(error="*B", fraction="")
 def expectile(error: Array, fraction: float) -> Array:
     """`|fraction - (error < 0)| * error**2`, any shape, of error = target - prediction: above a fraction of 0.5 the

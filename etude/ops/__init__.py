@@ -261,6 +261,14 @@ def scan(step: Callable[..., Array], start: Array, inputs: Sequence[Array]) -> A
     return _of[type(start)].scan(step, start, inputs)
 
 
+def gradient(function: Callable[[Array], Array], x: Array) -> Array:
+    """The gradient of the sum of function(x) by x, of the shape of x. It can be differentiated again.
+
+    In NumPy by central differences in float64.
+    """
+    return _of[type(x)].gradient(function, x)
+
+
 def concatenate(arrays: Sequence[Array], axis: int = -1) -> Array:
     return _of[type(arrays[0])].concatenate(arrays, axis)
 

@@ -152,6 +152,10 @@ def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     return jax.lax.scan(step, jnp.broadcast_to(last, x.shape[1:]), (x, decay), reverse=True)[1]
 
 
+def gradient(function: Callable[[Any], Any], x: Any) -> Any:
+    return jax.grad(lambda x: jnp.sum(function(x)))(x)
+
+
 def scan(step: Callable[..., Any], start: Any, inputs: Sequence[Any]) -> Any:
     def advance(y: Any, now: tuple[Any, ...]) -> tuple[Any, Any]:
         y = step(y, *now)

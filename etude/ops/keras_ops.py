@@ -152,6 +152,15 @@ def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     return x
 
 
+def gradient(function: Callable[[Any], Any], x: Any) -> Any:
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.gradient(y, x)
+
+
 def scan(step: Callable[..., Any], start: Any, inputs: Sequence[Any]) -> Any:
     # TensorFlow's own loop: that of keras.ops lacks the bound that XLA needs to differentiate it.
     import tensorflow as tf

@@ -234,6 +234,16 @@ def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.
     return y
 
 
+def gradient(function: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> np.ndarray:
+    exact, found, size = x.astype(np.float64), np.empty_like(x), 1e-6
+    for place in np.ndindex(x.shape):
+        moved = np.array([exact, exact])
+        moved[(slice(None), *place)] += (-size, size)
+        low, high = (np.add.reduce(function(each), None) for each in moved)
+        found[place] = (high - low) / (2 * size)
+    return found
+
+
 def scan(step: Callable[..., np.ndarray], start: np.ndarray, inputs: Sequence[np.ndarray]) -> np.ndarray:
     found, y = [], start
     for now in zip(*inputs, strict=True):

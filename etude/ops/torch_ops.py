@@ -213,6 +213,10 @@ def linear_recurrence(x: Tensor, decay: Tensor, last: Tensor) -> Tensor:
     return x
 
 
+def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return torch.func.grad(lambda x: torch.sum(function(x)))(x)
+
+
 def scan(step: Callable[..., Tensor], start: Tensor, inputs: Sequence[Tensor]) -> Tensor:
     found, y = [], start
     for now in zip(*(x.unbind() for x in inputs), strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import shutil
 from collections import OrderedDict
@@ -23,6 +22,7 @@ from etude.run import Run, Schedule, from_state
 from etude.training.callbacks import CallbackList, as_list
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
+from etude.tuning.subject import learning_arguments
 from etude.tuning.trial import Score
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
@@ -212,7 +212,8 @@ class TrialRuns:
                 return settings.fit(child, state, parent, segment.change)
 
             return self._loaded(state, genome, directory, fit), []
-        run = Run(**self._algorithm(genome), env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
+        made = learning_arguments(settings.algorithm, genome.config)
+        run = Run(**made, env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
         run.learner.progress.total = settings.plan.steps
         return run, []
 
@@ -223,7 +224,7 @@ class TrialRuns:
         directory: RunDirectory,
         fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Run:
-        made = self._algorithm(genome)
+        made = learning_arguments(self._settings.algorithm, genome.config)
         given = {"agent": made["algorithm"]} if isinstance(made["algorithm"], Agent) else {"config": made["config"]}
         options = {name: value for name, value in self._settings.options.items() if name not in IN_STATE}
         run = from_state(
@@ -231,15 +232,6 @@ class TrialRuns:
         )
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
-
-    def _algorithm(self, genome: Genome) -> dict[str, Any]:
-        """The arguments of `Run` that say what learns."""
-        algorithm = self._settings.algorithm
-        if isinstance(algorithm, str):
-            return {"algorithm": algorithm, "config": genome.config}
-        agent = copy.copy(algorithm)
-        agent.config = genome.config
-        return {"algorithm": agent}
 
     def _trained(self, segment: Segment, run: Run, directory: RunDirectory) -> Generator[Report, None, str]:
         """Train to the end of the segment; returns why it ended."""

@@ -14,7 +14,7 @@ class MadeUpRun:
         self.step = step
         self.learner = SimpleNamespace(progress=SimpleNamespace(best=best, total=1_000))
         self.algorithm, self.environment = "dqn", "CartPole-v1"
-        self.asked = None
+        self.asked, self.group, self.chief = None, None, True
 
     def description(self):
         return {

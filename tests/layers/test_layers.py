@@ -27,7 +27,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     10: "report run",
     11: "solo",
     12: "tuning",
-    13: "cli examples",
+    13: "cli examples ray",
     14: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}

@@ -93,6 +93,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "td3_bc": offline.td3_bc,
     "squared_distance": offline.squared_distance,
     "rebrac_actor": offline.rebrac_actor,
+    "gradient_similarity": offline.gradient_similarity,
     "cql_gap": offline.cql_gap,
     "cql_sampled_gap": offline.cql_sampled_gap,
     "ppo_penalty": policy.ppo_penalty,

@@ -1,6 +1,6 @@
 """A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER`. It writes its last weights to FOLDER.
 
-WHAT: "whole", or "killed": process 1 kills itself, or "endless": until it is stopped.
+WHAT: "whole", or "killed" or "stopped": process 1 gets the signal, or "endless": until it is interrupted.
 """
 
 import os
@@ -13,14 +13,18 @@ import numpy as np
 import etude
 from etude.base.errors import EtudeError
 
-TARGET = {"whole": 160, "killed": 640, "endless": 10_000_000}
+TARGET = {"whole": 160, "killed": 640, "stopped": 640, "endless": 10_000_000}
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 ENDED = 3  # the exit status after a clear error
 
 
-class Kill(etude.Callback):
+class Ends(etude.Callback):
+    def __init__(self, signal):
+        self.signal = signal
+
     def on_update(self, run, event):
         if run.group.rank == 1 and event.step >= 320:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.signal)
 
 
 def main(engine, what, folder):
@@ -30,7 +34,7 @@ def main(engine, what, folder):
         network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,
     )  # fmt: skip
     (folder / f"{0 if run.group is None else run.group.rank}.pid").write_text(str(os.getpid()))
-    callbacks = [Kill()] if what == "killed" else []
+    callbacks = [Ends(SIGNALS[what])] if what in SIGNALS else []
     try:
         finished = run.train(TARGET[what], callbacks)
     except EtudeError as error:

@@ -102,6 +102,16 @@ def test_the_devices_of_one_process_learn_the_same_weights_in_jax(tmp_path):
 
 
 @pytest.mark.long
+def test_a_process_that_hangs_ends_the_others_in_one_clear_error_and_the_chief_has_saved(tmp_path):
+    pytest.importorskip("torch")
+    process = torchrun("torch", "stopped", tmp_path)
+    said = output_of(process)
+    assert process.returncode and "ReplicaError: A process of this run ended or does not answer (process 1 gave" in said
+    assert not alive(tmp_path)
+    assert etude.load(tmp_path / "run").step >= 288
+
+
+@pytest.mark.long
 def test_ctrl_c_saves_and_leaves_no_process_behind(tmp_path):
     pytest.importorskip("torch")
     process = torchrun("torch", "endless", tmp_path)

@@ -20,6 +20,7 @@ REDUCTIONS = "sum mean std max min"
 ALONG_THE_LAST_AXIS = "argmax logsumexp softmax log_softmax cumsum sort"
 
 CALLS = [(name, (X,)) for name in f"{ELEMENTWISE} {REDUCTIONS} {ALONG_THE_LAST_AXIS}".split()]
+CALLS += [("replica_mean", (X[:1, 0],)), ("replica_std", (X,))]  # of one replica
 CALLS += [(name, (POSITIVE,)) for name in ("log", "log1p", "sqrt")]
 CALLS += [(name, (X, axis, True)) for name in f"{REDUCTIONS} logsumexp".split() for axis in (0, -1)]
 CALLS += [(name, (np.stack([X, -X]), (0, 2))) for name in REDUCTIONS.split()]
@@ -53,6 +54,7 @@ CALLS += [
     ("linear_recurrence", (LONG, 1 - 0.1 * np.abs(LONG), LONG[0])),
     ("linear_recurrence", (X[:1], POSITIVE[:1], X[0])),
     ("scan", (lambda y, x, decay: x + decay * y, X[0], [X, 0.1 * X])),
+    ("gradient", (lambda x: ops.tanh(x) * x[0], X)),
     ("matmul", (X, W)),
     ("matmul", (X, STACKED)),
     ("matmul", (np.stack([X, -X]), STACKED)),
