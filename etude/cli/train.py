@@ -280,8 +280,10 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
     given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
     given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
     given["explorer"] = options.explorer and explorer(options.explorer)
-    if options.adapt:
+    if options.adapt and config is None:
         given["adapt"] = options.adapt
+    elif options.adapt:
+        given["config"] = dataclasses.replace(config, adapt=options.adapt)
     output = None if options.output is None else Output(str(options.output), options.output_format)
     with Run(algorithm, env, **given, **setup) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.

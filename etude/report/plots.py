@@ -28,9 +28,9 @@ BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interv
 
 def draw_run(run: Series, path: str | Path) -> None:
     """One run: the return of training, as it was and smoothed, and of each evaluation with its spread; with several
-    agents also the mean return of each. Writes a PNG."""
-    figure = new_figure(1)
-    axes = figure.subplots()
+    agents also the mean return of each. A panel below has the hyperparameters that rules have changed. Writes a PNG."""
+    figure = new_figure(1, 2 if run.adjusted else 1)
+    axes, *below = figure.subplots(2 if run.adjusted else 1, squeeze=False, sharex=True)[:, 0]
     if len(run.steps):
         axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
         axes.plot(run.steps, run.smoothed(), color=COLOURS[0], linewidth=1.6, label="training, smoothed")
@@ -45,7 +45,20 @@ def draw_run(run: Series, path: str | Path) -> None:
         colour = COLOURS[2 + i % (len(COLOURS) - 2)]  # none of those above
         axes.plot(steps, returns, "--", color=colour, linewidth=1.2, label=agent)
     _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
+    for panel in below:
+        _draw_adjusted(panel, run)
     write_figure(figure, path)
+
+
+def _draw_adjusted(axes: Any, run: Series) -> None:
+    """Hyperparameters as multiples of what they were at first; of the first value that is not 0."""
+    for (name, (steps, values)), colour in zip(run.adjusted.items(), _cycle(len(run.adjusted)), strict=True):
+        first = values[np.flatnonzero(values)[0]]
+        axes.plot(steps, values / first, drawstyle="steps-post", color=colour, linewidth=1.4, label=name)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
+    _finish(axes, "", [run])
+    axes.set_ylabel("hyperparameter / its first value")
 
 
 def draw_runs(
@@ -165,11 +178,11 @@ def _cycle(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
-def new_figure(panels: float) -> Any:
-    """A figure as wide as so many panels."""
+def new_figure(panels: float, rows: int = 1) -> Any:
+    """A figure as wide as so many panels, and with so many rows of them."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
-    return Figure(figsize=(6.4 * panels, 4.0), dpi=150, layout="constrained")
+    return Figure(figsize=(6.4 * panels, 4.0 * rows), dpi=150, layout="constrained")
 
 
 def new_window(panels: int) -> Any:

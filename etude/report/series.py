@@ -43,6 +43,8 @@ class Series:
     by_agent: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, mean returns) of each
     configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
     quantity: str = "undiscounted return per episode"  # what `returns` and `evaluations` hold, or a metric instead
+    adjusted: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, values) of each that
+    # rules changed, from step 0 to the end of the run
 
     def smoothed(self) -> np.ndarray:
         """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
@@ -78,7 +80,20 @@ def series(records: Iterable[Record]) -> Series:
         unit=f"{about.get('steps', 'environment')} steps",
         by_agent=_by_agent(records),
         configuration=configuration(about),
+        adjusted=_adjusted(records),
     )
+
+
+def _adjusted(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """(steps, values) of the hyperparameters that were changed: what it was at first, each change, and the end."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        if "adjusted" in record and record["before"] != record["after"]:
+            points = found.setdefault(record["adjusted"], [(0, record["before"])])
+            points.append((record["step"], record["after"]))
+    end = max((record["step"] for record in records), default=0)
+    arrays = {name: np.array([*points, (end, points[-1][1])], float) for name, points in found.items()}
+    return {name: (points[:, 0], points[:, 1]) for name, points in arrays.items()}
 
 
 def _by_agent(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -112,7 +127,7 @@ def of_metric(records: Iterable[Record], metric: str) -> Series:
         raise ConfigError(f"There is no metric {metric!r} in these records; there are {', '.join(known) or 'none'}.")
     points = [(r["step"], r[named]) for r in records if _drawable(named, r.get(named))]
     steps, values = np.array(points, float).reshape(-1, 2).T
-    nothing: dict[str, Any] = {"evaluated": np.empty(0), "evaluations": (), "by_agent": {}}
+    nothing: dict[str, Any] = {"evaluated": np.empty(0), "evaluations": (), "by_agent": {}, "adjusted": {}}
     found = replace(series(records), steps=steps, returns=values, episodes=np.ones(len(steps)), **nothing)
     return replace(found, quantity=named)
 

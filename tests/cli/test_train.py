@@ -7,6 +7,8 @@ import pytest
 from a_made_up_run import MadeUpRun
 
 from etude import Conv, Recurrent, cli
+from etude.adapt import Adapt
+from etude.adapt.rule import rules_of
 from etude.algorithms import ALGORITHMS
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.sessions import carry_out
@@ -91,6 +93,15 @@ def test_where_and_how_long_evaluations_play_is_passed_on(made, tmp_path):
     assert cli.main(["train", "dqn", "CartPole-v1", *given.split()]) == 0
     schedule = json.loads((tmp_path / "here" / "config.json").read_text())["schedule"]
     assert (schedule["evaluate_workers"], schedule["evaluate_steps"]) == (2, 700)
+
+
+@pytest.mark.parametrize("given", ["", "--set.gamma 0.5"])
+def test_rules_go_with_hyperparameters_and_without(made, given):
+    rules = "--adapt ess:batch-size --adapt kl:learning_rate"
+    assert cli.main(["train", "dqn", "CartPole-v1", "--steps", "200", *rules.split(), *given.split()]) == 0
+    ((_, options),) = made
+    found = options["config"].adapt if given else rules_of(options["adapt"])
+    assert found == (Adapt("ess", "batch_size"), Adapt("kl", "learning_rate"))
 
 
 def test_without_hyperparameters_the_run_chooses_them_itself(made):

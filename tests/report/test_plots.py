@@ -1,3 +1,4 @@
+import dataclasses
 import gc
 import json
 
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from etude.base.errors import ConfigError
+from etude.base.events import Adjusted
 from etude.envs import ConfiguredEnvironment
 from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
 from etude.report.configurations import lines_in
@@ -29,6 +31,32 @@ def written(path, **about):
         reporter(event)
     reporter.close()
     return path
+
+
+def test_a_panel_below_has_the_hyperparameters_that_rules_have_changed(tmp_path):
+    events = [
+        *a_run(),
+        Adjusted(700, "batch_size", 32.0, 64.0, "ess 0.2"),
+        Adjusted(900, "batch_size", 64.0, 16.0, "ess 0.1"),
+    ]
+    events += [
+        Adjusted(900, "gamma", 0.9, 0.9, "unchanged: why"),
+        Adjusted(900, "optimizer.beta1", 0.0, 0.5, "ess 0.1"),
+    ]
+    reporter = JsonLines(tmp_path / "metrics.jsonl")
+    for event in events:
+        reporter(event)
+    reporter.close()
+    run = read_run(tmp_path)
+    assert {name: [part.tolist() for part in parts] for name, parts in run.adjusted.items()} == {
+        "batch_size": [[0, 700, 900, 10_000], [32, 64, 16, 16]],
+        "optimizer.beta1": [[0, 900, 10_000], [0, 0.5, 0.5]],
+    }
+    draw_run(run, tmp_path / "both.png")
+    draw_run(dataclasses.replace(run, adjusted={}), tmp_path / "one.png")
+    heights = [imread(tmp_path / name).shape[0] for name in ("both.png", "one.png")]
+    assert heights[0] == 2 * heights[1]
+    assert not read_run(tmp_path, "train/batch_size").adjusted
 
 
 def test_smoothing_weighs_every_episode_the_same():
