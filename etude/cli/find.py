@@ -61,7 +61,7 @@ class FindOptimizer(FindOptions):
     jobs: int | None = None  # candidates at a time, in worker processes; None: as many as cores; 1: this process
 
 
-KINDS: dict[str, type] = {"lr": FindRate, "optimizer": FindOptimizer}
+KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimizer}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,6 +14,7 @@ from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.protocols import Explorer, Rollout
 from etude.rollout import InProcess, Pool, PoolOptions, SharedRollout, acting_in_process
 from etude.rollout.state import check_rollout
+from etude.solo.callbacks import EndTraining
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.settings import Settings
@@ -121,7 +122,7 @@ class Session:
 
     def leave(self, problem: BaseException) -> None:
         """Let the other processes that train the agent end, too, unless they all raise the same."""
-        if self.several and not isinstance(problem, EnvironmentFault | NumericalError):
+        if self.several and not isinstance(problem, EnvironmentFault | NumericalError | EndTraining):
             self._replicas.abort(f"worker {self._replicas.rank} stopped: {type(problem).__name__}")
 
     def abort(self) -> None:

@@ -19,7 +19,6 @@ from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import load_weights
 from etude.solo.engines.optimizers import OptimizerCopy, backend_of
-from etude.solo.options import options_from
 from etude.solo.settings import Settings
 from etude.solo.strategy import StrategyArguments
 from etude.solo.temporary import temporary
@@ -107,7 +106,7 @@ class AgentCandidate(NamedTuple):
         """See `Candidate`."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
-        with temporary(self.agent, options_from(limits.options), given, **begin) as training:
+        with temporary(self.agent, self.agent._options(limits.options), given, **begin) as training:
             try:
                 load_weights(self.agent, self.weights)
             except NetworkError:

@@ -14,7 +14,6 @@ from etude.run import Run
 from etude.run.copies import arguments_like
 from etude.solo.agent import RL
 from etude.solo.engines import weights
-from etude.solo.options import options_from
 from etude.solo.strategy import StrategyArguments
 from etude.solo.temporary import temporary
 from etude.tuning.executors import ProcessExecutor
@@ -128,7 +127,7 @@ class ParallelFinder:
         """ConfigError for what cannot train or be sent; the first agent's networks are complete afterwards."""
         first: Any = self.agents[0]
         given = None if strategy is None else StrategyArguments(strategy)
-        with temporary(first, options_from(limits.options), given, optimizer=self.optimizers[0]):
+        with temporary(first, first._options(limits.options), given, optimizer=self.optimizers[0]):
             values = weights(first)
         candidates: list[Any] = []
         for agent, optimizer in zip(self.agents, self.optimizers, strict=True):

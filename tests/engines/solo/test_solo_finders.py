@@ -35,12 +35,24 @@ def new(engine_name, kind="DQN", **settings):
     return agent
 
 
+def changing(agent):
+    """Its `update_param`, which also changes plain attributes of the agent and of its policy."""
+    policy, update = agent._session_state.settings.policy, agent.update_param
+
+    def called():
+        agent.notes.append(3)
+        policy.eps *= 0.9
+        update()
+
+    return called
+
+
 def test_a_ramp_leaves_a_trained_agent_as_it_was(engine_name, tmp_path):
     agent, untouched = new(engine_name), new(engine_name)
-    agent.notes, agent.path = [1, 2], str(tmp_path / "agent.dat")
     for each in (agent, untouched):
         train(each, engine_name, 4)
-    (tmp_path / "agent.dat").unlink()
+    agent.notes, agent.path = [1, 2], str(tmp_path / "agent.dat")
+    agent.update_param = changing(agent)
     session = agent._session_state.session
     before, traces = copy.deepcopy(session.state(True)), session.learner.engine.traces
     finder = LRFinder(agent)
@@ -50,6 +62,9 @@ def test_a_ramp_leaves_a_trained_agent_as_it_was(engine_name, tmp_path):
     assert session is agent._session_state.session and session.learner.engine.traces == traces
     assert_same(before, session.state(True))
     assert agent.notes == [1, 2] and agent.total_episode == 4 and not (tmp_path / "agent.dat").exists()
+    assert agent._session_state.settings.policy.eps == 0.2
+    agent.path = None
+    del agent.update_param
     for each in (agent, untouched):
         train(each, engine_name, 2)
     assert agent.reward_list == untouched.reward_list and agent.loss_list == untouched.loss_list
