@@ -43,8 +43,8 @@ def temporary(
 
     attributes: of the agent within this context, such as another optimizer; training then begins with an empty replay.
     """
-    own, before, values = agent._session_state, vars(agent) | _plain_attributes(agent), weights(agent)
-    others = [(each, _plain_attributes(each)) for each in _several(own.settings.explorer)]
+    own, before, values = agent._session_state, vars(agent) | plain_attributes(agent), weights(agent)
+    others = [(each, plain_attributes(each)) for each in _several(own.settings.explorer)]
     session = initial = None
     try:
         vars(agent).update(attributes)
@@ -53,7 +53,7 @@ def temporary(
         agent._session_state = SessionState(settings, param=own.param)
         session = agent._session(options, strategy)
         initial = copy.deepcopy(session.learner.engine.state())
-        others += [(each, _plain_attributes(each)) for each in _several(agent.optimizer)]
+        others += [(each, plain_attributes(each)) for each in _several(agent.optimizer)]
         if state is not None:
             session.restore(copy.deepcopy(state))
         yield TemporaryTraining(agent, session, options)
@@ -83,7 +83,7 @@ def _several(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
 
 
-def _plain_attributes(each: Any) -> dict[str, Any]:
+def plain_attributes(each: Any) -> dict[str, Any]:
     """Attributes that are plain data, in copies, as they may be changed in place."""
     return {name: copy.deepcopy(value) for name, value in vars(each).items() if _plain(value)}
 

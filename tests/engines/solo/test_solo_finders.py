@@ -11,7 +11,9 @@ from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError
 from etude.solo.engines import load_weights, weights
+from etude.solo.engines.optimizers import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
+from etude.tuning.finding.candidates import AgentRecipe
 
 
 def flat(tree, path=""):
@@ -81,8 +83,6 @@ def test_a_ramp_leaves_a_new_agent_as_it_was_and_learns_with_its_rates(engine_na
 
 
 def test_several_learning_rates_keep_their_ratio(engine_name):
-    from etude.solo.engines.optimizers import LearningRates
-
     agent = new(engine_name, "PPO")
     rates = LearningRates(agent.framework, agent.optimizer)
     second = agent.optimizer[1]
@@ -220,6 +220,18 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(engine_na
     agent.env = Unsendable()
     with pytest.raises(ConfigError, match="jobs=1"):
         OptFinder(agent, [optimizer, optimizer]).find(jobs=2)
+
+
+def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_name):
+    agent = new(engine_name)
+    agent.gamma, agent.shares = 0.5, [0.1, 0.9]
+    again, optimizer = AgentRecipe.of(agent, agent.optimizer).made()
+    assert (again.gamma, again.shares, type(again)) == (0.5, [0.1, 0.9], type(agent))
+    assert again.env is agent.env and optimizer is not agent.optimizer and type(optimizer) is type(agent.optimizer)
+    assert LearningRates(agent.framework, [optimizer]).first == pytest.approx(1e-2)
+    agent.hook = lambda: None
+    with pytest.raises(ConfigError, match="hook of DQN was set after"):
+        AgentRecipe.of(agent, agent.optimizer).made()
 
 
 class Unsendable(worlds.Walk):
