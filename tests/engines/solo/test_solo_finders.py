@@ -9,7 +9,7 @@ import solo_agents_worlds as worlds
 from solo_agents import agent_for, discrete, on_policy, once, train
 from solo_cases import agents_of, optimizers_for
 
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
 from etude.solo.engines.optimizers import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
@@ -98,6 +98,19 @@ def test_a_ramp_that_episodes_cut_short_says_where_it_ended(engine_name):
     finder = LRFinder(new(engine_name))
     found = finder.find(N=1000, episodes=4)
     assert len(finder.rewards) == 4 and "of 1000 updates" in found.reason
+
+
+def test_an_environment_that_breaks_leaves_the_agent_as_it_was(engine_name):
+    once(engine_name)
+    agent = new(engine_name)
+    agent.env = Breaks
+    train(agent, engine_name, 2)
+    session = agent._session_state.session
+    before = copy.deepcopy(session.state(True))
+    with pytest.raises(EnvironmentFault, match="simulator is gone"):
+        LRFinder(agent).find(N=1000)
+    assert session is agent._session_state.session and agent.total_episode == 2
+    assert_same(before, session.state(True))
 
 
 def test_curves_are_drawn(engine_name, tmp_path):
@@ -232,6 +245,18 @@ def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_
     agent.hook = lambda: None
     with pytest.raises(ConfigError, match="hook of DQN was set after"):
         AgentRecipe.of(agent, agent.optimizer).made()
+
+
+class Breaks(worlds.Walk):
+    """It breaks in its eighth episode."""
+
+    episodes = 0
+
+    def reset(self, **options):
+        self.episodes += 1
+        if self.episodes == 8:
+            raise OSError("the simulator is gone")
+        return super().reset(**options)
 
 
 class Unsendable(worlds.Walk):
