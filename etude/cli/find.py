@@ -61,7 +61,7 @@ class FindOptimizer(FindOptions):
     jobs: int | None = None  # candidates at a time, in worker processes; None: as many as cores; 1: this process
 
 
-KINDS: dict[str, type] = {"lr": FindRate, "optimizer": FindOptimizer}
+KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimizer}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,15 +83,16 @@ def main(arguments: Sequence[str]) -> int:
     offered = dataclasses.make_dataclass(offered.__name__, steps, bases=(offered,), frozen=True)
     offered.__doc__ = KINDS[what].__doc__
     options = parse(offered, rest, f"find {what} {algorithm} {env}")
-    with _run(algorithm, env, options) as run:
+    untouched = file is None and {options.network, options.optimizer} == {"auto"} and options.set == offered().set
+    with _run(algorithm, env, options, None if untouched else options.set) as run:
         return _find_rate(run, env, options) if what == "lr" else _find_optimizer(run, options)
 
 
-def _run(algorithm: str, env: str, options: Any) -> Any:
+def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
     from etude.run import Run
 
     return Run(
-        algorithm, env, config=options.set, seed=options.seed, engine=options.engine, device=options.device,
+        algorithm, env, config=config, seed=options.seed, engine=options.engine, device=options.device,
         environments=options.envs, env_args=environment_arguments(options.env_arg) or None,
         frame_stack=options.frame_stack,
     )  # fmt: skip

@@ -20,6 +20,10 @@ HOOKS = (
 Logs = dict[str, float]  # "loss" and "reward", where there are any yet
 
 
+class EndTraining(Exception):
+    """Raised by a callback: training ends at once, in the middle of a learning phase. For training that is undone."""
+
+
 class AgentCallback:
     """The base of callbacks of `RL.train`, as `etude.solo.Callback`: override what is wanted. `agent` is the agent that
     trains."""

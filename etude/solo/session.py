@@ -13,6 +13,7 @@ from etude.protocols import Explorer, ProcessGroup, Rollout
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process
 from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
+from etude.solo.callbacks import EndTraining
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.policies import acting_in_worker
@@ -127,7 +128,8 @@ class Session:
 
     def leave(self, problem: BaseException) -> None:
         """Let the other processes that train the agent end, too, unless they all raise the same."""
-        if self._group is not None and not isinstance(problem, ConfigError | EnvironmentFault | NumericalError):
+        expected = ConfigError | EnvironmentFault | NumericalError | EndTraining
+        if self._group is not None and not isinstance(problem, expected):
             self._group.leave(type(problem).__name__)
 
     def abort(self) -> None:

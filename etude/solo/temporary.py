@@ -43,8 +43,9 @@ def temporary(
 
     attributes: of the agent within this context, such as another optimizer; training then begins with an empty replay.
     """
-    own, before, values = agent._session_state, _attributes(agent), weights(agent)
-    session = None
+    own, before, values = agent._session_state, vars(agent) | plain_attributes(agent), weights(agent)
+    others = [(each, plain_attributes(each)) for each in _several(own.settings.explorer)]
+    session = initial = None
     try:
         vars(agent).update(attributes)
         state = None if attributes else _continued(agent, options, strategy)
@@ -52,16 +53,19 @@ def temporary(
         agent._session_state = SessionState(settings, param=own.param)
         session = agent._session(options, strategy)
         initial = copy.deepcopy(session.learner.engine.state())
+        others += [(each, plain_attributes(each)) for each in _several(agent.optimizer)]
         if state is not None:
             session.restore(copy.deepcopy(state))
         yield TemporaryTraining(agent, session, options)
     finally:
         vars(agent).clear()
         vars(agent).update(before)
-        if session is not None:
+        if session is not None and initial is not None:
             session.learner.engine.restore(initial)
             load_weights(agent, values)  # an engine moves generators of random numbers when it is made
             session.learner.buffer.close()
+        for each, plain in others:
+            vars(each).update(plain)
 
 
 def _continued(agent: Any, options: Options, strategy: StrategyArguments | None) -> dict[str, Any] | None:
@@ -74,9 +78,14 @@ def _continued(agent: Any, options: Options, strategy: StrategyArguments | None)
     return own.session.state(replay=settings.pool_folder is None)
 
 
-def _attributes(agent: Any) -> dict[str, Any]:
-    """The attributes of an agent; plain data in copies, as code of the agent may change it in place."""
-    return {name: copy.deepcopy(value) if _plain(value) else value for name, value in vars(agent).items()}
+def _several(given: Any) -> list[Any]:
+    """One, several, or None as a list."""
+    return list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+
+
+def plain_attributes(each: Any) -> dict[str, Any]:
+    """Attributes that are plain data, in copies, as they may be changed in place."""
+    return {name: copy.deepcopy(value) for name, value in vars(each).items() if _plain(value)}
 
 
 def _plain(value: Any) -> bool:

@@ -69,7 +69,7 @@ def test_every_policy_and_noise_is_told_and_there():
     assert [name for name in POLICIES.split() if not callable(getattr(etude.explore, name, None))] == []
 
 
-def test_every_finder_is_told_and_there():
+def test_every_finder_is_listed_and_exists():
     assert named("Finders") == {"AgentFinder", "plot_reward", "plot_reward_change", *FINDERS}
     assert [name for name in FINDERS if not callable(getattr(etude.tuning, name, None))] == []
     find = inspect.signature(etude.tuning.LRFinder.find).parameters

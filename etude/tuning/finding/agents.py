@@ -8,7 +8,6 @@ from etude.base.errors import NumericalError
 from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines.optimizers import LearningRates
-from etude.solo.options import options_from
 from etude.solo.strategy import StrategyArguments
 from etude.solo.temporary import temporary
 from etude.tuning.finding.ramp import RampEnded, RampRecord
@@ -37,7 +36,7 @@ def follow_ramp_with_agent(
     """Train with the rates of a ramp, until it ends or so many episodes are played, and undo it. Fills the record; what
     an agent or its environment raises is raised here, but for losses that are not finite."""
     given = None if strategy is None else StrategyArguments(strategy)
-    with temporary(agent, options_from(options), given) as training:
+    with temporary(agent, agent._options(options), given) as training:
         optimizers = agent.optimizer if isinstance(agent.optimizer, list | tuple) else [agent.optimizer]
         callback = RampedMinibatches(LearningRates(agent.framework, optimizers), record)
         try:

@@ -19,10 +19,9 @@ from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import load_weights
 from etude.solo.engines.optimizers import OptimizerCopy, backend_of
-from etude.solo.options import options_from
 from etude.solo.settings import Settings
 from etude.solo.strategy import StrategyArguments
-from etude.solo.temporary import temporary
+from etude.solo.temporary import plain_attributes, temporary
 from etude.tuning.segment import Ended, Segment, SegmentRuns
 
 
@@ -107,7 +106,7 @@ class AgentCandidate(NamedTuple):
         """See `Candidate`."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
-        with temporary(self.agent, options_from(limits.options), given, **begin) as training:
+        with temporary(self.agent, self.agent._options(limits.options), given, **begin) as training:
             try:
                 load_weights(self.agent, self.weights)
             except NetworkError:
@@ -137,9 +136,10 @@ class RecordedEpisodes(AgentCallback):
 
 class AgentRecipe(NamedTuple):
     """An agent of one's own to be made in another process: by its class, with the arguments that it was made with, and
-    then given plain attributes, settings, environments, and weights."""
+    then given plain attributes, settings and environments. names: of all its attributes."""
 
     kind: type[RL]
+    names: frozenset[str]
     made_with: tuple[tuple, dict[str, Any]]
     attributes: dict[str, Any]
     settings: Settings
@@ -151,15 +151,21 @@ class AgentRecipe(NamedTuple):
         several = isinstance(optimizer, list | tuple)
         copies = tuple(OptimizerCopy.of(agent, one) for one in (optimizer if several else [optimizer]))
         own = agent._session_state
-        plain = {name: value for name, value in vars(agent).items() if isinstance(value, bool | int | float | str)}
-        optimizers = copies if several else copies[0]
-        return AgentRecipe(type(agent), own.made_with, {**plain, "env": agent.env}, own.settings, optimizers)
+        names = frozenset(vars(agent).keys() - {"optimizer", "_session_state"})
+        given = {**plain_attributes(agent), "env": agent.env}
+        return AgentRecipe(type(agent), names, own.made_with, given, own.settings, copies if several else copies[0])
 
     def made(self) -> tuple[RL, Any]:
-        """The agent and its optimizer, or list of optimizers."""
+        """The agent and its optimizer, or list of optimizers. ConfigError where the agent was given what is not plain
+        data after it was made."""
         arguments, named = self.made_with
         agent = self.kind(*arguments, **named)
         vars(agent).update(self.attributes)
+        if lost := sorted(self.names - vars(agent).keys()):
+            raise ConfigError(
+                f"{', '.join(lost)} of {self.kind.__name__} was set after the agent was made, and a worker process "
+                "makes it again by its class. Set it in __init__, or train the candidates in this process: jobs=1."
+            )
         agent._session_state.settings = self.settings
         copies = self.optimizers
         if isinstance(copies, OptimizerCopy):

@@ -14,7 +14,6 @@ from etude.run import Run
 from etude.run.copies import arguments_like
 from etude.solo.agent import RL
 from etude.solo.engines import weights
-from etude.solo.options import options_from
 from etude.solo.strategy import StrategyArguments
 from etude.solo.temporary import temporary
 from etude.tuning.executors import ProcessExecutor
@@ -128,7 +127,7 @@ class ParallelFinder:
         """ConfigError for what cannot train or be sent; the first agent's networks are complete afterwards."""
         first: Any = self.agents[0]
         given = None if strategy is None else StrategyArguments(strategy)
-        with temporary(first, options_from(limits.options), given, optimizer=self.optimizers[0]):
+        with temporary(first, first._options(limits.options), given, optimizer=self.optimizers[0]):
             values = weights(first)
         candidates: list[Any] = []
         for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
@@ -148,10 +147,7 @@ class ParallelFinder:
         candidates = []
         for run, optimizer in zip(self.agents, self.optimizers, strict=True):
             assert isinstance(run, Run)
-            chosen, rate = optimizer if isinstance(optimizer, tuple) else (optimizer, None)
-            check_optimizer(f"The finder of {run.algorithm}", chosen)
-            changes = {"optimizer": chosen} if rate is None else {"optimizer": chosen, "learning_rate": float(rate)}
-            arguments = {**arguments_like(run, **changes), "seed": first.setup.seed}
+            arguments = {**arguments_like(run, **_changes(run.algorithm, optimizer)), "seed": first.setup.seed}
             candidates.append(RunCandidate(arguments, values, copy.deepcopy(moments)))
         return Limits(episodes, steps, {}), candidates
 
@@ -188,6 +184,17 @@ def optimizer_name(optimizer: Any) -> str:
     if isinstance(optimizer, list | tuple):
         return ", ".join(f"{one:g}" if isinstance(one, int | float) else type(one).__name__ for one in optimizer)
     return type(optimizer).__name__
+
+
+def _changes(algorithm: str, given: Any) -> dict[str, Any]:
+    """The fields of a config that a candidate changes: an optimizer, or a pair of it and a learning rate."""
+    optimizer, *rates = given if isinstance(given, tuple) else (given,)
+    check_optimizer(f"The finder of {algorithm}", optimizer)
+    if len(rates) > 1 or not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
+        raise ConfigError(
+            f"The finder of {algorithm} got {given!r}; expected an optimizer and a learning rate above 0."
+        )
+    return {"optimizer": optimizer, **({"learning_rate": float(rates[0])} if rates else {})}
 
 
 def _here(settings: FinderSettings) -> list[CandidateRecord]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from etude.base.errors import ConfigError
+from etude.solo.callbacks import EndTraining
 from etude.tuning.finding.suggestion import Observed
 
 
-class RampEnded(Exception):
+class RampEnded(EndTraining):
     """The last update of a ramp was made; raised inside of training, whose effects are undone."""
 
 

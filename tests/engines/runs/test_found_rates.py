@@ -8,7 +8,7 @@ from run_cases import differences
 from study_worlds import TINY, Pointer
 
 import etude
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.optimizers import SGD, Adam
 from etude.tuning import LRFinder, OptFinder
 
@@ -49,6 +49,28 @@ def test_updates_learn_with_the_rates_of_the_ramp(engine_name):
     run.close()
 
 
+class Breaks(Pointer):
+    """Every environment breaks in its fourth episode."""
+
+    episodes = 0
+
+    def reset(self, **options):
+        self.episodes += 1
+        if self.episodes == 4:
+            raise OSError("the simulator is gone")
+        return super().reset(**options)
+
+
+def test_an_environment_that_breaks_leaves_the_run_as_it_was(engine_name):
+    run = etude.Run("ppo", Breaks, engine=engine_name, environments=2, config=TINY)
+    run.train(16)
+    before = copy.deepcopy(run.state())
+    with pytest.raises(EnvironmentFault, match="simulator is gone"):
+        LRFinder(run).find(N=1000)
+    assert differences(before, run.state()) == []
+    run.close()
+
+
 def test_a_run_without_updates_by_losses_is_refused(engine_name):
     run = new(engine_name, "es")
     with pytest.raises(ConfigError, match="study"):
@@ -77,6 +99,8 @@ def test_optimizers_of_other_kinds_and_arguments_of_other_agents_are_refused(eng
     run = new(engine_name)
     with pytest.raises(ConfigError, match="etude.optimizers"):
         OptFinder(run, ["adam"]).find()
+    with pytest.raises(ConfigError, match="rate above 0"):
+        OptFinder(run, [(Adam(), -1.0)]).find()
     with pytest.raises(ConfigError, match="of one's own"):
         OptFinder(run, [Adam()]).find(processes=2)
     run.close()

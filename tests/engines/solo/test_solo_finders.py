@@ -9,9 +9,11 @@ import solo_agents_worlds as worlds
 from solo_agents import agent_for, discrete, on_policy, once, train
 from solo_cases import agents_of, optimizers_for
 
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
+from etude.solo.engines.optimizers import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
+from etude.tuning.finding.candidates import AgentRecipe
 
 
 def flat(tree, path=""):
@@ -35,12 +37,24 @@ def new(engine_name, kind="DQN", **settings):
     return agent
 
 
+def changing(agent):
+    """Its `update_param`, which also changes plain attributes of the agent and of its policy."""
+    policy, update = agent._session_state.settings.policy, agent.update_param
+
+    def called():
+        agent.notes.append(3)
+        policy.eps *= 0.9
+        update()
+
+    return called
+
+
 def test_a_ramp_leaves_a_trained_agent_as_it_was(engine_name, tmp_path):
     agent, untouched = new(engine_name), new(engine_name)
-    agent.notes, agent.path = [1, 2], str(tmp_path / "agent.dat")
     for each in (agent, untouched):
         train(each, engine_name, 4)
-    (tmp_path / "agent.dat").unlink()
+    agent.notes, agent.path = [1, 2], str(tmp_path / "agent.dat")
+    agent.update_param = changing(agent)
     session = agent._session_state.session
     before, traces = copy.deepcopy(session.state(True)), session.learner.engine.traces
     finder = LRFinder(agent)
@@ -50,6 +64,9 @@ def test_a_ramp_leaves_a_trained_agent_as_it_was(engine_name, tmp_path):
     assert session is agent._session_state.session and session.learner.engine.traces == traces
     assert_same(before, session.state(True))
     assert agent.notes == [1, 2] and agent.total_episode == 4 and not (tmp_path / "agent.dat").exists()
+    assert agent._session_state.settings.policy.eps == 0.2
+    agent.path = None
+    del agent.update_param
     for each in (agent, untouched):
         train(each, engine_name, 2)
     assert agent.reward_list == untouched.reward_list and agent.loss_list == untouched.loss_list
@@ -66,8 +83,6 @@ def test_a_ramp_leaves_a_new_agent_as_it_was_and_learns_with_its_rates(engine_na
 
 
 def test_several_learning_rates_keep_their_ratio(engine_name):
-    from etude.solo.engines.optimizers import LearningRates
-
     agent = new(engine_name, "PPO")
     rates = LearningRates(agent.framework, agent.optimizer)
     second = agent.optimizer[1]
@@ -83,6 +98,19 @@ def test_a_ramp_that_episodes_cut_short_says_where_it_ended(engine_name):
     finder = LRFinder(new(engine_name))
     found = finder.find(N=1000, episodes=4)
     assert len(finder.rewards) == 4 and "of 1000 updates" in found.reason
+
+
+def test_an_environment_that_breaks_leaves_the_agent_as_it_was(engine_name):
+    once(engine_name)
+    agent = new(engine_name)
+    agent.env = Breaks
+    train(agent, engine_name, 2)
+    session = agent._session_state.session
+    before = copy.deepcopy(session.state(True))
+    with pytest.raises(EnvironmentFault, match="simulator is gone"):
+        LRFinder(agent).find(N=1000)
+    assert session is agent._session_state.session and agent.total_episode == 2
+    assert_same(before, session.state(True))
 
 
 def test_curves_are_drawn(engine_name, tmp_path):
@@ -205,6 +233,30 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(engine_na
     agent.env = Unsendable()
     with pytest.raises(ConfigError, match="jobs=1"):
         OptFinder(agent, [optimizer, optimizer]).find(jobs=2)
+
+
+def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_name):
+    agent = new(engine_name)
+    agent.gamma, agent.shares = 0.5, [0.1, 0.9]
+    again, optimizer = AgentRecipe.of(agent, agent.optimizer).made()
+    assert (again.gamma, again.shares, type(again)) == (0.5, [0.1, 0.9], type(agent))
+    assert again.env is agent.env and optimizer is not agent.optimizer and type(optimizer) is type(agent.optimizer)
+    assert LearningRates(agent.framework, [optimizer]).first == pytest.approx(1e-2)
+    agent.hook = lambda: None
+    with pytest.raises(ConfigError, match="hook of DQN was set after"):
+        AgentRecipe.of(agent, agent.optimizer).made()
+
+
+class Breaks(worlds.Walk):
+    """It breaks in its eighth episode."""
+
+    episodes = 0
+
+    def reset(self, **options):
+        self.episodes += 1
+        if self.episodes == 8:
+            raise OSError("the simulator is gone")
+        return super().reset(**options)
 
 
 class Unsendable(worlds.Walk):
