@@ -5,7 +5,7 @@ study.run()
 print(study.best.values)
 """
 
-from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from etude.tuning.genome import Genome
 from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
@@ -22,6 +22,7 @@ from etude.tuning.trial import Configuration, Score, Trial
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "Log",
-    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "Result", "Scheduler",
-    "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial", "Uniform",
+    "MedianStopping", "New", "OptunaSearch", "PBT", "ProcessExecutor", "RandomSearch", "RayExecutor", "Result",
+    "Scheduler", "Score", "Search", "SerialExecutor", "Space", "Stop", "Study", "StudyPlan", "StudyState", "Trial",
+    "Uniform",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rollouts whose workers are Ray actors, of one Ray for the module."""
+"""Rollouts whose workers are Ray actors."""
 
 import os
 import signal
@@ -10,13 +10,6 @@ import etude
 from etude.base.errors import ConfigError
 
 ray = pytest.importorskip("ray")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ray():
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
-    yield
-    ray.shutdown()
 
 
 def trained(algorithm, **setup):
