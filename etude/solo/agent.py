@@ -217,7 +217,7 @@ class RL(AdaptiveMethods):
     ) -> float:
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
-        options = self._options({"window_size_func": self.window_size_func, **named})
+        options = self._options(named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
@@ -231,7 +231,7 @@ class RL(AdaptiveMethods):
 
     def _options(self, named: dict[str, Any]) -> Options:
         """The options of `train` with these names."""
-        return options_from(named)
+        return options_from({"window_size_func": self.window_size_func, **named})
 
     def _session(self, options: Options, given: StrategyArguments | None) -> Session:
         """The session of the last training, or a new one where its key has changed."""

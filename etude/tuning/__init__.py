@@ -5,7 +5,7 @@ study.run()
 print(study.best.values)
 """
 
-from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from etude.tuning.finding import LRFinder, LRSuggestion, OptFinder, ParallelFinder
 from etude.tuning.genome import Genome
 from etude.tuning.optuna_search import OptunaSearch
@@ -26,6 +26,6 @@ from etude.tuning.trial import Configuration, Score, Trial
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",
     "LRSuggestion", "Log", "MedianStopping", "New", "OptFinder", "OptunaSearch", "PBT", "ParallelFinder",
-    "ProcessExecutor", "RandomSearch", "Result", "Scheduler", "Score", "Search", "SerialExecutor", "Space", "Stop",
-    "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial", "Uniform",
+    "ProcessExecutor", "RandomSearch", "RayExecutor", "Result", "Scheduler", "Score", "Search", "SerialExecutor",
+    "Space", "Stop", "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial", "Uniform",
 ]  # fmt: skip

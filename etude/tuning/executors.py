@@ -1,4 +1,4 @@
-"""Where segments are carried out: in this process, or in worker processes."""
+"""Where segments are carried out: in this process, in worker processes, or in Ray actors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from etude.base.errors import ConfigError
-from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
-from etude.rollout.pool.handle import Failure, Worker
-from etude.rollout.pool.process import ProcessWorker
+from etude.rollout.pool.channel import SharedMemory, WorkerChannel
+from etude.rollout.pool.handle import Failure, Worker, WorkerBackend
+from etude.rollout.pool.process import ProcessBackend
+from etude.rollout.pool.ray_workers import RayBackend
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings
 
@@ -117,13 +118,18 @@ class ProcessExecutor:
     def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
+        backend = self._backend()
         self._workers = [
-            ProcessWorker(i, [], share_memory(1, ()), self._server(settings, i), settings.worker, settings.loss)
+            backend.worker(i, [], backend.memory(1, ()), self._server(settings, i), settings.worker, settings.loss)
             for i in range(self.jobs)
         ]
         options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
         make: Any = NoEnvironments
         self._supervisor = WorkerSupervisor(self._workers, make, 0, options)
+
+    def _backend(self) -> WorkerBackend:
+        """Where the workers run."""
+        return ProcessBackend()
 
     def _server(self, settings: SegmentSettings, number: int) -> Any:
         if self.devices:
@@ -176,7 +182,6 @@ class ProcessExecutor:
         self._owner = {trial: owner for trial, owner in self._owner.items() if owner != worker.number}
         self._supervisor.replace(worker, failure)
         yield from (Noted(segment.trial, text) for text in self._supervisor.take_warnings())
-        worker.counters[1:] = int(self._stopping)
         if deaths > self._restarts:
             worker.failures = 0
             times = f"{deaths} times" if deaths > 1 else "once"
@@ -193,7 +198,7 @@ class ProcessExecutor:
         """See `Executor`."""
         self._stopping = True
         for worker in self._workers:
-            worker.counters[1:] = 1
+            worker.counters[1:] += 1
 
     def close(self) -> None:
         """See `Executor`."""
@@ -202,11 +207,29 @@ class ProcessExecutor:
         self._begun.clear()
 
 
+class RayExecutor(ProcessExecutor):
+    """Carries out several segments at a time, each in one of `jobs` Ray actors with one CPU, on this machine or on the
+    nodes of a cluster. The folder of the study is one that all nodes see under the same path.
+
+    An actor that dies is replaced as a process is. Reports of a segment come when it is over, and so does the end that
+    Ctrl-C asks for. address: "local" starts Ray on this machine; "auto", or the address of a head node, is a cluster
+    that runs. ConfigError, when the study begins, where there is none.
+    """
+
+    def __init__(self, jobs: int, address: str = "local", *, restarts: int = RESTARTS, patience: float = PATIENCE):
+        super().__init__(jobs, restarts=restarts, patience=patience)
+        self.address = address
+
+    def _backend(self) -> WorkerBackend:
+        return RayBackend(self.address, self.jobs)
+
+
 class TrialServer:
-    """Carries out segments, in a worker process."""
+    """Carries out segments, in a worker."""
 
     def __init__(self, settings: SegmentSettings, environments: Any, memory: SharedMemory, generation: int):
         self._counters = memory.counter_array()
+        self._stops = int(self._counters[1])  # that the parent asked for before
         self._runs = settings.runs(self._alive)
 
     def serve(self, segment: Segment, channel: WorkerChannel) -> None:
@@ -215,9 +238,9 @@ class TrialServer:
             channel.send(report)
 
     def _alive(self) -> bool:
-        """Show the parent that this process does not hang; whether it asked to stop."""
+        """Show the parent that this worker does not hang; whether it asked to stop."""
         self._counters[0] += 1
-        return bool(self._counters[1])
+        return bool(self._counters[1] != self._stops)
 
 
 class NoEnvironments:

@@ -98,6 +98,8 @@ class Segment(NamedTuple):
 
     genome: see `Genome.to_json`. parent: the genome of the trial whose checkpoint it starts from; None: it starts anew.
     step: where it is; 0 where it did not begin. until: where it goes. over: trials whose runs are no longer needed.
+    change: what made it of its parent, as plain data. checkpoint: the name of its newest one in the journal; "" where
+    there is none. replay_of: the trial whose checkpoint has the replay that all share; None: there is none yet.
     """
 
     trial: int
@@ -106,8 +108,9 @@ class Segment(NamedTuple):
     step: int
     until: int
     over: tuple[int, ...] = ()
-    change: dict[str, Any] = {}  # what made it of its parent, as plain data
-    replay_of: int | None = None  # the trial whose checkpoint has the replay that all share; None: there is none yet
+    change: dict[str, Any] = {}
+    checkpoint: str = ""
+    replay_of: int | None = None
 
 
 class Scored(NamedTuple):
@@ -202,7 +205,7 @@ class TrialRuns:
             directory = self._directory(segment)
             run, earlier = self._run(segment, directory)
             if self._settings.plan.shared_replay:
-                self._share_replay(segment, run)
+                self._share_replay(segment, run, directory)
             yield from (Scored(segment.trial, score) for score in earlier)
             target = self._settings.plan.target
             reached = target is not None and bool(earlier) and earlier[-1].mean >= target
@@ -292,17 +295,19 @@ class TrialRuns:
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
 
-    def _share_replay(self, segment: Segment, run: Run) -> None:
+    def _share_replay(self, segment: Segment, run: Run, directory: RunDirectory) -> None:
         """Let a run store into the replay of all trials. Its rows continue none of another trial's."""
         buffer = run.learner.replay if isinstance(run.learner, Learner) else run.learner
         if not isinstance(buffer, Buffer):
             raise ConfigError(f"shared_replay = True: no run can share its {type(buffer).__name__}. Leave it off.")
-        newest = segment.replay_of
+        saved = directory.saved()
+        unknown = bool(saved) and saved[max(saved)].name != segment.checkpoint  # written just before a kill
+        newest = segment.trial if unknown else segment.replay_of
         if self._ring is None and newest is not None and newest != segment.trial:
             other = RunDirectory(trial_folder(self._settings.folder, newest), KEEP)
-            saved = other.load().state["replay"]["ring"]
-            buffer.ring.check_state(Stored(saved, "replay.ring"))
-            buffer.ring.restore(saved)
+            rows = other.load().state["replay"]["ring"]
+            buffer.ring.check_state(Stored(rows, "replay.ring"))
+            buffer.ring.restore(rows)
         if self._ring is not None:
             buffer.share(self._ring)
         self._ring = buffer.ring

@@ -308,7 +308,8 @@ class Study:
         parent = None if trial.parent is None else self._ledger.trials[trial.parent].genome.to_json()
         over = tuple(other.number for other in self._ledger.trials if other.over)
         genome, newest = trial.genome.to_json(), self._ledger.newest
-        return Segment(trial.number, genome, parent, trial.step, trial.until, over, trial.change, newest)
+        at = (trial.step, trial.until)
+        return Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
 
     def _decide(self, decisions: Sequence[Decision]) -> None:
         """Write decisions as one line, so that all of them are taken or none."""

@@ -13,7 +13,9 @@ from study_worlds import Pointer, curves, tiny_study
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
+from etude.rollout.pool.channel import share_memory
 from etude.tuning import PBT, ProcessExecutor, Study, Uniform
+from etude.tuning.executors import TrialServer
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
 
@@ -177,3 +179,22 @@ def test_a_folder_with_another_study_is_refused(tmp_path, straight):
     (tmp_path / "study.jsonl").write_text("\n".join([*lines, '{"trial": 7, "score": [1, [1], 1]}', ""]))
     with pytest.raises(CheckpointError, match="Line 2"):
         tiny_study(tmp_path)
+
+
+def test_a_worker_in_the_place_of_another_goes_on_until_the_study_stops():
+    memory = share_memory(1, ())
+    memory.counter_array()[1:] += 1  # as the supervisor does for each worker that it replaces
+    server = TrialServer(None, None, memory, 1)
+    assert not server._alive()
+    memory.counter_array()[1:] += 1
+    assert server._alive()
+
+
+def test_a_study_that_is_stopped_goes_on_to_the_same_scores(tmp_path, straight):
+    with tiny_study(tmp_path, jobs=2) as study:
+        study.run(lambda study: study.stop())
+        assert not study.finished and all(trial.status in ("queued", "paused") for trial in study.trials)
+        assert any(0 < trial.step < 128 for trial in study.trials)
+    with tiny_study(tmp_path) as study:
+        study.run()
+        assert curves(study) == curves(straight)

@@ -9,6 +9,7 @@ from study_worlds import Pointer
 import etude
 from etude.algorithms import DQNConfig, PPOConfig, R2D2Config
 from etude.base.errors import ConfigError
+from etude.base.events import Saved
 from etude.checkpoint.run_directory import RunDirectory
 from etude.networks import Mlp
 from etude.replay.ring import TRUNCATED
@@ -88,6 +89,34 @@ def test_an_evolution_that_was_killed_goes_on_with_the_same_replay(tmp_path, str
     with shared(tmp_path) as evolution, pytest.raises(Killed):
         evolution.run(killed_after(reports))
     with Evolution.load(tmp_path, env=Pointer) as evolution:
+        evolution.run()
+        assert history(evolution) == history(straight)
+        same(evolution, straight)
+
+
+def test_one_that_was_killed_before_the_study_knew_of_a_checkpoint_goes_on_with_its_rows(tmp_path, straight):
+    left = [POPULATION + 2]  # checkpoints at the end of a segment
+
+    def kill(event):
+        if isinstance(event, Saved) and event.kind == "last":
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+    with shared(tmp_path, callbacks=lambda: kill) as evolution, pytest.raises(Killed):
+        evolution.run()
+    assert not left[0]
+    with shared(tmp_path) as evolution:
+        evolution.run()
+        assert history(evolution) == history(straight)
+        same(evolution, straight)
+
+
+def test_an_evolution_that_is_stopped_again_and_again_goes_on_with_the_same_replay(tmp_path, straight):
+    with shared(tmp_path) as evolution:
+        for _ in range(3):
+            evolution.run(lambda study: study.stop())
+            assert not evolution.finished
         evolution.run()
         assert history(evolution) == history(straight)
         same(evolution, straight)
