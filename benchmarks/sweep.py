@@ -92,10 +92,12 @@ def learn_calls(members: int, repeats: int) -> dict[str, float]:
     engine, (given, hyper) = run.engine, batches[0]
     one = (engine._state, *engine._inputs(_read(given), {}, hyper))
     stacked = jax.tree_util.tree_map(lambda x: np.stack([np.asarray(x)] * members), one)
+    alone, vmapped = jax.jit(engine._steps), jax.jit(jax.vmap(engine._steps))
+    mapped = jax.jit(lambda *x: jax.lax.map(lambda own: engine._steps(*own), x))
     calls = {
-        "one after the other": lambda step=jax.jit(engine._steps): [step(*one) for _ in range(members)],
-        "lax.map": lambda step=jax.jit(lambda *x: jax.lax.map(lambda own: engine._steps(*own), x)): step(*stacked),
-        "vmap": lambda step=jax.jit(jax.vmap(engine._steps)): step(*stacked),
+        "one after the other": lambda: [alone(*one) for _ in range(members)],
+        "lax.map": lambda: mapped(*stacked),
+        "vmap": lambda: vmapped(*stacked),
     }
     found: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repeats + 1):
