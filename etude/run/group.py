@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError, EtudeError
-from etude.base.events import CollectionDue, Event
+from etude.base.events import Event
 from etude.base.seeding import MemberSeeds
 from etude.engines.functional import FunctionalEngine
 from etude.engines.stacked import StackedActor
@@ -22,6 +22,7 @@ from etude.rollout.joint import JointRollout
 from etude.run.run import Run
 from etude.training.kinds import kind_of
 from etude.training.learner import Learner
+from etude.training.loop import CollectionDue
 from etude.training.rollout_lifecycle import RolloutLifecycle
 
 FAR = 1_000_000  # environment steps
