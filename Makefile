@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= tensorflow torch jax
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TESTS_OF_ENGINES := $(foreach folder,runs solo agents,$(ENGINES:%=test-%-$(folder)))
+OTHER_TESTS := test-in-run test-in-docs-cli test-in-tuning-rollout test-in-others
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -24,17 +26,21 @@ help:
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
 
-# A process for each folder and engine, as what XLA compiled stays until a process ends; two at a time, each with one
-# thread of PyTorch's, as threads spin while they wait for one another; each prints its report when it is whole. The
-# longest ones start first, so that both end at about the same time.
+# A process for each folder and engine, as what XLA compiled stays until a process ends; as many at a time as there are
+# cores, each with one thread of PyTorch's, as threads spin while they wait for one another; each prints its report when
+# it is whole. The longest ones start first, so that all cores are busy until the end.
 test: $(VENV)/.ready-test
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 test-without-engines $(TESTS_OF_ENGINES)
+	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(OTHER_TESTS) $(TESTS_OF_ENGINES)
 
 engines: $(VENV)/.ready-test
-	@$(MAKE) --no-print-directory --keep-going --jobs 2 $(TESTS_OF_ENGINES)
+	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(TESTS_OF_ENGINES)
 
-test-without-engines:
-	@$(call reported,tests --ignore tests/engines)
+test-in-others:
+	@$(call reported,tests --ignore tests/engines $(foreach folder,$(subst -, ,$(OTHER_TESTS:test-in-%=%)),\
+	  --ignore tests/$(folder)))
+
+test-in-%:
+	@$(call reported,$(addprefix tests/,$(subst -, ,$*)))
 
 test-%:
 	@$(call reported,tests/engines/$(lastword $(subst -, ,$*)) --engine $(firstword $(subst -, ,$*)) $(WHOLE))

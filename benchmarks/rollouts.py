@@ -40,15 +40,15 @@ def loaded_frameworks(pid: int) -> list[str]:
     return [name for name in FRAMEWORKS if f"/site-packages/{name}/" in mapped]
 
 
-def rollout(env_id: str, workers: int, environments: int) -> Any:
-    """A rollout as a run would have it, without a learner."""
+def rollout(env_id: str, workers: int, environments: int, **options: Any) -> Any:
+    """A rollout as a run would have it, without a learner. options: of `PoolOptions`."""
     import numpy as np
 
     import etude
     from etude.engines.numpy import NumpyEngine
     from etude.envs import make_environments
     from etude.explore import EpsilonGreedy, Sample
-    from etude.rollout import InProcess, Pool
+    from etude.rollout import InProcess, Pool, PoolOptions
 
     make = functools.partial(make_environments, env_id, run_seed=0)
     single = make(np.arange(1))
@@ -65,7 +65,7 @@ def rollout(env_id: str, workers: int, environments: int) -> Any:
     actor = functools.partial(NumpyEngine, agent, spaces)
     if workers == 0:
         return InProcess(make(np.arange(environments)), actor(), explorer, 0)
-    return Pool(make, actor, explorer, 0, environments, workers)
+    return Pool(make, actor, explorer, 0, environments, workers, PoolOptions(**options))
 
 
 def etude_cell(env_id: str, repeats: int) -> dict:

@@ -12,6 +12,8 @@ from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.errors import EtudeError
 from etude.protocols import ProcessGroup, Weights
 from etude.rollout.in_process import InProcess
+from etude.rollout.pool.lockstep import LockstepPool
+from etude.rollout.pool.pool import Pool
 from etude.rollout.rows import EndedEpisodes
 from etude.rollout.state import Ahead, pack, unpack
 
@@ -25,10 +27,10 @@ class SharedRollout:
     """A `protocols.Rollout` of all environments of a run. Every process calls each method, and gets what one process
     alone would collect, bit for bit. What fails in one of them is raised in all.
 
-    own: steps the environments of this process. environments: of all.
+    own: steps the environments of this process, here or in workers of its own. environments: of all.
     """
 
-    def __init__(self, own: InProcess, environments: int, group: ProcessGroup):
+    def __init__(self, own: InProcess | Pool | LockstepPool, environments: int, group: ProcessGroup):
         self.spaces, self.environments = own.spaces, environments
         self._own, self._group = own, group
         self._parts = [own_environments(environments, rank, group.size) for rank in range(group.size)]

@@ -316,8 +316,7 @@ class Loop:
         if any(moved) or learned is not None:
             collection.load(*learner.exploring_policy())
         self._whole = True
-        for note in collection.notes():
-            yield from _warnings(self.step, note)
+        yield from self._notes()
         failure = None
         if parts:
             collected_steps = tuple(part for part in parts if isinstance(part, Steps))
@@ -331,6 +330,13 @@ class Loop:
             yield from (Warned(self.step, note) for note in self._divergence.notes(learned))
         if failure is not None:
             raise failure
+
+    def _notes(self) -> Iterator[Event]:
+        """The warnings of the rollout since the last ones."""
+        for note in self._collection.notes():
+            yield Warned(self.step, note)
+            if isinstance(note, WorkerWarning):
+                yield WorkerReplaced(self.step, note.worker, note.environments, note.reason)
 
     def _measured(self, steps: tuple[Steps, ...]) -> tuple[dict[str, np.ndarray], CallbackError | None]:
         """The custom metrics of collected steps, or the error of one: the events of the step come before it."""
@@ -358,17 +364,12 @@ class Loop:
             if isinstance(event, Saved) and kind == "last":
                 self._saved = self.step
             yield event
+        yield from self._notes()  # of workers that were asked for their state
 
     def _count_seconds(self) -> None:
         now = time.perf_counter()
         self.learner.progress.seconds += now - self._clock
         self._clock = now
-
-
-def _warnings(step: int, note: str) -> Iterator[Event]:
-    yield Warned(step, note)
-    if isinstance(note, WorkerWarning):
-        yield WorkerReplaced(step, note.worker, note.environments, note.reason)
 
 
 def _left_out(share: float | None, cost: int) -> str:

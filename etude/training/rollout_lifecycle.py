@@ -112,7 +112,11 @@ class RolloutLifecycle:
 
     def state(self) -> dict[str, Any] | None:
         """What `restore` goes on from; None before the first step."""
-        return self._left if self._rollout is None else self._rollout.state()
+        if self._rollout is None:
+            return self._left
+        state = self._rollout.state()
+        self._notes += self._rollout.warnings()
+        return state
 
     def check_state(self, saved: Stored, gradients: Weights) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: those of
@@ -132,7 +136,7 @@ class RolloutLifecycle:
         if self._rollout is None:
             return
         try:
-            self._left = self._rollout.state()
+            self._left = self.state()
         except EtudeError:
             self.give_up()
         except BaseException:  # Ctrl-C, while a worker that hangs is waited for
@@ -148,5 +152,6 @@ class RolloutLifecycle:
         if self._rollout is None:
             return
         rollout, self._rollout = self._rollout, None
+        self._notes += rollout.warnings()
         self._left = given_up(self._episodes, self._seed, self._step, self._spaces)
         rollout.close()

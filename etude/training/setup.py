@@ -20,7 +20,7 @@ class Setup:
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
     environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
-    workers: int = 0  # processes that collect; 0: in this process
+    workers: int = 0  # processes that collect for this one; 0: it collects itself
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
     replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory

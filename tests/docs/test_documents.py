@@ -29,7 +29,7 @@ COMMANDS = [
     for page in PAGES
     for block in blocks(page)
     if block.language in ("bash", "console")
-    for line in (part.split("  #")[0].strip() for part in block.text.splitlines())
+    for line in (part.split("  #")[0].strip() for part in block.text.replace("\\\n", "").splitlines())
     if line
 ]
 
@@ -64,16 +64,28 @@ class Parsed(Exception):
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_one_that_can_be_given(line, monkeypatch):
     program, *arguments = shlex.split(line)
+    if program in ("torchrun", "accelerate"):
+        program, arguments = _launched(arguments)
     if program == "make":
         assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
     elif program == "python" and arguments[:2] == ["-m", "pytest"]:
         assert (ROOT / arguments[2]).exists() and arguments[3:] in ([], ["--engine", "torch"])
+    elif program == "python" and arguments == ["script.py"]:
+        pass  # the reader's own
     elif program == "python":
         source = (ROOT / arguments[0]).read_text()
         assert all(f'"{option}"' in source for option in arguments if option.startswith("--"))
     else:
         assert program == "etude"
         _parse(arguments, monkeypatch)
+
+
+def _launched(arguments):
+    """The program that a launcher starts in each process, and its arguments."""
+    if arguments[-1] == "script.py":
+        return "python", ["script.py"]
+    start = arguments.index("-m")
+    return arguments[start + 1], arguments[start + 2 :]
 
 
 def _parse(arguments, monkeypatch):

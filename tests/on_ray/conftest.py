@@ -1,4 +1,4 @@
-"""One local Ray for all tests of this folder."""
+"""One local Ray for the tests that ask for it."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ def start(ray):
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def local_ray():
     ray = pytest.importorskip("ray")
     try:

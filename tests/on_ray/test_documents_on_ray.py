@@ -3,6 +3,8 @@
 import pytest
 from written import PAGES, blocks, name_of, run
 
+pytestmark = pytest.mark.usefixtures("local_ray")
+
 LONG = "tuning.md"  # starts several actors
 PARTS = [
     pytest.param(page, marks=[pytest.mark.long] if page.name == LONG else [], id=name_of(page))

@@ -10,6 +10,8 @@ from etude.base.errors import ConfigError
 tune = pytest.importorskip("ray.tune")
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("local_ray")
+
 
 class Paying(Pointer):
     """Without pay, every return is 0."""

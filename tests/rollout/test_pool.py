@@ -49,6 +49,24 @@ def test_none_one_and_three_workers_collect_the_same_steps_bit_for_bit(opened):
     assert len(witness.seen) == step
 
 
+@pytest.mark.parametrize("kind", ["acting", "stepping", "halves"])
+def test_workers_step_the_environments_of_one_process_of_several(kind, opened):
+    indices = range(3, 7)
+    plain = InProcess(Labelled(indices), Adder(), Noisy(), 1)
+    if kind == "acting":
+        rollout = opened(Pool(Labelled, Adder, Noisy(), 1, indices, 2))
+    else:
+        rollout = opened(LockstepPool(Labelled, Adder(), Noisy(), 1, indices, 2, PoolOptions(halves=kind == "halves")))
+    for steps, n in [(6, None), (2, 3), (3, 1)]:
+        part = rollout.collect(steps, 7, n, stride=7)
+        assert part.columns.tolist() == list(indices)[:n]
+        assert_same(plain.collect(steps, 7, n, stride=7), part)
+    for one, other in zip(plain.collect_episodes(70, stride=7), rollout.collect_episodes(70, stride=7), strict=True):
+        assert_same(one, other)
+    rollout.restore(plain.state())
+    assert_same(plain.collect(6, 140, stride=7), rollout.collect(6, 140, stride=7))
+
+
 def test_chunks_larger_than_the_shared_buffers_arrive_whole(opened):
     plain, small = in_process(), opened(pool(workers=2, buffer=2000))
     for steps in (100, 3, 57):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 
 import numpy as np
@@ -11,7 +13,7 @@ from run_worlds import Counted, Failing
 
 import etude
 from etude.base.errors import CallbackError, ConfigError, DataError
-from etude.base.events import Collected, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.base.events import Collected, Finished, Learned, Saved, Saving, Warned, WorkerReplaced
 from etude.training.callbacks import EPISODE, METHODS
 
 PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}]
@@ -209,3 +211,15 @@ def test_a_run_that_is_loaded_takes_its_callbacks_again(tmp_path):
     assert isinstance(finished, Finished)
     assert noting.calls[0] == ("on_train_begin", 40)
     assert noting.calls[-1] == ("on_train_end", 80)
+
+
+def test_a_worker_that_is_replaced_while_the_run_is_saved_is_an_event_too(tmp_path):
+    def killing(event):
+        if isinstance(event, Saving):
+            os.kill(run._lifecycle._rollout._supervisor.workers[1].process.pid, signal.SIGKILL)
+
+    events = []
+    with tiny(workers=2, run_dir=tmp_path / "run") as run:
+        run.train(40, [killing, events.append])
+    assert [type(event) for event in events[-4:]] == [Saved, Warned, WorkerReplaced, Finished]
+    assert events[-2].environments == (2, 3)

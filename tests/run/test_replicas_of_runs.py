@@ -1,5 +1,7 @@
 """Runs in several processes: here threads, each with a part of the environments and of every batch."""
 
+import threading
+
 import numpy as np
 import pytest
 from thread_processes import in_processes
@@ -7,6 +9,7 @@ from thread_processes import in_processes
 import etude
 from etude.base.errors import ConfigError, EnvironmentFault, ReplicaError
 from etude.base.events import Learned
+from etude.rollout.pool.supervisor import WorkerSupervisor
 from etude.training.setup import Setup
 
 pytest.importorskip("torch")
@@ -52,6 +55,19 @@ def test_one_two_and_four_processes_learn_the_same_weights(algorithm, monkeypatc
 def test_all_processes_end_with_the_same_bits(monkeypatch):
     (first, *_), (second, *_) = trained("dqn", 2, monkeypatch)
     assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_workers_of_each_process_collect_what_the_processes_collect_themselves(monkeypatch):
+    init, lock = WorkerSupervisor.__init__, threading.Lock()
+
+    def one_after_the_other(*arguments):  # to start a process changes what threads share
+        with lock:
+            init(*arguments)
+
+    monkeypatch.setattr(WorkerSupervisor, "__init__", one_after_the_other)
+    (alone, *_), _ = trained("dqn", 2, monkeypatch)
+    for weights, *_ in trained("dqn", 2, monkeypatch, workers=2):
+        assert all(np.array_equal(weight, alone[name]) for name, weight in weights.items())
 
 
 def test_the_chief_alone_saves_and_another_number_of_processes_goes_on(monkeypatch, tmp_path):
@@ -189,7 +205,8 @@ def test_a_directory_that_holds_a_run_is_refused_in_all_processes(monkeypatch, t
     [
         ({"batch_size": 33}, "33 examples cannot be divided over 2 devices"),
         ({"environments": 1}, "environments = 1 for 2 processes"),
-        ({"workers": 2}, "workers = 2 in a run of 2 processes"),
+        ({"workers": 3}, "environments = 4 for 2 processes with 3 workers each"),
+        ({"workers": 2, "overlap": True}, "overlap = True in a run of 2 processes"),
     ],
 )
 def test_what_cannot_be_divided_is_refused_when_the_run_is_made(changes, message, monkeypatch):

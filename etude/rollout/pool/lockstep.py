@@ -77,6 +77,8 @@ class LockstepPool:
 
     If a worker is replaced, its open episodes are lost. `collect` then starts over for all environments of the batch,
     because all have the same number of rows; `collect_episodes` keeps all other episodes.
+
+    environments: how many there are, or the indices of those of this process.
     """
 
     def __init__(
@@ -85,12 +87,12 @@ class LockstepPool:
         actor: Actor,
         explorer: Explorer,
         run_seed: int,
-        environments: int,
+        environments: int | range,
         workers: int,
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
-        self.environments, self._actor = environments, actor
         columns = split_environments(environments, workers)
+        self.environments, self._actor, self._first = sum(map(len, columns)), actor, columns[0][0]
         middle = -(-workers // 2) if options.halves else workers
         numbers = range(middle), range(middle, workers)
         parts = [_workers(columns, part, options.buffer) for part in numbers if part]
@@ -101,27 +103,35 @@ class LockstepPool:
         self._halves = [_Half(Collector(each, actor, explorer, run_seed), each) for each in remote]
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`. Nothing runs ahead."""
+    def collect(
+        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+    ) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`. Nothing runs ahead.
+
+        stride: environment steps that the run takes in a time step, where other processes collect, too.
+        """
         n = self.environments if environments is None else environments
         ahead, self._ahead = self._ahead, None
         if isinstance(ahead, Steps) and ahead.shape == (steps, n):
             return ahead
-        self._cut(ahead)
-        halves = [half for half in self._halves if half.columns.start < n]
+        if ahead is not None:
+            self.cut()
+        halves = [half for half in self._halves if half.columns.start - self._first < n]
         if len(halves) > 1:
-            return self._join(halves, steps, step, n)
-        fragment = StepsFragment(halves[0].collector, tuple(range(n)), steps, step, n)
+            return self._join(halves, steps, step, n, stride or n)
+        fragment = StepsFragment(halves[0].collector, tuple(range(n)), steps, step, stride or n)
         self._collect([fragment])
         return fragment.to_steps()
 
-    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """One episode of each environment, to its end; see `protocols.Rollout`. Nothing runs ahead."""
+    def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`. Nothing runs ahead. stride: see
+        `collect`."""
         waiting, self._ahead = self._ahead, None
         if isinstance(waiting, tuple):
             return waiting
-        self._cut(waiting)
-        parts = [WholeEpisodes(half.collector, step, self.environments) for half in self._halves]
+        if waiting is not None:
+            self.cut()
+        parts = [WholeEpisodes(half.collector, step, stride or self.environments) for half in self._halves]
         self._collect(parts)
         return tuple(steps for part in parts for steps in part.to_steps())
 
@@ -144,33 +154,38 @@ class LockstepPool:
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
         columns, self._ahead = unpack(state, self.environments, self.spaces)
-        parts = [half.collector.restore([columns[c] for c in half.columns]) for half in self._halves]
+        parts = [half.collector.restore([columns[c - self._first] for c in half.columns]) for half in self._halves]
         return notes([number for part in parts for number in part])
 
     def close(self) -> None:
         """End the workers. May be called twice."""
         self._supervisor.close()
 
-    def _cut(self, ahead: Ahead | None) -> None:
-        if ahead is not None:
-            for half in self._halves:
-                half.collector.cut()
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+        for half in self._halves:
+            half.collector.cut()
 
-    def _join(self, halves: list[_Half], steps: int, step: int, n: int) -> Steps:
+    def _join(self, halves: list[_Half], steps: int, step: int, n: int, stride: int) -> Steps:
         """The steps of several halves, which write into the same rows."""
-        columns = [half.columns[: None if half.environments.native else n - half.columns.start] for half in halves]
+        places = [range(half.columns.start - self._first, half.columns.stop - self._first) for half in halves]
+        columns = [
+            place if half.environments.native else place[: n - place.start]
+            for half, place in zip(halves, places, strict=True)
+        ]
         rows = Rows.allocate(halves[0].collector.template(), steps, columns[-1].stop)
         fragments = []
         for half, part in zip(halves, columns, strict=True):
             own = rows.between(slice(part.start, part.stop))
             positions = tuple(range(min(len(part), n - part.start)))
-            fragments.append(StepsFragment(half.collector, positions, steps, step, n, lambda *_, own=own: own))
+            fragments.append(StepsFragment(half.collector, positions, steps, step, stride, lambda *_, own=own: own))
         self._collect(fragments)
         parts = [fragment.to_steps() for fragment in fragments]
         ends = EndedEpisodes.join(
             [EndedEpisodes.of_steps(part) for part in parts], [(0, part.start) for part in columns]
         )
-        return rows.to_steps(ends, np.arange(n), np.concatenate([part.restarted for part in parts]))
+        indices = np.arange(self._first, self._first + n)
+        return rows.to_steps(ends, indices, np.concatenate([part.restarted for part in parts]))
 
     def _collect(self, fragments: Sequence[AnyFragment]) -> None:
         """While this process acts for one half, the workers of the other step."""

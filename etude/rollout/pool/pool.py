@@ -39,7 +39,8 @@ class Pool:
     As long as no worker fails, any number of workers collects the same steps as `InProcess`, bit for bit.
 
     make_environments: called in a worker with the indices of its environments. make_actor: called in a worker, and once
-        here to see its weights. Both travel by cloudpickle.
+        here to see its weights. Both travel by cloudpickle. environments: how many there are, or the indices of those
+        of this process.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Pool:
         make_actor: Callable[[], PortableActor],
         explorer: Explorer,
         run_seed: int,
-        environments: int,
+        environments: int | range,
         workers: int,
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
-        self.environments, self._overlap = environments, options.overlap
+        parts = split_environments(environments, workers)
+        self._indices = [index for part in parts for index in part]
+        self.environments, self._overlap = len(self._indices), options.overlap
         like, self._backend = make_actor().weights(), options.backend
         self._weights = self._backend.new_buffer(weights_size(like))  # one copy, which all workers read
         self._shared = weights_in(self._weights, like)
@@ -66,11 +69,10 @@ class Pool:
         self._ahead: Ahead | None = None  # what they have collected ahead
         self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
         server = partial(ActingServer, make_actor, explorer, run_seed, options.actor_priorities)
-        parts = enumerate(split_environments(environments, workers))
         self._supervisor = WorkerSupervisor(
             [
                 self._backend.worker(i, columns, self._memory(len(columns), options.buffer), server)
-                for i, columns in parts
+                for i, columns in enumerate(parts)
             ],
             make_environments,
             run_seed,
@@ -78,20 +80,25 @@ class Pool:
         )
         self.spaces = self._supervisor.ready.spaces
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
+    def collect(
+        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+    ) -> Steps:
+        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`.
+
+        stride: environment steps that the run takes in a time step, where other processes collect, too.
+        """
         n = self.environments if environments is None else environments
         collected = self._collected_ahead()
         if not isinstance(collected, Steps) or collected.shape != (steps, n):
             self._drop(collected)
-            collected = self._finish(self._request_steps(steps, step, n))
+            collected = self._finish(self._request_steps(steps, step, n, stride))
         self._ahead = None
         if upcoming and self._overlap:
             self._pending = self._request_steps(upcoming, step + len(collected), self.environments)
         return collected
 
-    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """One episode of each environment, to its end; see `protocols.Rollout`.
+    def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`. stride: see `collect`.
 
         Of a worker that fails, the episodes that had ended and been handed over are kept. Native simulators go on until
         all environments of a worker have ended an episode.
@@ -99,11 +106,15 @@ class Pool:
         collected = self._collected_ahead()
         if not isinstance(collected, tuple):
             self._drop(collected)
-            collected = self._finish(self._request_episodes(step))
+            collected = self._finish(self._request_episodes(step, stride))
         self._ahead = None
         if ahead and self._overlap:
             self._pending = self._request_episodes(step + sum(len(part) for part in collected))
         return collected
+
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+        self._cut = {worker.number for worker in self._supervisor.workers}
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these weights, of this version, from the next request on. Copied at once: the caller may go on
@@ -141,7 +152,8 @@ class Pool:
         self._cut.clear()
         self._supervisor.set_task(self._task)
         workers = self._supervisor.workers
-        requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
+        states = dict(zip(self._indices, columns, strict=True))
+        requests = {worker.number: RestoreState([states[c] for c in worker.columns]) for worker in workers}
         return notes([number for part in self._supervisor.ask_all(requests) for number in part])
 
     def close(self) -> None:
@@ -165,13 +177,14 @@ class Pool:
             return
         dropped = len(ahead) if isinstance(ahead, Steps) else sum(len(part) for part in ahead)
         self._supervisor.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
-        self._cut = {worker.number for worker in self._supervisor.workers}
+        self.cut()
 
-    def _request_steps(self, steps: int, step: int, n: int) -> Pending:
-        return self._send(PendingSteps(self._request(step, n), steps, n, self._supervisor.workers))
+    def _request_steps(self, steps: int, step: int, n: int, stride: int | None = None) -> Pending:
+        request = self._request(step, stride or n)
+        return self._send(PendingSteps(request, steps, self._indices[:n], self._supervisor.workers))
 
-    def _request_episodes(self, step: int) -> Pending:
-        request, native = self._request(step, self.environments), self._supervisor.ready.native
+    def _request_episodes(self, step: int, stride: int | None = None) -> Pending:
+        request, native = self._request(step, stride or self.environments), self._supervisor.ready.native
         return self._send(PendingEpisodes(request, self._supervisor.workers, native))
 
     def _request(self, step: int, stride: int) -> FragmentRequest:
@@ -233,11 +246,11 @@ class Pending(Protocol):
 
 
 class PendingSteps:
-    """Time steps of the first environments. Returns `Steps`."""
+    """Time steps of the environments with these indices, the first ones. Returns `Steps`."""
 
-    def __init__(self, request: FragmentRequest, steps: int, n: int, workers: list[Worker]):
-        self._request, self._steps, self._n = request, steps, n
-        self.workers = [worker for worker in workers if worker.columns[0] < n]
+    def __init__(self, request: FragmentRequest, steps: int, indices: list[int], workers: list[Worker]):
+        self._request, self._steps, self._indices = request, steps, indices
+        self.workers = [worker for worker in workers if worker.columns[0] <= indices[-1]]
         self._parts: dict[int, list[StepsPart]] = {worker.number: [] for worker in self.workers}
         self._rows: Rows | None = None
 
@@ -250,7 +263,7 @@ class PendingSteps:
 
     def add(self, worker: Worker, part: StepsPart, template: Template) -> None:
         if self._rows is None:
-            self._rows = Rows.allocate(template, self._steps, self._n)
+            self._rows = Rows.allocate(template, self._steps, len(self._indices))
         written = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
         self._rows.place(written, self._done(worker), self._columns(worker))
         self._parts[worker.number].append(part)
@@ -259,7 +272,7 @@ class PendingSteps:
         self._parts[worker.number].clear()  # all columns have as many rows: nothing from before the failure is kept
 
     def result(self) -> Steps:
-        restarted = np.zeros(self._n, bool)
+        restarted = np.zeros(len(self._indices), bool)
         ends, places = [], []
         for worker in self.workers:
             parts, columns = self._parts[worker.number], self._columns(worker)
@@ -270,13 +283,14 @@ class PendingSteps:
                 places.append((start, columns.start))
                 start += part.steps
         assert self._rows is not None
-        return self._rows.to_steps(EndedEpisodes.join(ends, places), np.arange(self._n), restarted)
+        return self._rows.to_steps(EndedEpisodes.join(ends, places), np.array(self._indices), restarted)
 
     def _done(self, worker: Worker) -> int:
         return sum(part.steps for part in self._parts[worker.number])
 
     def _columns(self, worker: Worker) -> slice:
-        return slice(worker.columns[0], min(worker.columns[-1] + 1, self._n))
+        first = self._indices[0]
+        return slice(worker.columns[0] - first, min(worker.columns[-1] + 1 - first, len(self._indices)))
 
 
 class PendingEpisodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +20,8 @@ from etude.rollout.pool.handle import Failure, Worker
 from etude.rollout.pool.ray_actor import Message, Start, WorkerActor, progress_of
 
 LOCAL = "local"  # the address of a Ray that is started on this machine, and ends with this process
-_UNPLACED = 20.0  # seconds that an actor which replaces another may wait for a CPU
+_UNPLACED = 20.0  # seconds that actors may wait for a CPU
+_UNSEEN = 1.0  # seconds after which a cluster has said what it consists of
 _LOOK = 5.0  # seconds without an answer, after which the actor's node is asked for its progress
 _ANSWERS = 5.0  # seconds that a node may take to send the stacks of an actor that hangs
 
@@ -147,13 +149,13 @@ class RayWorker(Worker):
             self._seen_steps(self._look)
             self._look = None
         if self.process_id is None and self.generation and silent > _UNPLACED:
-            raise self._unplaced(silent)
+            raise _unplaced(self._ray, str(self), 1, silent)
         return silent
 
     def hung(self) -> Failure:
         """The failure of an actor that hangs, with the stacks of its threads if its node sends them."""
         if self.process_id is None:
-            raise self._unplaced(self.silent)
+            raise _unplaced(self._ray, str(self), 1, self.silent)
         look = self._looked(stacks=True)
         found = self._seen_steps(look) if look is not None and self._ray.wait([look], timeout=_ANSWERS)[0] else ""
         return Failure(f"took no time step for {self.silent:.1f} s", found)
@@ -191,15 +193,6 @@ class RayWorker(Worker):
         self.counters[0] = found[0]
         return found[1]
 
-    def _unplaced(self, silent: float) -> ConfigError:
-        total, free = (
-            each.get("CPU", 0.0) for each in (self._ray.cluster_resources(), self._ray.available_resources())
-        )
-        return ConfigError(
-            f"Ray has not started {self} within {silent:.0f} s: it needs a CPU, and of the cluster's {total:g} CPUs "
-            f"{free:g} are free. Take fewer workers, or add nodes; `ray status` shows who has them."
-        )
-
 
 class RayBackend:
     """Workers are Ray actors with one CPU each. address: see `connect`."""
@@ -208,6 +201,7 @@ class RayBackend:
 
     def __init__(self, address: str, workers: int):
         self.ray = connect(address, workers)
+        _await_cpus(self.ray, workers)
         self.published: Any = None  # the present weights in the object store
 
     def new_buffer(self, size: int) -> Any:
@@ -223,3 +217,22 @@ class RayBackend:
     def publish(self, weights: Any) -> None:
         """Put the weights into the object store, from where each node fetches them once."""
         self.published = self.ray.put(np.frombuffer(weights, np.uint8))
+
+
+def _await_cpus(ray: Any, workers: int) -> None:
+    """Wait until the cluster has a free CPU for each worker, as actors would wait without a word. ConfigError where it
+    is too small, and where others do not free theirs in time."""
+    began = time.monotonic()
+    while ray.available_resources().get("CPU", 0.0) < workers:
+        large, waited = ray.cluster_resources().get("CPU", 0.0) >= workers, time.monotonic() - began
+        if waited > (_UNPLACED if large else _UNSEEN):
+            raise _unplaced(ray, f"{workers} workers", workers, waited)
+        time.sleep(0.1)
+
+
+def _unplaced(ray: Any, who: str, needed: int, seconds: float) -> ConfigError:
+    total, free = (each.get("CPU", 0.0) for each in (ray.cluster_resources(), ray.available_resources()))
+    return ConfigError(
+        f"Ray has no place for {who}: of the cluster's {total:g} CPUs {free:g} are free, expected {needed} or more "
+        f"(waited {seconds:.0f} s). Take fewer workers, or add nodes; `ray status` shows who has them."
+    )

@@ -219,13 +219,15 @@ class WorkerSupervisor:
         )
 
 
-def split_environments(environments: int, workers: int) -> list[list[int]]:
-    """The environment indices, split into runs of as equal length as possible."""
-    if not 1 <= workers <= environments:
+def split_environments(environments: int | range, workers: int) -> list[list[int]]:
+    """The environment indices, split into runs of as equal length as possible. environments: how many there are, or the
+    indices of those of this process."""
+    indices = np.arange(environments) if isinstance(environments, int) else np.array(environments)
+    if not 1 <= workers <= len(indices):
         raise ConfigError(
-            f"{workers} workers cannot share {environments} environments; expected from 1 to {environments} workers."
+            f"{workers} workers cannot share {len(indices)} environments; expected from 1 to {len(indices)} workers."
         )
-    return [list(map(int, part)) for part in np.array_split(np.arange(environments), workers)]
+    return [list(map(int, part)) for part in np.array_split(indices, workers)]
 
 
 def _registered_environments() -> dict[str, Any]:

@@ -40,10 +40,11 @@ def replicas_for(agent: Agent, setup: Setup) -> Replicas | None:
         found = engines.replicas_for(setup.engine, network, setup.devices, setup.device, setup.compiled)
     else:
         found = _of_strategy(setup)
-    if found is not None and found.group is not None and setup.workers:
+    if found is not None and found.group is not None and (setup.overlap or setup.ray is not None):
+        given = "overlap = True" if setup.overlap else f"ray = {setup.ray!r}"
         raise ConfigError(
-            f"workers = {setup.workers} in a run of {found.group.size} processes, each of which steps environments of "
-            "its own. Leave workers out, or start more processes."
+            f"{given} in a run of {found.group.size} processes, each of which waits for the steps of all. Leave it "
+            "out; workers= gives each process workers of its own."
         )
     return found
 
@@ -72,12 +73,14 @@ def check_divisible(agent: Agent, count: int, replicas: Replicas | None) -> None
 def divided_environments(setup: Setup, count: int, replicas: Replicas) -> int:
     """How many environments a run in several processes has. count: what the preset, or the user, says."""
     processes = 1 if replicas.group is None else replicas.group.size
-    if setup.environments is not None and count < processes:
+    least = processes * max(1, setup.workers)
+    if setup.environments is not None and count < least:
+        each = f" with {setup.workers} workers each" if setup.workers else ""
         raise ConfigError(
-            f"environments = {count} for {processes} processes; expected at least one for each. Give environments="
-            f"{processes} (--envs {processes}) or more."
+            f"environments = {count} for {processes} processes{each}; expected at least one for each. Give "
+            f"environments={least} (--envs {least}) or more."
         )
-    return max(count, processes)
+    return max(count, least)
 
 
 def directory_for(group: ProcessGroup | None, make: Callable[[], RunDirectory]) -> RunDirectory:

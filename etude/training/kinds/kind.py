@@ -277,16 +277,21 @@ class LearningKind:
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         """Collects, in this process or in workers. Where NumPy cannot act, the engine does, in this process."""
-        engine, setup, count = context.engine, context.setup, context.count
+        if (group := context.group) is None:
+            return self._own_rollout(context, explorer, range(context.count))
+        indices = own_environments(context.count, group.rank, group.size)
+        return SharedRollout(self._own_rollout(context, explorer, indices), context.count, group)
+
+    def _own_rollout(
+        self, context: TrainingContext, explorer: Explorer, indices: range
+    ) -> InProcess | Pool | LockstepPool:
+        """Collects from the environments with these indices, those of this process."""
+        engine, setup = context.engine, context.setup
         make, priorities = self.make_environments(context), self.actor_priorities(context)
         acting_here = Perturbed(engine) if engine.layout.noisy else engine
         if setup.workers == 0:
             actor = self.make_actor(context)() if engine.exportable else acting_here
-            if context.group is None:
-                return InProcess(make(np.arange(count)), actor, explorer, setup.seed, priorities)
-            numbers = np.array(own_environments(count, context.group.rank, context.group.size))
-            own = InProcess(make(numbers), actor, explorer, setup.seed, priorities)
-            return SharedRollout(own, count, context.group)
+            return InProcess(make(np.array(indices)), actor, explorer, setup.seed, priorities)
         if setup.overlap:
             self.check_overlap(context)
         if setup.ray is not None and not engine.exportable:
@@ -296,8 +301,8 @@ class LearningKind:
             )
         options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend_for(setup))
         if engine.exportable:
-            return Pool(make, self.make_actor(context), explorer, setup.seed, count, setup.workers, options)
-        return LockstepPool(make, acting_here, explorer, setup.seed, count, setup.workers, options)
+            return Pool(make, self.make_actor(context), explorer, setup.seed, indices, setup.workers, options)
+        return LockstepPool(make, acting_here, explorer, setup.seed, indices, setup.workers, options)
 
     def vectorization(self, context: TrainingContext) -> Vectorization:
         """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own

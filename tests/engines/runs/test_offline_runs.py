@@ -13,7 +13,16 @@ from run_cases import differences, measured
 
 import etude
 from etude import Mlp, engines, offline
-from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, MARWILConfig, TD3BCConfig
+from etude.algorithms import (
+    AWACConfig,
+    BCConfig,
+    CalQLConfig,
+    CQLConfig,
+    EDACConfig,
+    IQLConfig,
+    MARWILConfig,
+    TD3BCConfig,
+)
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Learned
@@ -195,6 +204,18 @@ def test_recorded_returns_bound_the_values_of_the_policys_actions_from_below(eng
         learned[name, level] = engine.learn(batch, case.hyper())
     assert learned["cal_ql", -1e3].losses == pytest.approx(learned["cql", 0.0].losses, rel=1e-6)
     assert learned["cal_ql", 1e3].metrics["gap"] == pytest.approx(1e3 * batch.weight.mean(), rel=0.01)
+
+
+@pytest.mark.variant
+def test_critics_of_edac_have_gradients_that_differ_where_diversity_weighs(engine_name):
+    spaces, similarity = Spaces(VECTOR, BOX2), {}
+    for diversity in (0.0, 30.0):
+        config = EDACConfig(network=Mlp((16, 16)), n_critics=4, diversity=diversity, learning_rate=1e-2)
+        case = Case("edac", "edac", spaces, config)
+        engine = engines.create(engine_name, case.agent(), spaces, seed=0)
+        batch = random_batches(case, 100, 16)
+        similarity[diversity] = engine.learn(batch, case.hyper()).metrics["gradient_similarity"]
+    assert similarity[30.0] < -0.4 < 0.0 < similarity[0.0]  # a mean over 100 steps; it cannot fall below -4 / 3
 
 
 @pytest.mark.variant
