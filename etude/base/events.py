@@ -61,14 +61,6 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionDue:
-    """The run will collect next. Yielded only by runs whose environments are stepped together with those of others;
-    callbacks do not get it."""
-
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
 class Adjusted:
     """A hyperparameter was changed while the run goes on."""
 
@@ -175,6 +167,6 @@ class Finished:
 
 
 Event = (
-    Started | CollectionDue | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving
-    | Saved | Finished
+    Started | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving | Saved
+    | Finished
 )  # fmt: skip

@@ -87,14 +87,19 @@ class StackedActor:
             )
 
     def _refuse_other_outputs(self) -> None:
-        """Some agents treat observations of a batch in other ways than one by one."""
+        """Some agents treat a batch as a whole, or rely on the shapes of weights: tried with two sets of weights."""
         rng, rows = np.random.default_rng(0), 2
         sets = [
             {name: rng.standard_normal(value.shape).astype(value.dtype) for name, value in self._weights[0].items()}
             for _ in range(2)
         ]
         observation = _drawn(self._engine.spaces, rng, 2 * rows)
-        together = self._stacked(sets, rows).act(observation)
+        try:
+            together = self._stacked(sets, rows).act(observation)
+        except Exception as error:  # whatever an agent of a user's own raises
+            raise ConfigError(
+                f"{self._name}'s act takes no stacked weights ({error}); one run acts at a time."
+            ) from error
         for i, own in enumerate(sets):
             part = slice(i * rows, (i + 1) * rows)
             agent = self._engine.layout.bind({**self._engine.weights(), **own})

@@ -16,7 +16,6 @@ from etude.base.data import EpisodeEnd
 from etude.base.events import (
     Adjusted,
     Collected,
-    CollectionDue,
     Estimated,
     Evaluated,
     Event,
@@ -62,8 +61,8 @@ class MetricsRecorder:
             return [{"step": event.step, "started": event.description}]
         if isinstance(event, Saving):
             return self._flush()
-        if isinstance(event, WorkerReplaced | CollectionDue):
-            return []  # the warning before it, or what is collected next, says so
+        if isinstance(event, WorkerReplaced):
+            return []  # the warning before it says so
         record = {"step": event.step, **_described(event)}
         return [*self._flush(), record] if isinstance(event, Finished) else [record]
 

@@ -36,6 +36,7 @@ class JointRollout:
         self._collected: dict[int, Steps | EtudeError] = {}  # by run, what it has not asked for yet
         self._restored: dict[int, dict[str, Any]] = {}  # by run, what to go on from
         self._state: dict[str, Any] | None = None  # of all, until something is collected
+        self._notes: list[str] = []
 
     def member(self, number: int, explorer: Explorer) -> MemberRollout:
         """The rollout of one run."""
@@ -70,11 +71,12 @@ class JointRollout:
     def _restore(self, rollout: InProcess) -> None:
         columns = [column for i in range(self._members) for column in _columns(self._restored[i])]
         self._restored = {}
-        self._notes = rollout.restore(pack(columns))
+        self._notes += [f"Of the environments of all runs: {note}" for note in rollout.restore(pack(columns))]
 
     def warnings(self) -> list[str]:
         """What happened to any environment since the last call."""
-        return [] if self._rollout is None else self._rollout.warnings()
+        notes, self._notes = self._notes, []
+        return notes if self._rollout is None else notes + self._rollout.warnings()
 
     def state(self, number: int) -> dict[str, Any]:
         """The open episodes, counters and generators of a run's environments."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError, EtudeError
-from etude.base.events import CollectionDue, Event
+from etude.base.events import Event
 from etude.base.seeding import MemberSeeds
 from etude.engines.functional import FunctionalEngine
 from etude.engines.stacked import StackedActor
@@ -22,6 +22,7 @@ from etude.rollout.joint import JointRollout
 from etude.run.run import Run
 from etude.training.kinds import kind_of
 from etude.training.learner import Learner
+from etude.training.loop import CollectionDue
 from etude.training.rollout_lifecycle import RolloutLifecycle
 
 FAR = 1_000_000  # environment steps
@@ -33,15 +34,16 @@ class RunGroup:
     Each run has the numbers that it has alone, unless a vectorised simulator steps its environments: one simulator then
     steps those of all runs, with one generator.
 
+    like: a run of the same config, which compiles for these; None: the first of them.
     apart: why the runs are trained one after the other; None where they are stepped together. errors: by run, what
         ended it.
     """
 
-    def __init__(self, runs: Sequence[Run]):
+    def __init__(self, runs: Sequence[Run], like: Run | None = None):
         self.runs, self.errors = tuple(runs), dict[int, EtudeError]()
         self.apart = reason_apart(runs[0])
-        for run in runs[1:]:
-            _share_compiled(run.engine, runs[0].engine)
+        for run in runs:
+            _share_compiled(run.engine, (like or runs[0]).engine)
         if self.apart is None:
             self._join()
 

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
 from etude.base.errors import CallbackError, EnvironmentFault, NumericalError, ReplicaError
-from etude.base.events import (
-    Collected,
-    CollectionDue,
-    Estimated,
-    Evaluated,
-    Event,
-    Finished,
-    Learned,
-    Saved,
-    Warned,
-    WorkerReplaced,
-)
+from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.engines.divergence import Divergence
 from etude.protocols import ProcessGroup, Weights
 from etude.training.processes import LoopProcesses
@@ -140,6 +129,13 @@ class Evaluator(Protocol):
 
     def notes(self) -> list[str]:
         """What happened since the last call that a user should know."""
+
+
+class CollectionDue(NamedTuple):
+    """In the place of an event, where `Loop.paced`: the loop collects next. For whoever drives several loops, so that
+    all have learned and saved before the first collects for all; callbacks do not get it."""
+
+    step: int
 
 
 class Loop:
@@ -303,7 +299,7 @@ class Loop:
 
     def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
         if self.paced:
-            yield CollectionDue(self.step)
+            yield CollectionDue(self.step)  # type: ignore[misc]  # no event: see its class
         learner, collection, began = self.learner, self._collection, time.perf_counter()
         request = learner.collect_request(end - self.step)
         parts = collection.collect(request, self.step, self._upcoming(request, end, plan))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,6 +55,14 @@ class SeedFailed(NamedTuple):
 
     seed: int
     reason: str
+
+
+class SavedRun(NamedTuple):
+    """The run of a seed, and the checkpoint that it goes on from; None: it begins."""
+
+    seed: int
+    directory: RunDirectory
+    path: Path | None
 
 
 SeedReport = SeedAt | SeedNoted | SeedEnded | SeedFailed
@@ -114,16 +122,17 @@ class SeedRuns:
 
     def carry_out(self, segment: Segment) -> Iterator[SeedReport | Ended | SegmentFailed]:
         """Train the runs of the group `segment.trial` to their end. What goes wrong with all ends in SegmentFailed."""
-        settings = self._settings
-        seeds = settings.groups[segment.trial]
+        seeds = self._settings.groups[segment.trial]
         with ExitStack() as stack:
             try:
                 directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
-                group = RunGroup(self._opened(directories))
-                stack.callback(group.close)
-                yield from self._trained(group, directories)
-                for i, error in group.errors.items():
-                    yield SeedFailed(seeds[i], str(error))
+                with self._new(seeds[0]) as like:
+                    apart = reason_apart(like)
+                if apart is not None and len(seeds) > 1:
+                    yield SeedNoted(None, f"The runs of a process are trained one after the other: {apart}.")
+                for part in _parts(directories, apart is None):
+                    if not self._stopped():
+                        yield from self._trained(part, like)
                 yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
             except Exception as error:  # whatever an environment raises: the other groups go on
                 text = str(error) if isinstance(error, EtudeError) else explain_error(error)
@@ -138,24 +147,6 @@ class SeedRuns:
         directory.lock()
         return directory
 
-    def _opened(self, directories: list[RunDirectory]) -> list[Run]:
-        """The runs, new or from their checkpoints; those that are stepped together, all from the same step."""
-        seeds = [int(directory.path.name.rpartition("-")[2]) for directory in directories]
-        saved = [_complete(directory) for directory in directories]
-        shared = set.intersection(*map(set, saved))
-        runs: list[Run] = []
-        for seed, directory, own in zip(seeds, directories, saved, strict=True):
-            probe = self._new(seed) if not runs else None
-            if probe is not None:
-                apart = reason_apart(probe) is not None
-            step = max(own if apart else shared, default=None)
-            run = self._loaded(own[step]) if step is not None else probe or self._new(seed)
-            if probe is not None and run is not probe:
-                probe.close()
-            run.directory = directory
-            runs.append(run)
-        return runs
-
     def _new(self, seed: int) -> Run:
         settings = self._settings
         config = {"config": settings.config} if isinstance(settings.algorithm, str) else {}
@@ -168,22 +159,40 @@ class SeedRuns:
         options = {name: value for name, value in settings.options.items() if name not in IN_STATE}
         return from_state(checkpoint.read(path), settings.env, trust=True, **own, **options)
 
-    def _trained(self, group: RunGroup, directories: list[RunDirectory]) -> Iterator[SeedReport]:
-        settings = self._settings
-        if group.apart is not None and len(group.runs) > 1:
-            yield SeedNoted(None, f"The runs of a process are trained one after the other: {group.apart}.")
-        schedule = dict(settings.schedule)
+    def _trained(self, part: Sequence[SavedRun], like: Run) -> Iterator[SeedReport]:
+        """Train runs together. like: one of them, which compiles for all."""
+        settings, schedule = self._settings, dict(self._settings.schedule)
         with ExitStack() as stack:
-            reporters = []
-            for run, directory in zip(group.runs, directories, strict=True):
+            runs, reporters = [], []
+            for seed, directory, path in part:
+                run = stack.enter_context(self._new(seed) if path is None else self._loaded(path))
+                run.directory = directory
                 about = {**run.description(), "total": settings.steps, "schedule": Schedule(**schedule).plain()}
                 directory.write_config(about)
                 lines = stack.enter_context(closing(JsonLines(directory.metrics)))
-                reporters.append(SeedReporter(run.setup.seed, lines))
+                runs.append(run)
+                reporters.append(SeedReporter(seed, lines))
+            group = RunGroup(runs, like)
             for i, event in group.steps_until(settings.steps, **schedule):
                 yield from reporters[i](event)
                 if self._stopped():
                     group.stop()
+            for i, error in group.errors.items():
+                yield SeedFailed(part[i].seed, str(error))
+
+
+def _parts(directories: Sequence[RunDirectory], together: bool) -> list[list[SavedRun]]:
+    """The runs that are trained together, each with the checkpoint that it goes on from: the newest that all of them
+    have, if there is one; otherwise those together whose newest ones are of the same step."""
+    saved = {directory: _complete(directory) for directory in directories}
+    shared = max(set.intersection(*map(set, saved.values())), default=0)
+    alike = together and (shared > 0 or not any(saved.values()))
+    parts: dict[Any, list[SavedRun]] = {}
+    for directory, own in saved.items():
+        seed = int(directory.path.name.rpartition("-")[2])
+        step = shared if alike else max(own, default=0)
+        parts.setdefault(step if together else seed, []).append(SavedRun(seed, directory, own.get(step)))
+    return list(parts.values())
 
 
 def _complete(directory: RunDirectory) -> dict[int, Path]:

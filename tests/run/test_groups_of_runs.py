@@ -138,3 +138,22 @@ def test_other_networks_act_for_one_run_at_a_time():
     image = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
     with Run("ppo", lambda: World(ACTIONS[0], image), engine="torch", network=Conv(((4, 8, 4),))) as run:
         assert reason_apart(run) == "NumPy cannot act with its networks"
+
+
+def test_an_agent_that_treats_a_batch_as_a_whole_acts_for_one_run_at_a_time():
+    from etude.algorithms.ppo import PPO, PPOConfig
+
+    class Centred(PPO):
+        def act(self, observation):
+            return self.policy(self.model, observation, {"x": observation["x"] * 0 + observation["x"].mean(0)})
+
+    class Picky(PPO):
+        def act(self, observation):
+            if self.model["policy"].variables["dense0.weight"].ndim != 2:
+                raise RuntimeError("one matrix")
+            return super().act(observation)
+
+    for kind, message in ((Centred, "as a whole"), (Picky, "no stacked weights")):
+        agent = kind(PPOConfig(network=Mlp((4,)), normalize_observation=False))
+        with Run(agent, lambda: World(ACTIONS[0], gym.spaces.Dict({"x": OBSERVATION["x"]})), engine="torch") as run:
+            assert message in (reason_apart(run) or "")

@@ -96,7 +96,7 @@ def test_a_sweep_that_was_stopped_goes_on_to_the_same_weights(tmp_path, straight
 
 
 @pytest.mark.parametrize("lost", [{1: [96], 2: [96]}, {1: [64, 96], 2: [96]}, {2: [96]}])
-def test_a_sweep_that_was_killed_goes_on_from_the_last_step_that_all_unfinished_runs_saved(tmp_path, straight, lost):
+def test_a_sweep_that_was_killed_goes_on_from_its_checkpoints(tmp_path, straight, lost):
     shutil.copytree(straight[0].folder, tmp_path / "killed")
     for seed, steps in lost.items():
         for step in steps:
@@ -160,8 +160,8 @@ def test_a_run_that_diverges_ends_alone(tmp_path, monkeypatch, straight):
         raise NumericalError("loss = nan")
 
     class Group(RunGroup):
-        def __init__(self, runs):
-            super().__init__(runs)
+        def __init__(self, runs, like):
+            super().__init__(runs, like)
             runs[1].learner.learn = diverge
 
     monkeypatch.setattr(seed_runs, "RunGroup", Group)
