@@ -13,6 +13,7 @@ from etude.networks import Mlp
 from etude.tuning import RayExecutor, SerialExecutor
 from etude.tuning.evolution import Evolution, Mutations
 
+ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 
