@@ -15,10 +15,10 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
+from etude.tuning.experiment import OPTIONS, Experiment, learning_arguments
 from etude.tuning.plan import StudyPlan, evaluate_every
 from etude.tuning.segment import IN_STATE
 from etude.tuning.space import Space
-from etude.tuning.subject import OPTIONS, Subject, learning_arguments
 
 try:
     from ray import tune
@@ -63,9 +63,9 @@ class Trainable(tune.Trainable):
         self._seed, base = given.pop("seed", 0), given.pop("config", None)
         plan = {name: given.pop(name) for name in OF_PLAN if given.get(name) is not None}
         options = {name: given.pop(name) for name in OPTIONS if name in given}
-        self._subject = Subject.of(algorithm, env, base, options)
-        self._plan = _plan(self._subject, self._seed, plan)
-        space = Space(self._subject.config, {name: [value] for name, value in given.items()})
+        self._experiment = Experiment.of(algorithm, env, base, options)
+        self._plan = _plan(self._experiment, self._seed, plan)
+        space = Space(self._experiment.config, {name: [value] for name, value in given.items()})
         self._config = space.config(given)
 
     def step(self) -> dict[str, Any]:
@@ -90,12 +90,12 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Go on with the run in this directory and the hyperparameters of this trial."""
         self.cleanup()
-        made = learning_arguments(self._subject.algorithm, self._config)
+        made = learning_arguments(self._experiment.algorithm, self._config)
         algorithm = made["algorithm"]
         given = {"agent": algorithm} if isinstance(algorithm, Agent) else {"config": made["config"]}
-        options = {name: value for name, value in self._subject.options.items() if name not in IN_STATE}
+        options = {name: value for name, value in self._experiment.options.items() if name not in IN_STATE}
         path = Path(checkpoint_dir) / CHECKPOINT
-        self._run = self._scheduled(load(path, self._subject.env, **given, seed=self._seed, **options))
+        self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed, **options))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Be a new trial with this config: what follows is a first step, or `load_checkpoint`."""
@@ -116,9 +116,9 @@ class Trainable(tune.Trainable):
 
     def _made(self) -> Run:
         if self._run is None:
-            subject = self._subject
-            made = learning_arguments(subject.algorithm, self._config)
-            self._run = self._scheduled(Run(**made, env=subject.env, seed=self._seed, **subject.options))
+            experiment = self._experiment
+            made = learning_arguments(experiment.algorithm, self._config)
+            self._run = self._scheduled(Run(**made, env=experiment.env, seed=self._seed, **experiment.options))
         return self._run
 
     def _scheduled(self, run: Run) -> Run:
@@ -128,8 +128,8 @@ class Trainable(tune.Trainable):
         return run
 
 
-def _plan(subject: Subject, seed: Any, given: Mapping[str, Any]) -> StudyPlan:
-    steps = given.get("steps", subject.steps)
+def _plan(experiment: Experiment, seed: Any, given: Mapping[str, Any]) -> StudyPlan:
+    steps = given.get("steps", experiment.steps)
     if steps is None:
         raise ConfigError("The config of a trial has no steps, and there is no preset. Give them: steps=100_000.")
     every = evaluate_every(steps) if type(steps) is int and steps > 0 else 1

@@ -25,9 +25,9 @@ from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.learner import Learner
+from etude.tuning.experiment import learning_arguments
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
-from etude.tuning.subject import learning_arguments
 from etude.tuning.trial import Score
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory

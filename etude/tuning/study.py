@@ -16,9 +16,10 @@ from etude.checkpoint.run_directory import numbered
 from etude.training.callbacks import as_list
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.experiment import Experiment, difference, experiment_from
 from etude.tuning.genome import Genome
+from etude.tuning.history import Line, TrialHistory, line_of_end, line_of_score, line_of_trial
 from etude.tuning.journal import NAME, Journal, read_lines
-from etude.tuning.ledger import Ledger, Line, line_of_end, line_of_score, line_of_trial
 from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, evaluate_every
 from etude.tuning.population import PBT
@@ -40,7 +41,6 @@ from etude.tuning.segment import (
     unchanged,
 )
 from etude.tuning.space import Space, space_given
-from etude.tuning.subject import Subject, difference, subject_from
 from etude.tuning.trial import Trial
 
 ROOT = Path("studies")  # where studies go whose folder is not given
@@ -104,28 +104,28 @@ class Study:
         train: Train = train_on,
         **further: Any,
     ):
-        subject = Subject.of(algorithm, env, config, further)
-        self.space = Space(subject.config, space)
+        experiment = Experiment.of(algorithm, env, config, further)
+        self.space = Space(experiment.config, space)
         self.plan = _plan(
-            subject, self.space, steps, trials, seeds, evaluate_every,
+            experiment, self.space, steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
             save_every=save_every, shared_replay=shared_replay,
         )  # fmt: skip
         self.scheduler = Fifo() if scheduler is None else scheduler
         self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
-        self._ledger = Ledger(subject.config, self.plan)
-        self._subject, self._of_trials = subject, (callbacks, fit, train)
+        self._history = TrialHistory(experiment.config, self.plan)
+        self._experiment, self._of_trials = experiment, (callbacks, fit, train)
         self.scheduler.check(self.state)
         self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
         if shared_replay:
-            subject.check_shared_replay(self.space.domains)
+            experiment.check_shared_replay(self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs: processes share no replay. Give jobs=1.")
         self._stopping = False
         self._use_folder(folder)
 
     def _use_folder(self, folder: str | PathLike[str] | None) -> None:
-        self.folder = numbered(ROOT, self._subject.name) if folder is None else Path(folder)
+        self.folder = numbered(ROOT, self._experiment.name) if folder is None else Path(folder)
         self._journal = Journal(self.folder)
         try:
             if not self._journal.lines:
@@ -136,7 +136,7 @@ class Study:
                     f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
                     f"(etude tune --resume {self.folder}), or give the new one a folder of its own."
                 )
-            self._ledger.rebuild(self._journal.lines[1:])
+            self._history.rebuild(self._journal.lines[1:])
         except BaseException:
             self._journal.close()
             raise
@@ -147,7 +147,7 @@ class Study:
         if not self.plan.shared_replay:  # as in journals of before there was such a replay
             del plan["shared_replay"]
         return {
-            **self._subject.header(),
+            **self._experiment.header(),
             "space": self.space.to_json(),
             "plan": plan,
             "scheduler": to_json(self.scheduler),
@@ -167,7 +167,7 @@ class Study:
         if not lines or "study" not in lines[0]:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
         held = lines[0]["study"]
-        subject = subject_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
+        experiment = experiment_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
         plan = from_json(StudyPlan, held["plan"])
         asked = {name: getattr(plan, name) for name in vars(plan) if name != "configurations"}
         parts = {
@@ -175,29 +175,29 @@ class Study:
             "scheduler": from_json(Any, held["scheduler"], SCHEDULERS),
             "search": from_json(Any, held["search"], SEARCHES),
         }
-        return cls(**{**asked, "trials": plan.configurations, **parts, **subject, **given, "folder": folder})
+        return cls(**{**asked, "trials": plan.configurations, **parts, **experiment, **given, "folder": folder})
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
     @property
     def trials(self) -> Sequence[Trial]:
         """All trials so far, by their numbers."""
-        return tuple(self._ledger.trials)
+        return tuple(self._history.trials)
 
     @property
     def notes(self) -> Sequence[tuple[int, str]]:
         """Warnings so far, with the trial of each."""
-        return tuple(self._ledger.notes)
+        return tuple(self._history.notes)
 
     @property
     def state(self) -> StudyState:
         """What schedulers see."""
-        return StudyState(self.plan, self.space, self._ledger.trials)
+        return StudyState(self.plan, self.space, self._history.trials)
 
     @property
     def steps(self) -> int:
         """Environment steps of all trials so far, without evaluations."""
-        return sum(trial.taken for trial in self._ledger.trials)
+        return sum(trial.taken for trial in self._history.trials)
 
     @property
     def finished(self) -> bool:
@@ -206,14 +206,14 @@ class Study:
 
     def ranking(self) -> list[Result]:
         """The configurations so far, the best one first; see `Result`."""
-        return ranking(self._ledger.trials, self.space, self.folder)
+        return ranking(self._history.trials, self.space, self.folder)
 
     @property
     def best(self) -> Result:
         """The best configuration so far. ConfigError where none was evaluated."""
         found = self.ranking()
         if not found or not math.isfinite(found[0].score):
-            reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._ledger.trials if t.status == "failed")
+            reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._history.trials if t.status == "failed")
             raise ConfigError(f"No trial was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
         return found[0]
 
@@ -228,11 +228,11 @@ class Study:
 
     def summary(self) -> str:
         """How far the study is, in a line."""
-        return results.summary(self.plan, self._ledger.trials, self.steps)
+        return results.summary(self.plan, self._history.trials, self.steps)
 
     def tuned_on(self) -> str:
         """Which seeds its scores are of."""
-        return results.tuned_on(self.plan, [trial.genome.seed for trial in self._ledger.trials])
+        return results.tuned_on(self.plan, [trial.genome.seed for trial in self._history.trials])
 
     def write_results(self) -> list[Path]:
         """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
@@ -247,9 +247,10 @@ class Study:
         SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
         """
         self._stopping, calls = False, as_list(callbacks)
+        what = self._experiment
         settings = TrialSettings(
-            str(self.folder.absolute()), self._subject.algorithm, self._subject.env, self._subject.config, self.plan,
-            self._subject.options, *self._of_trials,
+            str(self.folder.absolute()), what.algorithm, what.env, what.config, self.plan, what.options,
+            *self._of_trials,
         )  # fmt: skip
         for trial in self._queued():
             self._link(trial)
@@ -283,10 +284,10 @@ class Study:
         self.close()
 
     def _queued(self) -> list[Trial]:
-        return [trial for trial in self._ledger.trials if trial.status == "queued"]
+        return [trial for trial in self._history.trials if trial.status == "queued"]
 
     def _running(self) -> list[Trial]:
-        return [trial for trial in self._ledger.trials if trial.status == "running"]
+        return [trial for trial in self._history.trials if trial.status == "running"]
 
     def _fill(self) -> bool:
         """Begin with segments while there is a place; whether one was begun."""
@@ -299,15 +300,15 @@ class Study:
                     break
                 self._decide(decisions)
                 continue
-            trial = self._ledger.trials[self._executor.choose([trial.number for trial in queued])]
+            trial = self._history.trials[self._executor.choose([trial.number for trial in queued])]
             self._executor.begin(self._segment(trial))
             trial.status, begun = "running", True
         return begun
 
     def _segment(self, trial: Trial) -> Segment:
-        parent = None if trial.parent is None else self._ledger.trials[trial.parent].genome.to_json()
-        over = tuple(other.number for other in self._ledger.trials if other.over)
-        genome, newest = trial.genome.to_json(), self._ledger.newest
+        parent = None if trial.parent is None else self._history.trials[trial.parent].genome.to_json()
+        over = tuple(other.number for other in self._history.trials if other.over)
+        genome, newest = trial.genome.to_json(), self._history.newest
         at = (trial.step, trial.until)
         return Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
 
@@ -315,16 +316,16 @@ class Study:
         """Write decisions as one line, so that all of them are taken or none."""
         parts: list[Line] = []
         for each in decisions:
-            parts += self._parts(each, len(self._ledger.trials) + sum("new" in part for part in parts), parts)
+            parts += self._parts(each, len(self._history.trials) + sum("new" in part for part in parts), parts)
         self._apply({"decided": parts})
         for part in parts:
             if "new" in part:
-                self._link(self._ledger.trials[part["new"]])
+                self._link(self._history.trials[part["new"]])
 
     def _parts(self, each: Decision, number: int, before: list[Line]) -> list[Line]:
         if isinstance(each, Go):
             return [{"go": each.trial, "until": each.until}]
-        numbers = [trial.configuration for trial in self._ledger.trials]
+        numbers = [trial.configuration for trial in self._history.trials]
         numbers += [part["configuration"] for part in before if "new" in part]
         configuration = max(numbers, default=-1) + 1
         if isinstance(each, New):
@@ -340,8 +341,8 @@ class Study:
         try:
             config = self.space.config(values)
         except ConfigError as error:
-            config, failed = self._subject.config, str(error)
-        genomes = [Genome(self._subject.algorithm_name, config, seed) for seed in self.plan.seeds]
+            config, failed = self._experiment.config, str(error)
+        genomes = [Genome(self._experiment.algorithm_name, config, seed) for seed in self.plan.seeds]
         return [
             line_of_trial(number + i, genome, configuration, until, change=None, failed=failed)
             for i, genome in enumerate(genomes)
@@ -351,14 +352,14 @@ class Study:
         """Keep the checkpoint that a trial starts from, before its parent goes on."""
         if trial.parent is None or trial.step != trial.started or trial.checkpoint:
             return
-        parent = self._ledger.trials[trial.parent]
+        parent = self._history.trials[trial.parent]
         source = trial_folder(self.folder, parent.number) / "checkpoints" / parent.checkpoint
         if parent.checkpoint and source.exists():
             link_checkpoint(self.folder, source, trial.number)
 
     def _record(self, report: Report) -> None:
         if isinstance(report, Scored):
-            scores = self._ledger.trials[report.trial].scores
+            scores = self._history.trials[report.trial].scores
             if not scores or report.score.step > scores[-1].step:
                 self._apply(line_of_score(report.trial, report.score))
         elif isinstance(report, Ended):
@@ -370,11 +371,11 @@ class Study:
 
     def _apply(self, line: Line) -> None:
         self._journal.append(line)
-        self._ledger.apply(line)
+        self._history.apply(line)
 
 
 def _plan(
-    subject: Subject,
+    experiment: Experiment,
     space: Space,
     steps: int | None,
     trials: int | None,
@@ -382,7 +383,7 @@ def _plan(
     every: int | None,
     **rest: Any,
 ) -> StudyPlan:
-    steps = subject.steps if steps is None else steps
+    steps = experiment.steps if steps is None else steps
     if steps is None:
         raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
     if trials is None:

@@ -19,6 +19,7 @@ from etude.run import Schedule
 from etude.training.callbacks import as_list
 from etude.training.schedule import whole_number
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.experiment import Experiment, difference
 from etude.tuning.seed_runs import (
     SeedAt,
     SeedEnded,
@@ -28,7 +29,6 @@ from etude.tuning.seed_runs import (
     is_finished,
 )
 from etude.tuning.segment import Ended, Segment, SegmentFailed
-from etude.tuning.subject import Subject, difference
 from etude.tuning.sweep_result import SweepResult
 
 ROOT = Path("sweeps")  # where sweeps go whose folder is not given
@@ -73,11 +73,11 @@ class Sweep:
         save_every: int | None = None,
         **further: Any,
     ):
-        subject = _subject(algorithm, env, config, further)
-        self.steps = whole_number(_steps(subject, steps))
+        experiment = _experiment(algorithm, env, config, further)
+        self.steps = whole_number(_steps(experiment, steps))
         self.seeds = _seeds(seeds)
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
-        self._subject = subject
+        self._experiment = experiment
         self._schedule = {
             name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
         }
@@ -96,7 +96,7 @@ class Sweep:
     @property
     def name(self) -> str:
         """The algorithm and the environment."""
-        return self._subject.name
+        return self._experiment.name
 
     @property
     def finished(self) -> bool:
@@ -123,9 +123,9 @@ class Sweep:
         """
         self._stopping, self.failed, calls = False, {}, as_list(callbacks)
         waiting = dict(enumerate(_divided(self._left(), self._groups)))
-        subject = self._subject
+        experiment = self._experiment
         settings = SweepSettings(
-            str(self.folder.absolute()), subject.algorithm, subject.env, subject.config, subject.options,
+            str(self.folder.absolute()), experiment.algorithm, experiment.env, experiment.config, experiment.options,
             tuple(waiting.values()), self.steps, self._schedule,
         )  # fmt: skip
         begun = 0
@@ -220,7 +220,7 @@ class Sweep:
     def _header(self) -> dict[str, Any]:
         """What the sweep is, as plain data."""
         plan = {"steps": self.steps, "seeds": self.seeds, **self._schedule}
-        return {**self._subject.header(), "sweep": to_json(plan)}
+        return {**self._experiment.header(), "sweep": to_json(plan)}
 
 
 def sweep(
@@ -233,7 +233,7 @@ def sweep(
         return made.run(callbacks)
 
 
-def _subject(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) -> Subject:
+def _experiment(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) -> Experiment:
     if isinstance(algorithm, Mapping):
         raise ConfigError("A sweep trains one algorithm; a dict of policies has several. Train them with Run.")
     if refused := [name for name in (*OTHER, "seed") if name in further]:
@@ -241,13 +241,13 @@ def _subject(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) -> 
             f"A sweep takes no {', '.join(refused)}: each of its runs has a seed and a run directory of its own. Leave "
             "it out, and give seeds= and folder=."
         )
-    return Subject.of(algorithm, env, config, further)
+    return Experiment.of(algorithm, env, config, further)
 
 
-def _steps(subject: Subject, steps: int | None) -> Any:
-    if steps is None and subject.steps is None:
+def _steps(experiment: Experiment, steps: int | None) -> Any:
+    if steps is None and experiment.steps is None:
         raise ConfigError("steps is not given, and there is no preset: say how long runs last, as in steps=100_000.")
-    return subject.steps if steps is None else steps
+    return experiment.steps if steps is None else steps
 
 
 def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:

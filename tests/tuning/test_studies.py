@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -184,7 +185,7 @@ def test_a_folder_with_another_study_is_refused(tmp_path, straight):
 def test_a_worker_in_the_place_of_another_goes_on_until_the_study_stops():
     memory = share_memory(1, ())
     memory.counter_array()[1:] += 1  # as the supervisor does for each worker that it replaces
-    server = TrialServer(None, None, memory, 1)
+    server = TrialServer(SimpleNamespace(runs=lambda stopped: None), None, memory, 1)
     assert not server._alive()
     memory.counter_array()[1:] += 1
     assert server._alive()

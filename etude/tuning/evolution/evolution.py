@@ -23,12 +23,12 @@ from etude.tuning.evolution.mutations import Mutations, value_at_start
 from etude.tuning.evolution.runs import fitted
 from etude.tuning.evolution.structure import ArchitectureLimits, hidden_units, shape_of
 from etude.tuning.evolution.tournament import Tournament
+from etude.tuning.experiment import Experiment, experiment_from
 from etude.tuning.genome import Genome
 from etude.tuning.journal import NAME, read_lines
 from etude.tuning.plan import StudyPlan
 from etude.tuning.segment import trial_folder
 from etude.tuning.study import Study
-from etude.tuning.subject import Subject, subject_from
 from etude.tuning.trial import Trial, lineage
 
 KNOWN = (Generations, Mutations, Tournament, ArchitectureLimits)
@@ -108,9 +108,9 @@ class Evolution(Study):
         if type(every) is not int or every < 1:
             raise ConfigError(f"every = {every!r}; expected a whole number of at least 1, in environment steps.")
         options = {name: further.pop(name) for name in STUDY_OPTIONS if name in further}
-        subject = Subject.of(algorithm, env, config, further)
+        experiment = Experiment.of(algorithm, env, config, further)
         if steps is None:
-            steps = subject.steps or DEFAULT_GENERATIONS * every
+            steps = experiment.steps or DEFAULT_GENERATIONS * every
         if type(steps) is not int or steps < 1:
             raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1, in steps of a member.")
         rng = generator(seed, "population")
@@ -118,11 +118,11 @@ class Evolution(Study):
         while len(seeds) < population:
             drawn = int(rng.integers(2**31))
             seeds += [drawn] * (drawn not in seeds)
-        own = {name: value for name, value in further.items() if name in subject.options}
+        own = {name: value for name, value in further.items() if name in experiment.options}
         super().__init__(
-            subject.algorithm, env, {}, steps=-(-steps // every) * every, trials=1, seeds=seeds,
+            experiment.algorithm, env, {}, steps=-(-steps // every) * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
-            config=None if isinstance(subject.algorithm, Agent) else _fitted_config(subject),
+            config=None if isinstance(experiment.algorithm, Agent) else _fitted_config(experiment),
             evaluate_every=every, evaluate_episodes=evaluate_episodes, evaluate_seed=int(rng.integers(2**31)),
             target=target, save_every=every, seed=seed, fit=fit_member, **options, **own,
         )  # fmt: skip
@@ -143,7 +143,7 @@ class Evolution(Study):
             "mutations": scheduler.mutations, "tournament": scheduler.tournament, "seed": plan.seed,
             "evaluate_episodes": plan.evaluate_episodes, "shared_replay": plan.shared_replay,
         }  # fmt: skip
-        return cls(**{**asked, **subject_from(held, again, trust), **given, "folder": folder})
+        return cls(**{**asked, **experiment_from(held, again, trust), **given, "folder": folder})
 
     @property
     def generation(self) -> int:
@@ -252,16 +252,16 @@ def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
     return curves
 
 
-def _fitted_config(subject: Subject) -> Any:
+def _fitted_config(experiment: Experiment) -> Any:
     """The config with the networks that the algorithm has on this environment, such as convolutions for images."""
-    options = subject.options
+    options = experiment.options
     environment = build.environment_for(
-        subject.env, *(options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
+        experiment.env, *(options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
     )
     found = build.fitted(
         environment,
         lambda own: build.agents_for(
-            subject.algorithm, subject.env, subject.config, own, options.get("policies"), None
+            experiment.algorithm, experiment.env, experiment.config, own, options.get("policies"), None
         ),
     )
     return found[1].config

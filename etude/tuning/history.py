@@ -1,4 +1,4 @@
-"""The trials of a study, as its journal tells them."""
+"""The trials of a study, rebuilt from its journal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.tuning.trial import Score, Trial
 Line = dict[str, Any]
 
 
-class Ledger:
+class TrialHistory:
     """Trials, and warnings, from lines of a journal. What a study does is a line first: it is applied in the same way
     when it happens, and when the study is rebuilt.
 

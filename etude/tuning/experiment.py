@@ -30,7 +30,7 @@ MAY_DIFFER = ("device", "workers")  # of a study that goes on: results do not de
 
 
 @dataclass(frozen=True)
-class Subject:
+class Experiment:
     """An algorithm on an environment. options: further arguments of `Run`. steps: of the preset, if there is one."""
 
     algorithm: str | Agent
@@ -40,7 +40,7 @@ class Subject:
     steps: int | None
 
     @staticmethod
-    def of(algorithm: str | Agent, env: Any, config: Any, further: Mapping[str, Any]) -> Subject:
+    def of(algorithm: str | Agent, env: Any, config: Any, further: Mapping[str, Any]) -> Experiment:
         """From the arguments of a study. further: arguments of `Run`, and fields of the config. Raises ConfigError for
         others, and what `Run` raises where the algorithm cannot be used for the environment."""
         if isinstance(algorithm, Mapping):
@@ -58,11 +58,11 @@ class Subject:
         policies = options.get("policies")
         build.fitted(environment, lambda own: build.agents_for(algorithm, env, config, own, policies, None))
         if isinstance(algorithm, Agent):
-            return Subject(algorithm, env, algorithm.config, options, None)
+            return Experiment(algorithm, env, algorithm.config, options, None)
         algorithm = OTHER_NAMES.get(algorithm, algorithm)
         preset = presets.lookup(algorithm, env) if isinstance(env, str) else None
         config = build.config_for(algorithm, env) if config is None else config
-        return Subject(algorithm, env, config, options, preset.steps if preset else None)
+        return Experiment(algorithm, env, config, options, preset.steps if preset else None)
 
     @property
     def algorithm_name(self) -> str:
@@ -149,7 +149,7 @@ def difference(held: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     return ""
 
 
-def subject_from(held: Mapping[str, Any], given: Mapping[str, Any], trusted: bool) -> dict[str, Any]:
+def experiment_from(held: Mapping[str, Any], given: Mapping[str, Any], trusted: bool) -> dict[str, Any]:
     """The arguments of a study from its header: algorithm, env, config, and options.
 
     given: in the place of those in the header. Raises ConfigError for what has to be given again, UntrustedError where
