@@ -29,6 +29,7 @@ def evolved(folder, executor, call=()):
         return history, [text for _, text in evolution.notes]
 
 
+@pytest.mark.long
 def test_members_in_ray_actors_give_the_lineage_of_one_process_and_an_actor_that_is_killed_is_replaced(tmp_path):
     executor, killed = RayExecutor(2), []
 

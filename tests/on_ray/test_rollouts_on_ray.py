@@ -72,11 +72,11 @@ def collected(feature, path=None, **where):
         return [*found, run.engine.weights()]
 
 
-LONG = "gradients of workers"  # loads a framework in each worker
+LONG = ("gradients of workers", "several agents")
 
 
 @pytest.mark.parametrize(
-    "feature", [pytest.param(name, marks=[pytest.mark.long] if name == LONG else []) for name in FEATURES]
+    "feature", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in FEATURES]
 )
 def test_what_actors_collect_is_what_processes_collect(feature, tmp_path):
     path = tmp_path / "run.etude" if feature == "several agents" else None

@@ -85,6 +85,7 @@ def test_a_trial_that_is_reset_goes_on_from_a_checkpoint_with_its_own_rate(tmp_p
     first.stop()
 
 
+@pytest.mark.long
 def test_asha_stops_the_worse_of_two_trials(tmp_path):
     scheduler = ASHAScheduler(time_attr="timesteps_total", max_t=128, grace_period=32, reduction_factor=2)
     results = tuned({"env_args": tune.grid_search([{"pay": 1.0}, {"pay": 0.0}])}, tmp_path, scheduler=scheduler)

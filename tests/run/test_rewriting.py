@@ -180,8 +180,10 @@ class Failing:
         return shaped(steps)
 
 
-@pytest.mark.parametrize("call", [1, 3])
-@in_each_place
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "call"), [("dqn", {}, 1), *((*place, 3) for place in PLACES)],
+    ids=["first", "dqn", "ppo", "pool", "overlap"],
+)  # fmt: skip
 def test_a_rewriter_that_raises_ends_the_run_which_is_saved_and_loses_nothing(algorithm, settings, call, tmp_path):
     expected = weights_after(256, algorithm=algorithm, rewrite=shaped, **settings)
     with tiny("CartPole-v1", algorithm, rewrite=Failing(call), run_dir=tmp_path / "run", **settings) as run:

@@ -73,8 +73,9 @@ def every_forty(run, event):
         run.set_task(event.step // 40)
 
 
-@pytest.mark.parametrize("env", [Levels, ByOptions], ids=["set_task", "options"])
-@pytest.mark.parametrize("settings", PLACES, ids=NAMES)
+@pytest.mark.parametrize(
+    ("settings", "env"), [*((place, Levels) for place in PLACES), ({}, ByOptions)], ids=[*NAMES, "options"]
+)
 def test_a_task_reaches_every_environment_at_its_next_episode(settings, env):
     with tiny(env, **settings) as run:
         run.set_task(7)

@@ -85,6 +85,7 @@ def test_a_variant_learns_in_a_pool_what_it_learns_in_this_process_and_goes_on_f
         assert differences({**whole, "description": 0}, {**run.state(), "description": 0}) == []
 
 
+@pytest.mark.variant  # compiles in each worker
 def test_ppo_with_gradients_from_workers_wants_a_config_for_them_and_then_learns(engine_name):
     agent = etude.variant(PPO, learns_from="gradients")
     with pytest.raises(ConfigError, match="PPOVariant learns from gradients, and PPOConfig is no GradientsConfig"):
