@@ -15,7 +15,7 @@ from etude.engines.parameter_layout import Arrays
 from etude.engines.replicas import Replicas
 from etude.engines.strategies import StrategyReplicas, VectorLayout, parts_of_batch, placed
 from etude.engines.tensorflow import TensorFlowBackend
-from etude.ops.keras_ops import averaged_by
+from etude.ops.replicas import averaged_by
 
 
 class StrategyEngine(FunctionalEngine):

@@ -16,7 +16,7 @@ from etude.engines.replicas import Replicas, share_of
 from etude.engines.summary import READ_BY_LOSSES
 from etude.engines.torch import TorchEngine
 from etude.engines.torch_group import ReplicaMean, TorchGroup
-from etude.ops.torch_ops import averaged_by
+from etude.ops.replicas import averaged_by
 
 
 class ReplicatedTorchEngine(TorchEngine):

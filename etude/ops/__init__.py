@@ -13,6 +13,7 @@ from typing import Any
 
 from etude.ops.dispatch import IMPLEMENTATIONS as _of
 from etude.ops.dispatch import among as _among
+from etude.ops.replicas import mean_over_replicas as _mean_over_replicas
 
 Array = Any  # of NumPy, torch, TensorFlow or JAX, a Keras variable, or a Python number where that makes sense
 Axis = int | tuple[int, ...] | None
@@ -157,12 +158,16 @@ def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 def replica_mean(x: Array) -> Array:
     """The mean of x over the replicas that each compute the loss of a part of the batch; x itself where one computes
     the loss of all of it. For statistics of the batch that a loss divides by: `replica_mean(mean(abs(q)))`."""
-    return _of[type(x)].replica_mean(x)
+    mean_of = _mean_over_replicas()
+    return x if mean_of is None else mean_of(x)
 
 
 def replica_std(x: Array) -> Array:
     """The standard deviation of all numbers of x, on all replicas; see `replica_mean`."""
-    return _of[type(x)].replica_std(x)
+    if _mean_over_replicas() is None:
+        return std(x)
+    centred = x - replica_mean(mean(x))
+    return sqrt(replica_mean(mean(centred * centred)))
 
 
 def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:

@@ -53,14 +53,10 @@ def _reduction(function: Any) -> Any:
 
 sum = _reduction(jnp.sum)
 mean = _reduction(jnp.mean)
-std = replica_std = _reduction(jnp.std)  # arrays are those of all replicas
+std = _reduction(jnp.std)
 max = _reduction(jnp.max)
 min = _reduction(jnp.min)
 logsumexp = _reduction(jax.nn.logsumexp)
-
-
-def replica_mean(x: Any) -> Any:
-    return x
 
 
 def affine(x: Any, w: Any, bias: Any) -> Any:

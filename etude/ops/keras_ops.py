@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -52,31 +50,6 @@ reshape = ops.reshape
 expand_dims = ops.expand_dims
 squeeze = ops.squeeze
 swapaxes = ops.swapaxes
-
-
-_replica_mean: ContextVar[Callable[[Any], Any] | None] = ContextVar("replica_mean", default=None)
-
-
-@contextmanager
-def averaged_by(mean: Callable[[Any], Any]) -> Iterator[None]:
-    """Losses in this context are those of a part of the batch. mean: of a tensor over all replicas."""
-    token = _replica_mean.set(mean)
-    try:
-        yield
-    finally:
-        _replica_mean.reset(token)
-
-
-def replica_mean(x: Any) -> Any:
-    mean_of = _replica_mean.get()
-    return x if mean_of is None else mean_of(x)
-
-
-def replica_std(x: Any) -> Any:
-    if _replica_mean.get() is None:
-        return ops.std(x)
-    centred = x - replica_mean(ops.mean(x))
-    return ops.sqrt(replica_mean(ops.mean(centred * centred)))
 
 
 def affine(x: Any, w: Any, bias: Any) -> Any:

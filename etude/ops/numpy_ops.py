@@ -137,14 +137,6 @@ def mean(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.mean(x, axis, dtype, keepdims=keepdims)
 
 
-def replica_mean(x: np.ndarray) -> np.ndarray:
-    return x
-
-
-def replica_std(x: np.ndarray) -> np.ndarray:
-    return std(x)
-
-
 def std(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.std(x, axis, keepdims=keepdims)
 

@@ -66,9 +66,5 @@ def sum(x: float, axis: None = None, keepdims: bool = False) -> float:
 mean = max = min = sum
 
 
-def replica_mean(x: float) -> float:
-    return x
-
-
 def cast(x: float, dtype: str) -> Any:
     return {"float32": float, "float64": float, "int32": int, "int64": int, "bool": bool}[dtype](x)

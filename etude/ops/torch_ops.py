@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -107,31 +105,6 @@ def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.mean(x if x.is_floating_point() else x.float(), axis, keepdims)
-
-
-_replica_mean: ContextVar[Callable[[Tensor], Tensor] | None] = ContextVar("replica_mean", default=None)
-
-
-@contextmanager
-def averaged_by(mean: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Losses in this context are those of a part of the batch. mean: of a tensor over all replicas."""
-    token = _replica_mean.set(mean)
-    try:
-        yield
-    finally:
-        _replica_mean.reset(token)
-
-
-def replica_mean(x: Tensor) -> Tensor:
-    mean_of = _replica_mean.get()
-    return x if mean_of is None else mean_of(x)
-
-
-def replica_std(x: Tensor) -> Tensor:
-    if _replica_mean.get() is None:
-        return std(x)
-    centred = x - replica_mean(mean(x))
-    return torch.sqrt(replica_mean(mean(centred * centred)))
 
 
 def std(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
