@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
 from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
 from etude.cli.output import rows, say
-from etude.cli.train import NETWORKS, kind_named, named_before_parsing, with_hyperparameters
+from etude.cli.train import keeps_preset, offered_for
 
 USAGE = "find lr|optimizer ALGORITHM ENV"
 
@@ -75,16 +75,12 @@ def main(arguments: Sequence[str]) -> int:
             f"options; got {' '.join(names) or 'nothing'}. Usage: etude {USAGE} [options]"
         )
     what, algorithm, env = names[0], OTHER_NAMES.get(names[1], names[1]), names[2]
-    file = named_before_parsing(rest, "--config")
-    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
-    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, options=KINDS[what], **kinds)
+    offered = offered_for(algorithm, env, rest, KINDS[what])
     steps = [("steps", int, dataclasses.field(default=KINDS[what].steps))]  # in the place of the preset's
     offered = dataclasses.make_dataclass(offered.__name__, steps, bases=(offered,), frozen=True)
     offered.__doc__ = KINDS[what].__doc__
     options = parse(offered, rest, f"find {what} {algorithm} {env}")
-    untouched = file is None and {options.network, options.optimizer} == {"auto"} and options.set == offered().set
-    with _run(algorithm, env, options, None if untouched else options.set) as run:
+    with _run(algorithm, env, options, None if keeps_preset(options, offered) else options.set) as run:
         return _find_rate(run, env, options) if what == "lr" else _find_optimizer(run, options)
 
 

@@ -13,11 +13,10 @@ from tyro.conf import UseAppendAction
 
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
-from etude.base.optimizers import OPTIMIZERS
 from etude.cli import INTERRUPTED
 from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
 from etude.cli.output import rows, say
-from etude.cli.train import NETWORKS, STEPS, kind_named, named_before_parsing, with_hyperparameters
+from etude.cli.train import STEPS, keeps_preset, offered_for
 
 if TYPE_CHECKING:
     from etude.tuning import Sweep
@@ -69,18 +68,14 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    file = named_before_parsing(rest, "--config")
-    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
-    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, options=SweepOptions, **kinds)
+    offered = offered_for(algorithm, env, rest, SweepOptions)
     options = parse(offered, rest, f"sweep {algorithm} {env}")
     if options.seeds < 1 or options.first_seed < 0:
         raise ConfigError(
             f"--seeds {options.seeds} --first-seed {options.first_seed}: expected at least 1 seed, counted from 0 or "
             "more."
         )
-    untouched = file is None and {options.network, options.optimizer} == {"auto"} and options.set == offered().set
-    return _carry_out(algorithm, env, options, None if untouched else options.set, arguments)
+    return _carry_out(algorithm, env, options, None if keeps_preset(options, offered) else options.set, arguments)
 
 
 def _carry_out(algorithm: str, env: str, options: Any, config: Any, arguments: Sequence[str]) -> int:

@@ -105,18 +105,29 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    file = named_before_parsing(rest, "--config")
-    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
-    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, **kinds)
+    offered = offered_for(algorithm, env, rest)
     _refuse_other_names(rest, offered)
     options = parse(offered, rest, f"train {algorithm} {env}")
     display = shown(options)
-    named = options.config is not None or {options.network, options.optimizer} != {"auto"}
-    untouched = not named and options.set == offered().set
+    untouched = keeps_preset(options, offered)
     if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
         say(note)
     return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
+
+
+def offered_for(algorithm: str, env: str, arguments: Sequence[str], options: type | None = None) -> Any:
+    """`with_hyperparameters` of what --config, --network and --optimizer among the arguments name."""
+    file = _named_before_parsing(arguments, "--config")
+    return with_hyperparameters(
+        algorithm, env, _kind_named(arguments, "--network", NETWORKS), Path(file) if file else None,
+        _kind_named(arguments, "--optimizer", OPTIMIZERS), options,
+    )  # fmt: skip
+
+
+def keeps_preset(options: Any, offered: Any) -> bool:
+    """Whether parsed options leave all hyperparameters to the preset, or to the defaults."""
+    named = options.config is not None or {options.network, options.optimizer} != {"auto"}
+    return not named and options.set == offered().set
 
 
 def with_hyperparameters(
@@ -160,13 +171,13 @@ def _config(options: Any, default: Any) -> Any:
     return config
 
 
-def kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
+def _kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
     """The value of --network or --optimizer, needed before parsing: the options that there are depend on it."""
-    named = named_before_parsing(arguments, option)
+    named = _named_before_parsing(arguments, option)
     return named if named in kinds else "auto"
 
 
-def named_before_parsing(arguments: Sequence[str], option: str) -> str | None:
+def _named_before_parsing(arguments: Sequence[str], option: str) -> str | None:
     """The value of an option, before parsing."""
     joined = [part for argument in arguments for part in argument.split("=", 1)]
     return next(

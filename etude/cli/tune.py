@@ -13,7 +13,6 @@ from tyro.conf import UseAppendAction
 
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
-from etude.base.optimizers import OPTIMIZERS
 from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
@@ -25,7 +24,7 @@ from etude.cli.options import (
     split_positionals,
 )
 from etude.cli.output import rows, say
-from etude.cli.train import NETWORKS, STEPS, data_sources, kind_named, named_before_parsing, with_hyperparameters
+from etude.cli.train import STEPS, data_sources, keeps_preset, offered_for
 
 USAGE = "tune ALGORITHM ENV"
 OF_STUDY = (
@@ -93,15 +92,11 @@ def main(arguments: Sequence[str]) -> int:
     if len(names) != 2:
         raise ConfigError(f"tune takes an algorithm and an environment; got {' '.join(names)}. Usage: etude {USAGE}")
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    file = named_before_parsing(rest, "--config")
-    kinds: dict[str, Any] = {"network": kind_named(rest, "--network", NETWORKS)}
-    kinds["optimizer"] = kind_named(rest, "--optimizer", OPTIMIZERS)
-    offered = with_hyperparameters(algorithm, env, file=Path(file) if file else None, options=Tune, **kinds)
+    offered = offered_for(algorithm, env, rest, Tune)
     options = parse(offered, rest, f"tune {algorithm} {env}")
     if options.resume is not None:
         raise ConfigError("--resume goes without ALGORITHM and ENV: they are those of the study.")
-    untouched = file is None and {options.network, options.optimizer} == {"auto"} and options.set == offered().set
-    return _tune(algorithm, env, options, None if untouched else options.set)
+    return _tune(algorithm, env, options, None if keeps_preset(options, offered) else options.set)
 
 
 def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
