@@ -216,7 +216,7 @@ class KerasParts:
         for i, optimizer in enumerate(self.optimizers):
             attribute = {"beta1": "beta_1", "beta2": "beta_2"}.get(name, name)
             if name == "learning_rate" and isinstance(optimizer._learning_rate, keras.Variable):
-                found.append(_learning_rate(optimizer))
+                found.append(learning_rate(optimizer))
             elif name != "learning_rate" and isinstance(vars(optimizer).get(attribute), int | float):
                 read = functools.partial(vars(optimizer).__getitem__, attribute)
                 found.append(OptimizerSetting(read, functools.partial(self._set_scalar, i, attribute)))
@@ -248,7 +248,8 @@ class KerasParts:
                 variable.assign(values[str(i)])
 
 
-def _learning_rate(optimizer: Any) -> OptimizerSetting:
+def learning_rate(optimizer: Any) -> OptimizerSetting:
+    """The learning rate of an optimizer, which is a variable: nothing is compiled again when it changes."""
     return OptimizerSetting(lambda: float(value_of(optimizer._learning_rate)), optimizer._learning_rate.assign)
 
 

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
-
-
-class OptimizerRate(NamedTuple):
-    """One learning rate of an optimizer. write: changes it in place, and nothing is compiled again."""
-
-    read: Callable[[], float]
-    write: Callable[[float], None]
+from etude.solo.engines.engine import OptimizerSetting
 
 
 class LearningRates:
@@ -32,7 +26,7 @@ class LearningRates:
             one.write(rate * ratio)
 
 
-def _rates_of(framework: str, optimizer: Any) -> list[OptimizerRate]:
+def _rates_of(framework: str, optimizer: Any) -> list[OptimizerSetting]:
     if framework == "torch":
         return [_of_group(optimizer, i) for i in range(len(optimizer.param_groups))]
     import keras
@@ -43,10 +37,12 @@ def _rates_of(framework: str, optimizer: Any) -> list[OptimizerRate]:
             f"The learning rate of the optimizer {optimizer.name!r} follows a schedule, {type(rate).__name__}; "
             "expected a number, which the ramp replaces. Give it one, such as keras.optimizers.Adam(1e-3)."
         )
-    return [OptimizerRate(lambda: float(keras.ops.convert_to_numpy(rate.value)), rate.assign)]
+    from etude.solo.engines.keras import learning_rate
+
+    return [learning_rate(optimizer)]
 
 
-def _of_group(optimizer: Any, i: int) -> OptimizerRate:
+def _of_group(optimizer: Any, i: int) -> OptimizerSetting:
     """That of a group of parameters of torch, whose rate may be a tensor. Loading a state replaces the groups."""
 
     def write(rate: float) -> None:
@@ -56,7 +52,7 @@ def _of_group(optimizer: Any, i: int) -> OptimizerRate:
         else:
             group["lr"].fill_(rate)
 
-    return OptimizerRate(lambda: float(optimizer.param_groups[i]["lr"]), write)
+    return OptimizerSetting(lambda: float(optimizer.param_groups[i]["lr"]), write)
 
 
 def backend_of(agent: Any) -> str | None:
