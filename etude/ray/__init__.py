@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from etude.agent import Agent
+import etude.training.build as build
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
-from etude.tuning.experiment import OPTIONS, Experiment, learning_arguments
+from etude.tuning.experiment import OPTIONS, Experiment
 from etude.tuning.plan import StudyPlan, evaluate_every
 from etude.tuning.segment import IN_STATE
 from etude.tuning.space import Space
@@ -90,9 +90,7 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Go on with the run in this directory and the hyperparameters of this trial."""
         self.cleanup()
-        made = learning_arguments(self._experiment.algorithm, self._config)
-        algorithm = made["algorithm"]
-        given = {"agent": algorithm} if isinstance(algorithm, Agent) else {"config": made["config"]}
+        given = build.loading_arguments(self._experiment.algorithm, self._config)
         options = {name: value for name, value in self._experiment.options.items() if name not in IN_STATE}
         path = Path(checkpoint_dir) / CHECKPOINT
         self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed, **options))
@@ -117,7 +115,7 @@ class Trainable(tune.Trainable):
     def _made(self) -> Run:
         if self._run is None:
             experiment = self._experiment
-            made = learning_arguments(experiment.algorithm, self._config)
+            made = build.learning_arguments(experiment.algorithm, self._config)
             self._run = self._scheduled(Run(**made, env=experiment.env, seed=self._seed, **experiment.options))
         return self._run
 

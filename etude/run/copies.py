@@ -6,9 +6,9 @@ import copy
 import dataclasses
 from typing import Any
 
+import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
-from etude.run.online import environment_arguments
 from etude.run.run import Run
 from etude.training.learner import Learner
 
@@ -28,12 +28,8 @@ def arguments_like(run: Run, **changes: Any) -> dict[str, Any]:
             "one of them."
         )
     config = dataclasses.replace(run.agent.config, **changes)
-    given: dict[str, Any] = {"algorithm": run.algorithm, "config": config}
-    if run.algorithm not in ALGORITHMS:
-        agent = copy.copy(run.agent)
-        agent.config = config
-        given = {"algorithm": agent}
-    given |= environment_arguments(run.environment)
+    given = build.learning_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
+    given |= build.environment_arguments(run.environment)
     given |= {name: getattr(run.setup, name) for name in OF_SETUP}
     context = run._context
     return {**given, "explorer": run.explorer, "rewrite": copy.deepcopy(run._rewrite) or None, "data": context.data}

@@ -6,27 +6,19 @@ import copy
 import dataclasses
 from typing import Any
 
+import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
-from etude.envs import ConfiguredEnvironment
 from etude.offline.loading import CheckpointedData
 from etude.replay import MixedReplay
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.sources import Sources
 
-# of the setup
-AS_BEFORE = (
-    "seed",
-    "engine",
-    "device",
-    "compiled",
-    "vectorization",
-    "keep_info",
-    "devices",
-    "strategy",
-)  # of the setup
+AS_BEFORE = (  # of the setup
+    "seed", "engine", "device", "compiled", "vectorization", "keep_info", "devices", "strategy",
+)  # fmt: skip
 
 
 def arguments(context: TrainingContext, algorithm: str, share: float, changed: dict[str, Any]) -> dict[str, Any]:
@@ -42,19 +34,10 @@ def arguments(context: TrainingContext, algorithm: str, share: float, changed: d
     vars(agent).pop("learns_from", None)
     fields = [field.name for field in dataclasses.fields(agent.config) if field.init]
     config = dataclasses.replace(agent.config, **{name: changed.pop(name) for name in fields if name in changed})
-    given: dict[str, Any] = {"algorithm": algorithm, "config": config}
-    if algorithm not in ALGORITHMS:
-        agent.config = config
-        given = {"algorithm": agent}
-    given |= environment_arguments(context.environment)
+    given = build.learning_arguments(algorithm if algorithm in ALGORITHMS else agent, config)
+    given |= build.environment_arguments(context.environment)
     given |= {name: getattr(context.setup, name) for name in AS_BEFORE}
     return {**given, "data": _with_share(context.data, share), **changed}
-
-
-def environment_arguments(env: Any) -> dict[str, Any]:
-    """The arguments of `Run` that say how environments are made."""
-    made = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
-    return {"env": made.env, "env_args": made.args, "wrappers": made.wrappers, "frame_stack": made.frame_stack}
 
 
 def _with_share(data: Sources, share: float) -> Sources:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -106,15 +105,6 @@ class Experiment:
             "options": {name: _plain(value) for name, value in sorted(self.options.items())},
             "signatures": trust.signatures(trust.claims(environment, None)),
         }
-
-
-def learning_arguments(algorithm: str | Agent, config: Any) -> dict[str, Any]:
-    """The arguments of `Run` that say what learns: this algorithm with this config."""
-    if isinstance(algorithm, str):
-        return {"algorithm": algorithm, "config": config}
-    agent = copy.copy(algorithm)
-    agent.config = config
-    return {"algorithm": agent}
 
 
 def _plain(value: Any) -> Any:

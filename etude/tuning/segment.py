@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import etude.checkpoint as checkpoint
+import etude.training.build as build
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError, EtudeError
@@ -25,7 +26,6 @@ from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.learner import Learner
-from etude.tuning.experiment import learning_arguments
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
 from etude.tuning.trial import Score
@@ -274,7 +274,7 @@ class TrialRuns:
                 return settings.fit(child, state, parent, segment.change)
 
             return self._loaded(state, genome, directory, fit), []
-        made = learning_arguments(settings.algorithm, genome.config)
+        made = build.learning_arguments(settings.algorithm, genome.config)
         run = Run(**made, env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
         run.learner.progress.total = settings.plan.steps
         return run, []
@@ -286,8 +286,7 @@ class TrialRuns:
         directory: RunDirectory,
         fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Run:
-        made = learning_arguments(self._settings.algorithm, genome.config)
-        given = {"agent": made["algorithm"]} if isinstance(made["algorithm"], Agent) else {"config": made["config"]}
+        given = build.loading_arguments(self._settings.algorithm, genome.config)
         options = {name: value for name, value in self._settings.options.items() if name not in IN_STATE}
         run = from_state(
             state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given, **options

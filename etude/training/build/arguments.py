@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from etude.agent import Agent
 from etude.algorithms import find
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
-from etude.envs import configured
+from etude.envs import ConfiguredEnvironment, configured
 from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
@@ -72,3 +73,24 @@ def environment_for(env: Any, args: Any, wrappers: Iterable[Any] | None, frame_s
         args = {**usual.env_args, **args} if isinstance(args, dict) else usual.env_args if args is None else args
         frame_stack = usual.frame_stack if frame_stack is None else frame_stack
     return configured(env, args, wrappers, 1 if frame_stack is None else frame_stack)
+
+
+def environment_arguments(env: Any) -> dict[str, Any]:
+    """The arguments of `Run` that say how environments are made, of what `environment_for` returned."""
+    made = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    return {"env": made.env, "env_args": made.args, "wrappers": made.wrappers, "frame_stack": made.frame_stack}
+
+
+def learning_arguments(algorithm: str | Agent, config: Any) -> dict[str, Any]:
+    """The arguments of `Run` that say what learns: this algorithm with this config."""
+    if isinstance(algorithm, str):
+        return {"algorithm": algorithm, "config": config}
+    agent = copy.copy(algorithm)
+    agent.config = config
+    return {"algorithm": agent}
+
+
+def loading_arguments(algorithm: str | Agent, config: Any) -> dict[str, Any]:
+    """The same for a run that is loaded: what `etude.load` takes in the place of what was saved."""
+    made = learning_arguments(algorithm, config)
+    return {"agent": made["algorithm"]} if isinstance(algorithm, Agent) else {"config": config}

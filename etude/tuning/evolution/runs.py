@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base import trees
 from etude.base.checks import Stored
@@ -45,15 +46,12 @@ def mutated(run: Run, mutations: Mutations, rng: np.random.Generator, seed: int 
 def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     """A copy of a run with the config that a mutation of its own led to; see `mutated`."""
     before = check_one_policy(run).agent.config
-    agent = copy.copy(run.agent)
-    agent.config = config
-    named = run.algorithm in ALGORITHMS
-    given = {"explorer": run.explorer, **({"config": config} if named else {"agent": agent})}
+    given = build.loading_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
 
     def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
         return fitted(child, state, before, mutation)
 
-    return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, **given)
+    return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, explorer=run.explorer, **given)
 
 
 class Descendant(NamedTuple):
