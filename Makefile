@@ -20,7 +20,7 @@ help:
 	@echo "make docs    write the documentation site into build/site"
 	@echo "make build   make a wheel in dist/, install it into an empty environment, and test its command line there"
 	@echo "make bench   measure speed and memory"
-	@echo "make slow    every variant of every test of engines, reliability, and the learning table of every algorithm (hours)"
+	@echo "make slow    every variant of every test, reliability, and the learning table of every algorithm (hours)"
 	@echo "make reliability   kills, damaged and hostile files, faulty environments, a soak of five minutes (an hour)"
 
 train: $(VENV)/.ready-train
@@ -37,10 +37,10 @@ engines: $(VENV)/.ready-test
 
 test-in-others:
 	@$(call reported,tests --ignore tests/engines $(foreach folder,$(subst -, ,$(OTHER_TESTS:test-in-%=%)),\
-	  --ignore tests/$(folder)))
+	  --ignore tests/$(folder)) $(WHOLE))
 
 test-in-%:
-	@$(call reported,$(addprefix tests/,$(subst -, ,$*)))
+	@$(call reported,$(addprefix tests/,$(subst -, ,$*)) $(WHOLE))
 
 test-%:
 	@$(call reported,tests/engines/$(lastword $(subst -, ,$*)) --engine $(firstword $(subst -, ,$*)) $(WHOLE))
@@ -65,7 +65,7 @@ build: | $(PY)
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/installed
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "$$(echo dist/*.whl)[jax,torch,multiagent]" pytest
+	  "$$(echo dist/*.whl)[jax,torch,multiagent,offline]" pytest
 	mkdir build/tests && cp -r tests/cli tests/conftest.py build/tests
 	cd build/tests && ../installed/bin/python -m pytest -q cli
 
@@ -74,7 +74,7 @@ bench: $(VENV)/.ready-test
 	$(PY) -m benchmarks $(if $(PEERS),--peers $(PEERS))
 
 slow: $(VENV)/.ready-test
-	@$(MAKE) --no-print-directory engines WHOLE=--whole
+	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(OTHER_TESTS) $(TESTS_OF_ENGINES) WHOLE=--whole
 	@$(MAKE) --no-print-directory reliability
 	$(PY) benchmarks/learning.py
 

@@ -31,7 +31,7 @@ STEPS, EVERY, ENVIRONMENTS = 200_000, 20_000, 64
 TESTED, FOLLOWED = 100, 50  # games as each side, in the end and while training
 TEST_SEED, BAR = 10_000, 0.9
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "connect_four.svg"
-LEAGUE = etude.League("learner", every=8_192, size=20)
+LEAGUE = etude.multi_agent.League("learner", every=8_192, size=20)
 POLICIES = {"player": "learner", "opponent": "other"}
 SHARED: dict[str, Any] = {
     "rollout_length": 64,

@@ -4,8 +4,8 @@
 `--only bad`, `--only peers`, `--only searches` measures one part, `--jobs 2` two cells at a time, each in a process
 with one thread.
 
-bad: DQN and PPO on CartPole-v1 with a learning rate that is a tenth, or ten times, of the preset's, and a network of
-    one layer of four units: a population that starts there, and a run that keeps these hyperparameters and takes as
+bad: DQN and PPO on CartPole-v1 with a network of one layer of four units, and a learning rate that is the preset's, a
+    tenth, or ten times of it: a population that starts there, and a run that keeps these hyperparameters and takes as
     many steps as all members of the population together.
 peers: populations of four by etude and by AgileRL (`--peers PYTHON`, an environment with `agilerl==2.58.0 peft
     transformers torch==2.13.0`), with the same environments, widths, hyperparameters, mutations and evaluations:
@@ -37,7 +37,7 @@ PARTS = ("bad", "peers", "searches")
 CHECKED, CHECK_SEED = 50, 1_000_000  # episodes of the best member on seeds that nothing was selected by
 
 BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 5}
-OFF = (0.1, 10.0)  # times the preset's learning rate
+OFF = (1.0, 0.1, 10.0)  # times the preset's learning rate
 TINY = (4,)
 
 # Of both libraries, each with its own names: see `peers_evolution.py`.

@@ -6,19 +6,23 @@ asha: PPO on CartPole-v1, nine learning rates from 1e-5 to 1e-1, by a grid that 
 by ASHA (reduction 3) with one seed, once for each of three seeds: the steps that it took over those of the grid with
 one seed, and the rate that it found over the grid's best, which is the one with the highest mean over seeds.
 jobs: steps per second of a grid with one worker process and with two, in turns.
-overhead: processor seconds of a study in one process over those of the same runs by themselves, with the same
-evaluations, metrics and checkpoints, in turns; `again` is the same runs once more: how far it is from 1 is noise.
+overhead: processor seconds (user and system, of a process and all below it) of a study in this process over those of
+the same runs by themselves, with the same evaluations, metrics and checkpoints, in turns; of one whose trials take
+turns, in segments; and of one in a worker process. `again` is the same runs once more: its distance from 1 is noise.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import math
+import resource
 import shutil
-import statistics
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +32,15 @@ import numpy as np
 import etude
 from etude.report import JsonLines
 from etude.tuning import ASHA, ProcessExecutor
+from etude.tuning.plan import Go, New
 
 ENV = "CartPole-v1"
 RATES = [float(rate) for rate in np.logspace(-5, -1, 9)]
 SEEDS = (1, 2, 3)
 PARTS = ("asha", "jobs", "overhead")
+TIMED, SEGMENTS = RATES[3:6], 9  # of the trials whose overhead is measured
+ENGINES = ("torch", "jax")
+KINDS = ("runs", "again", "study", "in segments", "one worker process")
 
 
 def study(folder: Path, rates: list[float], steps: int, **more: Any) -> etude.Study:
@@ -90,38 +98,71 @@ def jobs(steps: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def overhead(steps: int, repeats: int) -> dict[str, Any]:
-    """Processor seconds of a study over those of its runs."""
-    seconds: dict[str, list[float]] = {"runs": [], "again": [], "study": []}
-    for turn in range(repeats + 1):
-        for name in list(seconds) if turn % 2 else reversed(list(seconds)):
-            with folder() as path:
-                began = time.process_time()
-                if name == "study":
-                    with study(path, RATES[3:6], steps) as each:
-                        each.run()
-                else:
-                    runs_alone(path, RATES[3:6], steps)
-                if turn:  # the first one warms up
-                    seconds[name].append(time.process_time() - began)
-    return {
-        "trials": 3,
-        "steps of a trial": steps,
-        "processor seconds of the runs": measure.significant(statistics.median(seconds["runs"])),
-        **{name: measure.ratio(seconds[name], seconds["runs"]) for name in ("again", "study")},
-    }
+def overhead(steps: int, repeats: int, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Processor seconds of a study over those of its runs, each in a process of its own; kept turn by turn."""
+    about = {"trials": len(TIMED), "steps of a trial": steps, "segments of a trial": SEGMENTS}
+    seconds: dict[str, dict[str, list[float]]] = {engine: {kind: [] for kind in KINDS} for engine in ENGINES}
+    for turn in range(repeats):
+        for engine, own in seconds.items():
+            for kind in KINDS if turn % 2 else reversed(KINDS):
+                own[kind].append(processor_seconds(f"{kind}/{engine}/{steps}"))
+        keep(about | {engine: over_runs(own) for engine, own in seconds.items()})
 
 
-def runs_alone(path: Path, rates: list[float], steps: int) -> None:
+def over_runs(seconds: dict[str, list[float]]) -> dict[str, Any]:
+    """Seconds of the runs, and ratios to them."""
+    ratios = {kind: measure.ratio(seconds[kind], seconds["runs"]) for kind in KINDS[1:]}
+    return {"processor seconds of the runs": measure.summary(seconds["runs"]), **ratios}
+
+
+def processor_seconds(cell: str) -> float:
+    """User and system time of a process that carries out a cell, and of all processes below it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    measure.cell("tuning.py", cell)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def carry_out(cell: str) -> None:
+    """A cell KIND/ENGINE/STEPS."""
+    kind, engine, steps = cell.split("/")
+    with folder() as path:
+        if kind in ("runs", "again"):
+            runs_alone(path, TIMED, int(steps), engine)
+            return
+        own = {"study": {}, "in segments": {"scheduler": InSegments(int(steps) // SEGMENTS)}}
+        own["one worker process"] = {"executor": ProcessExecutor(1)}
+        with study(path, TIMED, int(steps), engine=engine, **own[kind]) as each:
+            each.run()
+
+
+def runs_alone(path: Path, rates: list[float], steps: int, engine: str) -> None:
     """The runs of a study, without one."""
     for i, rate in enumerate(rates):
         where = path / str(i)
-        with etude.Run("ppo", ENV, learning_rate=rate, run_dir=where, engine="torch", device="cpu") as run:
+        with etude.Run("ppo", ENV, learning_rate=rate, run_dir=where, engine=engine, device="cpu") as run:
             lines = JsonLines(where / "metrics.jsonl")
             run.train(
                 steps, [lines], evaluate_every=steps // 9, evaluate_episodes=5, save_every=max(1, steps // 10)
             )  # fmt: skip
             lines.close()
+
+
+@dataclass(frozen=True)
+class InSegments:
+    """Takes all trials `every` steps on, one after the other, again and again."""
+
+    every: int
+
+    def check(self, state: Any) -> None:
+        """It can be used for every study."""
+
+    def decide(self, state: Any) -> list[Any]:
+        """See `Scheduler`."""
+        if state.unproposed:
+            return [New(self.every)]
+        resting = [trial for trial in state.trials if trial.rests]
+        return [Go(trial.number, trial.until + self.every) for trial in resting]
 
 
 def main() -> None:
@@ -131,15 +172,26 @@ def main() -> None:
     parser.add_argument("--timed", type=int, default=18_000, help="steps of a trial that is timed; a multiple of 9")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="trials of the grid at a time, for asha")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.cell:
+        carry_out(options.cell)
+        measure.answer({})
+        return
     found = measure.read(__file__)
+
+    def keep(part: str, result: dict[str, Any]) -> None:
+        print(part, result, flush=True)
+        measure.write(__file__, found | {part: result})
+        found[part] = result
+
     for part in options.only:
         if part == "asha":
-            found[part] = asha(options.steps, options.jobs)
+            keep(part, asha(options.steps, options.jobs))
+        elif part == "jobs":
+            keep(part, jobs(options.timed, options.repeats))
         else:
-            found[part] = (jobs if part == "jobs" else overhead)(options.timed, options.repeats)
-        print(part, found[part], flush=True)
-        measure.write(__file__, found)
+            overhead(options.timed, options.repeats, functools.partial(keep, part))
 
 
 if __name__ == "__main__":

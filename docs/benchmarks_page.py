@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compared
 import measured
+import measured_features
 from markdown_table import NOTE
 
 SPEED = {
@@ -101,6 +102,12 @@ loss (Mnih et al. 2015), CleanRL's the squared error, which learns faster in the
 hyperparameters leave (a loop of either loss in plain PyTorch reaches returns of 10 to 28 and of 74 to 272).
 
 {compared.in_full()}
+## Single features
+
+Each is a script of `benchmarks/`, whose first lines say how it is run, beside its JSON. In parentheses the lowest and
+the highest value of the turns, or their interval.
+
+{measured_features.features()}
 ## Several runs at once
 
 {_picture("simultaneous.svg", "Total environment steps per second of one, two and four runs at once")}

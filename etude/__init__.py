@@ -4,20 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude import algorithms, offline, report, tuning
+    from etude import algorithms, multi_agent, offline, report, tuning
     from etude.agent import Agent, Loss, Losses
     from etude.algorithms.auxiliary import Auxiliary
     from etude.algorithms.variants import variant
     from etude.base import optimizers
     from etude.base.schedules import Linear
-    from etude.config import (
-        EpisodesConfig,
-        OfflineConfig,
-        OffPolicyConfig,
-        OnPolicyConfig,
-    )
     from etude.estimation import estimate
-    from etude.multi_agent.by_policy import Alternate, Frozen, League
     from etude.multi_agent.policies import Policies
     from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
     from etude.run import Run, load
@@ -45,22 +38,15 @@ __version__ = "0.1.0"
 __all__ = [
     "ActorCritic",
     "Agent",
+    "Auxiliary",
     "ByEmbedding",
     "Callback",
-    "Auxiliary",
-    "Alternate",
     "Conv",
-    "EpisodesConfig",
-    "Frozen",
-    "League",
     "Linear",
     "Loss",
     "Losses",
     "Mlp",
     "Mutations",
-    "OffPolicyConfig",
-    "OfflineConfig",
-    "OnPolicyConfig",
     "Policies",
     "RL",
     "RL_pytorch",
@@ -75,6 +61,7 @@ __all__ = [
     "estimate",
     "evolve",
     "load",
+    "multi_agent",
     "offline",
     "optimizers",
     "record",
@@ -88,6 +75,7 @@ __all__ = [
 
 _EXPORTS = {
     "etude.algorithms": "",
+    "etude.multi_agent": "",
     "etude.offline": "",
     "etude.report": "",
     "etude.tuning": "",
@@ -96,9 +84,7 @@ _EXPORTS = {
     "etude.algorithms.variants": "variant",
     "etude.base": "optimizers",
     "etude.base.schedules": "Linear",
-    "etude.config": "EpisodesConfig OfflineConfig OffPolicyConfig OnPolicyConfig",
     "etude.estimation": "estimate",
-    "etude.multi_agent.by_policy": "Alternate Frozen League",
     "etude.multi_agent.policies": "Policies",
     "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent target",
     "etude.run": "Run load",
@@ -111,16 +97,22 @@ _EXPORTS = {
     "etude.tuning.study": "Study",
     "etude.tuning.sweep": "sweep",
 }
+_MODULES = {
+    name: module for module, names in _EXPORTS.items() for name in names.split() or [module.removeprefix("etude.")]
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import all of etude when a program first uses it. Worker processes do not, and start in half the time."""
+    """Import the module of a name when a program first uses it, and all of etude for what has none. Worker processes
+    use none, and start in half the time."""
     if name == "ray":  # which imports Ray
         return import_module("etude.ray")
-    if not name.startswith("__"):
-        for module, names in _EXPORTS.items():
-            exporting = import_module(module)
-            globals().update({each: getattr(exporting, each) for each in names.split()})
+    if name in _MODULES:
+        exporting = import_module(_MODULES[name])
+        globals()[name] = getattr(exporting, name) if _EXPORTS[exporting.__name__] else exporting
+    elif not name.startswith("__"):
+        for module in _EXPORTS:
+            import_module(module)
     if name not in globals():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return globals()[name]

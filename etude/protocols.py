@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, Choice, PolicyVersion, Steps, Update, WorkerGradients
-from etude.base.events import Event
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
+
+if TYPE_CHECKING:  # workers import this file and see no events
+    from etude.base.events import Event
 
 Weights = dict[str, np.ndarray]
 
@@ -255,4 +257,4 @@ class ProcessGroup(Protocol):
         twice, and where processes ended."""
 
 
-Reporter = Callable[[Event], None]
+Reporter = Callable[["Event"], None]

@@ -2,12 +2,16 @@
 
 import atexit
 import functools
+import gc
 import os
 import signal
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
+
+ENGINES = Path(__file__).parent / "engines"
 
 # A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
 # tests of signals start from here.
@@ -35,6 +39,7 @@ def pytest_configure(config):
     state = tempfile.TemporaryDirectory(prefix="etude-state-")  # the key that signs runs is not the user's
     atexit.register(state.cleanup)
     os.environ["XDG_STATE_HOME"] = state.name
+    gc.set_threshold(200_000, 20, 20)  # frameworks hold so many objects that the default visits them all the time
     if not config.getoption("--whole"):
         compile_fast()
     config.addinivalue_line(
@@ -58,11 +63,18 @@ def compile_fast():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out."""
+    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out, and tests
+    of engines that need none."""
     if config.getoption("--whole"):
         return
-    out = {"long"} if config.getoption("--engine") == "torch" else {"long", "variant"}
-    left = [item for item in items if out & {mark.name for mark in item.iter_markers()}]
+    others = config.getoption("--engine") != "torch"
+    out = {"long", "variant"} if others else {"long"}
+
+    def left_out(item):
+        needs_none = item.path.is_relative_to(ENGINES) and "engine_name" not in item.fixturenames
+        return others and needs_none or bool(out & {mark.name for mark in item.iter_markers()})
+
+    left = [item for item in items if left_out(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in set(left)]
 

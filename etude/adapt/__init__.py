@@ -1,6 +1,5 @@
 """Hyperparameters that adjust themselves while a run goes on: signals, and the rules that follow them."""
 
-from etude.adapt.adaptation import Adaptation, LearningPhase, exploration_rules
 from etude.adapt.rule import Adapt
 
-__all__ = ["Adapt", "Adaptation", "LearningPhase", "exploration_rules"]
+__all__ = ["Adapt"]

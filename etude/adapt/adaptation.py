@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.adapt.change import COUNTS, SIZES
+from etude.adapt.change import CAPACITIES, COUNTS, REPLAY_SIZES, SIZES
 from etude.adapt.rule import Adapt
 from etude.adapt.signals import (
     UnusableSignal,
@@ -46,14 +46,15 @@ class Adaptation:
     """Rules, and what they have changed so far. Hyperparameters are multiplied by factors, so that schedules go on
     underneath.
 
-    config: of the agent. adjustable: the names of the floats that may change while a run goes on.
+    config: of the agent. adjustable: the names of the floats that may change while a run goes on. sizes: those of
+    `REPLAY_SIZES` that may.
     """
 
-    def __init__(self, rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]):
-        _check(rules, config, adjustable)
+    def __init__(self, rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...], sizes: tuple[str, ...] = ()):
+        _check(rules, config, (*adjustable, *sizes))
         self.rules = rules
         names = [rule.hyperparameter for rule in rules]
-        self._counts = {name: getattr(config, name) for name in names if name in COUNTS}  # as the config has them
+        self._counts = {name: getattr(config, name) for name in names if name in (*COUNTS, *REPLAY_SIZES)}
         self._changes = {rule.hyperparameter: rule.change for rule in rules}
         self._factors = dict.fromkeys(names, 1.0)
         self._average: list[float | None] = [None] * len(rules)
@@ -141,6 +142,14 @@ def exploration_rules(config: Any) -> tuple[str, ...]:
     return tuple(rule.hyperparameter for rule in config.adapt if rule.hyperparameter in EXPLORATION)
 
 
+def values_reached(config: Any, name: str) -> tuple[int, ...]:
+    """What bounds a whole number of a config while its rules change it (see `Change.reached`); its own value where none
+    does."""
+    given = getattr(config, name)
+    rule = next((rule for rule in config.adapt if rule.hyperparameter == name), None)
+    return (given,) if rule is None or given is None else rule.change.reached(given)
+
+
 def signal_of(rule: Adapt, phase: LearningPhase) -> float:
     """The signal of a rule after a learning phase; UnusableSignal says why there is none."""
     if rule.signal == "kl":
@@ -187,3 +196,21 @@ def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -
             )
         if names.count(name) > 1:
             raise ConfigError(f"{type(config).__name__}: two rules of adapt change {name}; expected one for each.")
+    for rule in rules:
+        _check_bounds(rule, config)
+
+
+def _check_bounds(rule: Adapt, config: Any) -> None:
+    """Raise ConfigError where the config's value does not go with those that a rule gives it."""
+    name = rule.hyperparameter
+    given = getattr(config, name, None)
+    if rule.align is not None and given % rule.align:  # type: ignore[operator]  # aligned ones are whole numbers
+        raise ConfigError(
+            f"{type(config).__name__}: {name} = {given}, and its rule has align = {rule.align}; expected a multiple of "
+            "it. Change one of them."
+        )
+    if name in CAPACITIES and rule.high is not None and rule.high > given:  # type: ignore[operator]
+        raise ConfigError(
+            f"{type(config).__name__}: {name} = {given}, and its rule has high = {rule.high:g}; the replay has room "
+            f"for {given} transitions. Raise {name}, or leave high out."
+        )

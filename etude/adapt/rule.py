@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from etude.adapt.change import Change
+from etude.adapt.change import WHOLE, Change
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.optimizers import PREFIX
@@ -25,7 +25,7 @@ _CAUTION = (
 )  # fmt: skip
 _NOISY = {**_CAREFUL, **_LARGER, **dict.fromkeys(_CAUTION, 1), "gamma": -1}
 DIRECTIONS: dict[str, dict[str, int]] = {
-    "ess": {**_BOLDER, **_LARGER, **dict.fromkeys(_CAUTION, -1), "gamma": 1},
+    "ess": {**_BOLDER, **_LARGER, **dict.fromkeys(_CAUTION, -1), "gamma": 1, "buffer_size": 1},
     "gradient_variance": _NOISY,
     "noise_scale": _NOISY,
     "kl": {**_CAREFUL, **_LARGER},
@@ -40,11 +40,15 @@ class Adapt:
     signal: ess (the effective sample size of the priorities, or of the errors of the last phase, as a fraction of their
         number), gradient_variance, noise_scale (both of parts of a minibatch), or kl (the metric `approx_kl`).
     hyperparameter: a float of the config, optimizer.beta1, optimizer.beta2 or optimizer.weight_decay, or batch_size,
-        minibatch_size, gradient_steps, epochs or train_every. Sizes of batches move in powers of 2, so that each is
-        compiled once. gamma, gae_lambda and the betas are moved by their distance from 1.
+        minibatch_size, gradient_steps, epochs or train_every; on-policy rollout_length, off-policy buffer_size (how
+        many of the newest transitions are kept, at most as many as the config says). Sizes of batches and
+        rollout_length move in powers of 2, so that each is compiled once. gamma, gae_lambda and the betas are moved by
+        their distance from 1.
     target: of the smoothed signal; None: its first value, and for a batch size by noise_scale the batch size itself.
     low, high: bounds of the hyperparameter; None: a tenth of the config's value and ten times as much, a quarter and
         four times for whole numbers.
+    align: a whole number is a multiple of this, in the place of powers of 2, or of 1; so are its bounds and what the
+        config says.
     """
 
     signal: str
@@ -57,6 +61,7 @@ class Adapt:
     every: int = 10  # learning phases from one signal, and change, to the next
     parts: int = 4  # of a minibatch, for signals of gradients
     direction: int = 0  # 1: grows with the signal, -1: shrinks; 0: as the table in docs/adapting.md says
+    align: int | None = None
 
     def __post_init__(self) -> None:
         checks.declared(self)
@@ -73,6 +78,7 @@ class Adapt:
                 raise ConfigError(f"Adapt: {name} = {value}; expected a positive number, or None.")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ConfigError(f"Adapt: low = {self.low} is above high = {self.high}.")
+        self._check_alignment()
         if self.direction not in (-1, 0, 1):
             raise ConfigError(f"Adapt: direction = {self.direction}; expected 1, -1, or 0 for the table's.")
         if not self.sign:
@@ -82,6 +88,16 @@ class Adapt:
                 "direction=1 (it grows with the signal) or direction=-1."
             )
 
+    def _check_alignment(self) -> None:
+        if self.align is None:
+            return
+        checks.counts(self, "align")
+        if self._name not in WHOLE:
+            raise ConfigError(f"Adapt: align = {self.align}; {self.hyperparameter} is no whole number. Leave it out.")
+        for name in ("low", "high"):
+            if (value := getattr(self, name)) is not None and value % self.align:
+                raise ConfigError(f"Adapt: {name} = {value:g}; expected a multiple of align = {self.align}.")
+
     @property
     def sign(self) -> int:
         """1: the hyperparameter grows with the signal; -1: it shrinks; 0: nobody knows."""
@@ -90,7 +106,8 @@ class Adapt:
     @property
     def change(self) -> Change:
         """What the signal does to the hyperparameter."""
-        return Change(self._name, self.sign, self.rate, self.low, self.high)
+        powers = self._name == "rollout_length"  # each is compiled
+        return Change(self._name, self.sign, self.rate, self.low, self.high, align=self.align, powers=powers)
 
     @property
     def _name(self) -> str:

@@ -40,6 +40,16 @@ from etude.algorithms.sac_n import SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.base.errors import ConfigError
+from etude.config import (
+    EpisodesConfig,
+    GradientsConfig,
+    OfflineConfig,
+    OffPolicyConfig,
+    OnPolicyConfig,
+    OnPolicySequenceConfig,
+    SequenceConfig,
+    UnrollsConfig,
+)
 from etude.multi_agent.policies import MultiAgent
 
 ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
@@ -128,12 +138,15 @@ __all__ = [
     "DQNConfig",
     "DiscreteSAC",
     "DiscreteSACConfig",
+    "DistributionSpec",
     "EDAC",
     "EDACConfig",
     "ES",
     "ESConfig",
+    "EpisodesConfig",
     "GAIL",
     "GAILConfig",
+    "GradientsConfig",
     "IMPALA",
     "IMPALAConfig",
     "IQL",
@@ -146,6 +159,11 @@ __all__ = [
     "MARWILConfig",
     "MATD3Config",
     "OTHER_NAMES",
+    "OffPolicyConfig",
+    "OfflineConfig",
+    "OnPolicyConfig",
+    "OnPolicySequenceConfig",
+    "OwnDistribution",
     "PPO",
     "PPOConfig",
     "QRDQN",
@@ -162,12 +180,12 @@ __all__ = [
     "SAC",
     "SACConfig",
     "SACNConfig",
+    "SequenceConfig",
     "TD3",
     "TD3BC",
     "TD3BCConfig",
     "TD3Config",
+    "UnrollsConfig",
     "find",
     "for_several",
-    "DistributionSpec",
-    "OwnDistribution",
 ]

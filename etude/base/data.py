@@ -17,6 +17,7 @@ from etude.base import summary, trees
 from etude.base.trees import Tree
 
 INFO = "info."  # the extras that hold numbers of `info` begin with it
+LOG_PROB = "log_prob"  # the extra with the natural log of the probability, or density, of an action: [T, N] float32
 RECURRENT_STATE = "recurrent_state"  # the extra with the state that an agent chose an action in: [T, N, M] float32
 RECORDED = "recorded"  # the extra that holds, for each term of a loss on recorded data, the fields of a batch of it
 

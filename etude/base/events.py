@@ -20,6 +20,13 @@ class Started:
     step: int
     description: dict
     _spaces: Callable[[], Spaces] | None = field(default=None, compare=False, repr=False)
+    _record_log_prob: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+
+    def record_log_prob(self) -> None:
+        """Let collected steps carry the log probabilities of their actions, the extra `log_prob`, until the run is
+        started again. They carry none where the explorer does not know them, and of several processes (`devices`)."""
+        if self._record_log_prob is not None:
+            self._record_log_prob()
 
     @property
     def spaces(self) -> Spaces | None:

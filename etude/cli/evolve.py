@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
-from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
+from etude.cli.options import Quiet, environment_arguments, executor, parse, split_positionals, with_address
 from etude.cli.output import rows, say
 from etude.tuning.evolution import Evolution, Mutations, Tournament
 
@@ -51,6 +51,7 @@ class Evolve:
     over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
     seed: int = 0  # of everything that is random
     jobs: int = 1  # members that learn at the same time, in worker processes
+    ray: str | None = None  # members learn in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     folder: Path | None = None  # of the evolution; None: a new one in studies/
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
@@ -62,7 +63,7 @@ class Evolve:
 
 def main(arguments: Sequence[str]) -> int:
     """Evolve, with a table of each generation; then say where the best member is."""
-    names, rest = split_positionals(arguments)
+    names, rest = split_positionals(with_address(arguments))
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
             parse(Evolve, rest, USAGE)
@@ -73,10 +74,11 @@ def main(arguments: Sequence[str]) -> int:
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
     options = parse(_with_hyperparameters(algorithm, env), rest, f"evolve {algorithm} {env}")
     given = {name: getattr(options, name) for name in (
-        "population", "every", "steps", "target", "evaluate_episodes", "seed", "jobs", "folder", "engine", "device",
+        "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "engine", "device",
         "shared_replay",
     )}  # fmt: skip
     given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg) or None}
+    given["executor"] = executor(options.jobs, ray=options.ray)
     given = {name: value for name, value in given.items() if value is not None}
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)
     unchanged = options.set == _config_for(algorithm, env)

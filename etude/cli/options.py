@@ -134,6 +134,19 @@ def with_address(arguments: Sequence[str]) -> list[str]:
     return given
 
 
+def executor(jobs: int, devices: Sequence[str] = (), ray: str | None = None) -> Any:
+    """Where trials run that --jobs, --devices and --ray ask for; None: one after the other, in this process."""
+    from etude.tuning import ProcessExecutor, RayExecutor
+
+    if ray is None:
+        return ProcessExecutor(jobs, devices=devices) if jobs != 1 or devices else None
+    if devices:
+        raise ConfigError(
+            f"--devices {' '.join(devices)} --ray {ray}: an actor on Ray has one CPU. Leave one of the two out."
+        )
+    return RayExecutor(jobs, ray)
+
+
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what stands before the first option, the rest)."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))

@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 def _resume(path: Path, options: Resume) -> int:
     from etude.cli.sessions import Output, carry_out
     from etude.run import Schedule, from_state
+    from etude.run.shared_rows import with_rows
     from etude.training.build import resumed_directory
 
     display, changed = shown(options), _changed(options)
@@ -62,7 +63,8 @@ def _resume(path: Path, options: Resume) -> int:
         loaded = directory.load()
         for note in [*directory.notes, *loaded.notes] if display != "nothing" else []:
             say(note)
-        with from_state(loaded.state, run_dir=directory, trust=options.trust, **changed) as run:
+        state = with_rows(loaded.state, loaded.path)
+        with from_state(state, run_dir=directory, trust=options.trust, **changed) as run:
             total = options.steps or run.learner.progress.total
             if total <= run.step:
                 raise ConfigError(

@@ -18,10 +18,12 @@ from etude.cli import INTERRUPTED
 from etude.cli.options import (
     Quiet,
     environment_arguments,
+    executor,
     parse,
     plain_value,
     schedule,
     split_positionals,
+    with_address,
 )
 from etude.cli.output import rows, say
 from etude.cli.train import STEPS, data_sources, keeps_preset, offered_for
@@ -54,6 +56,7 @@ class Tune:
     reduction: int = 3  # asha: one in so many goes on
     every: int | None = None  # median, pbt: steps between two comparisons; None: every evaluation, a tenth of a trial
     jobs: int = 1  # trials at a time, in worker processes; 1: this process
+    ray: str | None = None  # trials run in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
     steps: int = STEPS  # environment steps of a trial
     target: float | None = None  # a trial ends when the mean return of an evaluation reaches it
@@ -80,7 +83,7 @@ class Tune:
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
-    names, rest = split_positionals(arguments)
+    names, rest = split_positionals(with_address(arguments))
     if not names:
         options: Any = parse(Tune, rest, USAGE)
         if options.resume is None:
@@ -109,7 +112,7 @@ def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
     given |= {"wrappers": options.wrapper or None, "data": data_sources(options.data)}
     study = Study(
         algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
-        executor=_executor(options), **given,
+        executor=executor(options.jobs, options.devices, options.ray), **given,
     )  # fmt: skip
     return _carry_out(study, options.quiet)
 
@@ -118,12 +121,13 @@ def _resume(options: Tune, rest: Sequence[str]) -> int:
     from etude.tuning import Study
 
     given = [argument.partition("=")[0] for argument in rest if argument.startswith("--")]
-    allowed = ("--resume", "--jobs", "--devices", "--device", "--workers", "--quiet", "--trust")
+    allowed = ("--resume", "--jobs", "--ray", "--devices", "--device", "--workers", "--quiet", "--trust")
     if refused := [name for name in given if name not in allowed]:
         raise ConfigError(f"--resume goes on with the study as it was asked for: leave {', '.join(refused)} out.")
     assert options.resume is not None
     changed = {name: getattr(options, name) for name in ("device", "workers") if f"--{name}" in given}
-    study = Study.load(options.resume, trust=options.trust, executor=_executor(options), **changed)
+    where = executor(options.jobs, options.devices, options.ray)
+    study = Study.load(options.resume, trust=options.trust, executor=where, **changed)
     return _carry_out(study, options.quiet)
 
 
@@ -225,9 +229,3 @@ def _search(options: Tune) -> Any:
     if options.search == "auto":
         return None
     return RandomSearch() if options.search == "random" else OptunaSearch(options.search)
-
-
-def _executor(options: Tune) -> Any:
-    from etude.tuning import ProcessExecutor
-
-    return ProcessExecutor(options.jobs, devices=options.devices) if options.jobs != 1 or options.devices else None

@@ -3,6 +3,7 @@ torch."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -89,12 +90,26 @@ class FunctionalEngine:
         self._names: tuple[list[str], list[str]] = ([], [])
         self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
 
-    def share_compiled(self, other: FunctionalEngine) -> None:
-        """Call what `other` compiles, an engine of the same backend whose agent differs in floats of its config at
-        most: nothing is compiled twice."""
+    def share_compiled(self, other: FunctionalEngine, scalars: bool) -> bool:
+        """Call what `other` compiles, so that nothing is compiled twice. Returns whether it does: not where agents,
+        spaces or backends differ, or a module of the user's own holds its weights.
+
+        scalars: whether configs may differ in the scalars of the learn call (`layout.hyper`), so that what acts is
+            compiled for each; needs an agent that reads these as it is built for initial values of weights at most.
+        """
+        own, its = self.layout, other.layout
+        alike = (type(own.agent), own.hyper, self.spaces, self.name, self.device) == (
+            type(its.agent), its.hyper, other.spaces, other.name, other.device
+        )  # fmt: skip
+        if not (alike and all(part.in_numpy for part in own.parts.values())):
+            return False
+        differ = _differing_fields(own.agent.config, its.agent.config)
+        if not differ <= (set(own.hyper) if scalars else set()):
+            return False
         self._compiler = other
-        for name in ("_act", "_value", "_reward", "_learn", "_apply", "_gradients"):
+        for name in ("_learn", "_apply", "_gradients", *(() if differ else ("_act", "_value", "_reward"))):
             setattr(self, name, getattr(other, name))
+        return True
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
@@ -287,6 +302,12 @@ class FunctionalEngine:
         self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
+
+
+def _differing_fields(config: Any, other: Any) -> set[str]:
+    """The fields in which two configs of one class differ."""
+    pairs = {f.name: (getattr(config, f.name), getattr(other, f.name)) for f in dataclasses.fields(config)}
+    return {name for name, (one, two) in pairs.items() if one is not two and one != two}
 
 
 def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:

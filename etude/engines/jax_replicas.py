@@ -3,13 +3,14 @@ all of them."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from etude.agent import Agent
@@ -19,12 +20,12 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.engines.functional import FunctionalEngine
 from etude.engines.jax import JaxBackend
+from etude.engines.jax_group import JaxGroup, outlive
 from etude.engines.parameter_layout import ParameterLayout
-from etude.engines.process_group import Launch, MessageGroup
+from etude.engines.process_group import Launch
 from etude.engines.replicas import Replicas, indivisible
 
 HEARTBEAT = 20  # seconds after which a process that is gone ends the others
-SMALLEST = 1024  # bytes of a message, which are filled up to a power of two: every size is compiled
 AXIS = "batch"
 
 
@@ -49,12 +50,14 @@ def jax_replicas(devices: int | str, device: str, launch: Launch | None) -> Repl
         )
     if devices == 1:
         return None
-    group = MessageGroup(_Collectives()) if processes > 1 else None
+    group = JaxGroup() if processes > 1 else None
     return Replicas(devices, device, tuple(found[:devices]), group)
 
 
 def _join(launch: Launch) -> None:
     """Find the other processes, at the address that the launcher says, one port further: its own is taken."""
+    # Without it, JAX ends a process that waits for one that ended or hangs, before anything is saved.
+    jax.config.update("jax_enable_recoverability", True)
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "29500")
     address = os.environ.get("JAX_COORDINATOR_ADDRESS", f"{host}:{int(port) + 1}")
     try:
@@ -65,6 +68,8 @@ def _join(launch: Launch) -> None:
             "JAX computes anything, or call jax.distributed.initialize() first; JAX_COORDINATOR_ADDRESS=HOST:PORT sets "
             "another address."
         ) from error
+    if launch.rank == 0:
+        atexit.register(outlive, range(1, launch.size))
 
 
 def _visible(device: str) -> list[Any]:
@@ -87,6 +92,9 @@ class ShardedEngine(FunctionalEngine):
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
         super().__init__(agent, spaces, seed, ShardedBackend(replicas, busy))
+        if isinstance(replicas.group, JaxGroup):
+            for name in ("_learn", "_apply", "_gradients"):
+                setattr(self, name, functools.partial(replicas.group.call, getattr(self, name)))
 
     def _values(self) -> Any:
         return jax.tree_util.tree_map(self.backend.local, self._state["values"])
@@ -144,18 +152,3 @@ class ShardedBackend(JaxBackend):
 def _reader(array: Any) -> Callable[[Any], np.ndarray]:
     whole = np.asarray(array)
     return lambda index: whole[index]
-
-
-class _Collectives:
-    """See `process_group.Transport`: messages between the processes of jax.distributed."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = jax.process_index(), jax.process_count()
-
-    def exchange(self, message: bytes) -> list[bytes]:
-        sizes = multihost_utils.process_allgather(np.array([len(message)], np.int32)).reshape(-1)
-        room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
-        own = np.zeros(room, np.uint8)
-        own[: len(message)] = np.frombuffer(message, np.uint8)
-        found = multihost_utils.process_allgather(own)
-        return [each[:size].tobytes() for each, size in zip(found, sizes.tolist(), strict=True)]

@@ -84,7 +84,19 @@ class StrategyReplicas:
 
     def mean(self, x: Any) -> Any:
         """The mean over all replicas of what each of them passes, within `run`."""
-        return x if self.count == 1 else tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
+        if self.count == 1:
+            return x
+
+        def reduced(strategy: Any, x: Any) -> Any:
+            return strategy.reduce(tf.distribute.ReduceOp.MEAN, x, axis=None)
+
+        @tf.custom_gradient
+        def averaged(x: Any) -> Any:
+            # `all_reduce` would use the collective group 1 of this process, which TensorFlow gives to the devices of
+            # whichever MirroredStrategy came first: a second one could not train.
+            return tf.distribute.get_replica_context().merge_call(reduced, args=(x,)), self.mean
+
+        return averaged(x)
 
     def first(self, found: Any) -> Any:
         """What this process's first replica returned from `run`."""

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etude.base.data import Episode
+from etude.base.data import LOG_PROB, Episode
 from etude.base.errors import DataError
 from etude.base.spaces import Box, Space
 
-LOG_PROB = "log_prob"
 LARGEST_LOG = 300.0  # of a weight: the square of a larger one may be no float64
 ROUNDING = 1e-3  # how far above 0 the log of a probability may be that was rounded
 
@@ -59,8 +58,9 @@ def behaviour_of(episodes: Sequence[Episode], actions: Space, methods: str) -> n
             raise DataError(
                 f"{methods} divide by the probabilities with which the recorded actions were taken, and episode {i} of "
                 f"the data has no {LOG_PROB!r}; it has {sorted(episode.extras) or 'no extras'}. Record it with an "
-                "explorer whose probabilities are known: etude.record(env, episodes, run=run, explore=True). Or "
-                "estimate by fqe or dm, which need none."
+                "explorer whose probabilities are known, such as EpsilonGreedy, GaussianNoise of a standard deviation "
+                "above 0, or a sampled policy: etude.record(env, episodes, run=run, explore=True). Best actions alone, "
+                "and noise that is correlated in time, have none. Or estimate by fqe or dm, which need none."
             )
         log_prob = np.asarray(episode.extras[LOG_PROB])
         if log_prob.shape != (len(episode.reward),):

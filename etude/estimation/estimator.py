@@ -164,8 +164,8 @@ class Estimator:
         return self._summary(name, method.estimator(*table, self._gamma), log_weight)
 
     def _summary(self, name: str, contributions: np.ndarray, log_weight: np.ndarray) -> Estimate:
-        rng = generator(self._seed, "bootstrap")
-        return estimate_of(name, contributions, log_weight, self._behaviour, self._request.confidence, rng)
+        skewed = name == SIMULATION or not METHODS[name].shares
+        return estimate_of(name, contributions, log_weight, self._behaviour, self._request.confidence, skewed)
 
     def _values(self, policy: TargetPolicy) -> dict[str, Values]:
         """The values that each method reads; what several read is computed once."""

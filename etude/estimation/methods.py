@@ -17,21 +17,23 @@ Estimator = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float], np
 
 
 class Method(NamedTuple):
-    """An estimator, and whether it reads ratios of probabilities and values of a model."""
+    """An estimator, whether it reads ratios of probabilities and values of a model, and whether its weights are shares
+    in those of all episodes."""
 
     estimator: Estimator
     ratios: bool
     values: bool
+    shares: bool = False
 
 
 METHODS = {
     "is": Method(importance_sampling, True, False),
     "pdis": Method(per_decision, True, False),
-    "wis": Method(weighted, True, False),
-    "trajectory_wis": Method(weighted_trajectories, True, False),
+    "wis": Method(weighted, True, False, shares=True),
+    "trajectory_wis": Method(weighted_trajectories, True, False, shares=True),
     "dm": Method(direct, False, True),
     "dr": Method(doubly_robust, True, True),
-    "wdr": Method(weighted_doubly_robust, True, True),
+    "wdr": Method(weighted_doubly_robust, True, True, shares=True),
     "fqe": Method(direct, False, True),
 }
 SIMULATION = "simulation"  # episodes of the environment, beside the estimates

@@ -30,7 +30,7 @@ class EstimateRequest:
         `v(observation)`, the values [M] of recorded steps under the target, in NumPy. None: `FQEConfig()`. "fqe" is the
         direct method with values of FQE.
     episodes: of the simulation.
-    seed: of resampling, FQE and simulation; None: the run's.
+    seed: of FQE and simulation; None: the run's.
     """
 
     data: Any = None

@@ -10,11 +10,12 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.data import Episode
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Box, Discrete, Space
 from etude.base.trees import Tree
-from etude.explore.distributions import distribution_of
-from etude.losses.distributions import Deterministic
+from etude.explore.log_prob import CLIPPED, distribution_of
+from etude.explore.noise import clipped_log_prob
+from etude.losses.distributions import Deterministic, Gaussian
 
 ROWS = 4096  # observations that are acted on at a time
 
@@ -54,6 +55,7 @@ class TargetPolicy:
         here, _ = steps_of(episodes)
         count = len(here) + len(episodes)
         action = _spread(np.concatenate([episode.action for episode in episodes]), here, count)
+        clipped = _spread(self._clipped(episodes), here, count)
         found = np.empty(count)
         for rows, distribution in self.distributions(episodes):
             if isinstance(distribution, Deterministic):
@@ -63,6 +65,9 @@ class TargetPolicy:
                     "policy (explore=True), or use fqe."
                 )
             found[rows] = distribution.log_prob(action[rows])
+            at_bounds = np.flatnonzero(clipped[rows])
+            if len(at_bounds):
+                found[rows[at_bounds]] = _of_clipped(trees.rows(distribution, at_bounds), action[rows[at_bounds]])
         return found[here]
 
     def described(self, episodes: Sequence[Episode], samples: int, rng: np.random.Generator) -> np.ndarray:
@@ -75,6 +80,19 @@ class TargetPolicy:
         found = np.empty((sum(map(len, order)), *parts[0].shape[1:]), np.float32)
         found[np.concatenate(order)] = np.concatenate(parts)
         return found
+
+    def _clipped(self, episodes: Sequence[Episode]) -> np.ndarray:
+        """Which recorded actions were clipped [sum of L]; see `explore.noise.ClippedNoise`."""
+        parts = [np.zeros(len(episode.reward), np.uint8) for episode in episodes]
+        for i, episode in enumerate(episodes if isinstance(self.actions, Box) else ()):
+            found = np.asarray(episode.extras.get(CLIPPED, parts[i]))
+            if found.shape != parts[i].shape:
+                raise DataError(
+                    f"Episode {i}: {CLIPPED!r} has the shape {list(found.shape)}; expected one number for each of its "
+                    f"{len(parts[i])} steps, 1 where the action was clipped. Record the data again."
+                )
+            parts[i] = found
+        return np.concatenate(parts)
 
     def _distribution(self, output: Any) -> Any:
         return distribution_of(self.explorer, output, 0)
@@ -110,6 +128,13 @@ def steps_of(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
 def observations_of(episodes: Sequence[Episode]) -> Tree:
     """The observations of all steps [sum of L, ...], without the last one of each episode."""
     return trees.concatenate([trees.rows(episode.observation, slice(0, -1)) for episode in episodes])
+
+
+def _of_clipped(distribution: Any, action: np.ndarray) -> np.ndarray:
+    """The log probabilities [M] of actions that were clipped; other distributions than normal ones never take them."""
+    if isinstance(distribution, Gaussian):
+        return clipped_log_prob(distribution, action)
+    return np.full(len(action), -np.inf)
 
 
 def _spread(values: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
-from etude.explore.distributions import distribution_of
+from etude.explore.log_prob import distribution_of
 from etude.explore.outputs import describe
 from etude.explore.stateless import NO_STATE, StatelessExplorer
 from etude.protocols import Explorer

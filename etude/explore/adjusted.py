@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,13 +10,13 @@ import numpy as np
 
 from etude.base.data import Choice, PolicyVersion
 from etude.base.spaces import Space
-from etude.explore.distributions import distribution_of
+from etude.explore.log_prob import ExplorerBase, distribution_of, with_log_prob
 from etude.protocols import Explorer
 
 Factors = Mapping[str, float]
 
 
-class AdjustedExplorer:
+class AdjustedExplorer(ExplorerBase):
     """Explores as the version of the policy says, which `follow` was called with last.
 
     make: from factors on hyperparameters, by name, to the explorer of the whole run; {}: as the config says.
@@ -58,6 +59,9 @@ class AdjustedExplorer:
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         return self._present()(output, noise, step, state)
 
+    def with_log_prob(self) -> AdjustedExplorer:
+        return AdjustedExplorer(functools.partial(_made_with_log_prob, self._make), self._columns, self._followed)
+
     def distribution(self, output: Any, step: int) -> Any:
         """The distribution of its actions at environment step `step` of the run."""
         return distribution_of(self._present(), output, step)
@@ -71,3 +75,7 @@ class AdjustedExplorer:
     def _made(self, factors: Factors) -> Explorer:
         explorer = self._make(factors)
         return explorer if self._columns is None else explorer.of(self._columns)
+
+
+def _made_with_log_prob(make: Callable[[Factors], Explorer], factors: Factors) -> Explorer:
+    return with_log_prob(make(factors))

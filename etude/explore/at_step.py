@@ -9,12 +9,12 @@ import numpy as np
 
 from etude.base.data import Choice
 from etude.base.spaces import Space
-from etude.explore.distributions import distribution_of
+from etude.explore.log_prob import ExplorerBase, distribution_of, with_log_prob
 from etude.protocols import Explorer
 
 
 @dataclass(frozen=True)
-class AtStep:
+class AtStep(ExplorerBase):
     """The explorer `inner`, as it explores at environment step `now` of the run."""
 
     inner: Explorer
@@ -33,6 +33,9 @@ class AtStep:
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         return self.inner(output, noise, self.now, state)
+
+    def with_log_prob(self) -> AtStep:
+        return replace(self, inner=with_log_prob(self.inner))
 
     def distribution(self, output: Any, step: int) -> Any:
         """The distribution of its actions, at step `now`."""

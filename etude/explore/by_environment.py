@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from etude.base.data import Choice
 from etude.base.spaces import Space
+from etude.explore.log_prob import ExplorerBase, with_log_prob
 from etude.protocols import Explorer
 
 
 @dataclass(frozen=True)
-class ByEnvironment:
+class ByEnvironment(ExplorerBase):
     """Passes the environments' numbers in the run, a tuple [N], to the actor: `act` returns a function of them, whose
     result the explorer `inner` turns into actions."""
 
@@ -27,6 +28,9 @@ class ByEnvironment:
     def of(self, columns: np.ndarray) -> ByEnvironment:
         """For the environments with these numbers."""
         return ByEnvironment(self.inner.of(columns), tuple(columns.tolist()))
+
+    def with_log_prob(self) -> ByEnvironment:
+        return replace(self, inner=with_log_prob(self.inner))
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return self.inner.draw(rng, steps, action_space)

@@ -13,13 +13,14 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, MultiDiscrete, Space
 from etude.base.spaces import describe as describe_space
+from etude.explore.log_prob import ExplorerBase, with_log_prob
 from etude.explore.outputs import describe
 from etude.multi_agent.joint import join_actions, joined_actions
 from etude.protocols import Explorer
 
 
 @dataclass(frozen=True)
-class Each:
+class Each(ExplorerBase):
     """One explorer for each environment: environment c of the run takes number c modulo their count.
 
     All must draw as many random numbers and have states of one size; ConfigError where they differ.
@@ -45,6 +46,11 @@ class Each:
             rows = np.flatnonzero(chosen == number)
             parts.append((rows, self.explorers[number].of(np.asarray(columns)[rows])))
         return parts[0][1] if len(parts) == 1 else _Dealt(self, tuple(parts))  # type: ignore[return-value]
+
+    def with_log_prob(self) -> Each:
+        """With the extras of its explorers; itself where they return different ones."""
+        extras = {each.probability_extras if isinstance(each, ExplorerBase) else () for each in self.explorers}
+        return Each(tuple(map(with_log_prob, self.explorers))) if len(extras) == 1 else self
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         """The numbers of the first; a rollout asks `of` for the explorer of each environment and lets that one draw."""

@@ -1,4 +1,4 @@
-"""The distributions that explorers draw actions from, for estimators."""
+"""Best actions with noise that gives every action a probability, for estimators."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import EpsilonGreedy
 from etude.losses.distributions import Categorical, Gaussian
 from etude.losses.masks import MaskedValues
-
-
-def distribution_of(explorer: Any, output: Any, step: int) -> Any:
-    """The distribution of an explorer's actions for `output` of `act`, by its method `distribution(output, step)`.
-
-    Raises ConfigError where it has none.
-    """
-    own = getattr(explorer, "distribution", None)
-    return StatelessExplorer.distribution(explorer, output, step) if own is None else own(output, step)
 
 
 @dataclass(frozen=True)

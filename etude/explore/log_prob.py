@@ -1,4 +1,4 @@
-"""Log probabilities of the actions of any explorer that knows their distribution, for recorded data."""
+"""Log probabilities of the actions of explorers that know them, for recorded data and for estimators."""
 
 from __future__ import annotations
 
@@ -7,25 +7,39 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.data import Choice
+from etude.base.data import LOG_PROB, Choice
+from etude.base.errors import ConfigError
 from etude.base.spaces import Space
-from etude.explore.at_step import AtStep
-from etude.explore.distributions import distribution_of
-from etude.explore.policies import Greedy
-from etude.explore.stateless import StatelessExplorer
 from etude.protocols import Explorer
 
+CLIPPED = "action_clipped"  # 1 where an action was: `log_prob` is of all actions that are clipped to the same one
 
-def with_log_prob(explorer: Explorer) -> Explorer:
-    """The explorer with the extra `log_prob`, where the distribution of its actions is known; else itself. The best
-    actions alone stay as they are: they have no density."""
-    inner: Any = explorer.inner if isinstance(explorer, AtStep) else explorer
-    own = isinstance(inner, StatelessExplorer) and type(inner).distribution is not StatelessExplorer.distribution
-    return WithLogProb(explorer) if own and not isinstance(inner, Greedy) else explorer
+
+class ExplorerBase:
+    """The base of etude's explorers. One that knows the probabilities of its actions overrides `distribution`."""
+
+    @property
+    def probability_extras(self) -> tuple[str, ...]:
+        """The names of what `recorded_extras` returns; none where some actions have no log probability, or density."""
+        known = type(self).distribution is not ExplorerBase.distribution
+        return (LOG_PROB,) if known else ()
+
+    def distribution(self, output: Any, step: int) -> Any:
+        """The distribution of its actions for `output` of `act`, at environment step `step` of the run. ConfigError
+        where their probabilities have no closed form."""
+        raise unknown(self)
+
+    def recorded_extras(self, output: Any, action: np.ndarray, step: int) -> dict[str, np.ndarray]:
+        """What estimators need of the actions [N, ...] that it chose for `output` at `step`: `log_prob` [N] float32."""
+        return {LOG_PROB: np.asarray(self.distribution(output, step).log_prob(action), np.float32)}
+
+    def with_log_prob(self) -> Any:
+        """The same explorer with these extras; itself where it knows none."""
+        return WithLogProb(self) if self.probability_extras else self  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class WithLogProb:
+class WithLogProb(ExplorerBase):
     """The explorer `inner`, whose actions it leaves as they are, with their log probabilities as the extra `log_prob`
     [N] float32: what off-policy estimators need of recorded data."""
 
@@ -34,6 +48,9 @@ class WithLogProb:
     @property
     def state_size(self) -> int:
         return self.inner.state_size
+
+    def with_log_prob(self) -> WithLogProb:
+        return self
 
     def of(self, columns: np.ndarray) -> WithLogProb:
         """For the environments with these numbers."""
@@ -44,11 +61,36 @@ class WithLogProb:
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         choice = self.inner(output, noise, step, state)
-        if "log_prob" in choice.extras:
+        if LOG_PROB in choice.extras:
             return choice
-        log_prob = np.asarray(self.distribution(output, step).log_prob(choice.action), np.float32)
-        return Choice(choice.action, {**choice.extras, "log_prob": log_prob})
+        known = self.inner if isinstance(self.inner, ExplorerBase) else self
+        return Choice(choice.action, {**choice.extras, **known.recorded_extras(output, choice.action, step)})
 
     def distribution(self, output: Any, step: int) -> Any:
         """The distribution of its actions."""
         return distribution_of(self.inner, output, step)
+
+
+def with_log_prob(explorer: Explorer) -> Explorer:
+    """The explorer with the extra `log_prob`, where the probabilities of its actions are known; else itself. Your own
+    explorers stay as they are."""
+    return explorer.with_log_prob() if isinstance(explorer, ExplorerBase) else explorer
+
+
+def distribution_of(explorer: Any, output: Any, step: int) -> Any:
+    """The distribution of an explorer's actions for `output` of `act`, by its method `distribution(output, step)`.
+
+    Raises ConfigError where it has none.
+    """
+    own = getattr(explorer, "distribution", None)
+    if own is None:
+        raise unknown(explorer)
+    return own(output, step)
+
+
+def unknown(explorer: Any) -> ConfigError:
+    """The error where the probabilities of an explorer's actions are not known."""
+    return ConfigError(
+        f"{type(explorer).__name__} does not know the probabilities of its actions. Off-policy estimation needs a "
+        "target such as Sample, EpsilonGreedy, Boltzmann or GaussianNoise: give explorer= (--explorer)."
+    )

@@ -11,12 +11,14 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.noise import noisy, normal_numbers
+from etude.explore.log_prob import ExplorerBase
+from etude.explore.noise import ClippedNoise, UniformBox, noise_distribution, noisy, normal_numbers
 from etude.explore.outputs import check_distribution, check_values
-from etude.explore.values import epsilon_greedy
+from etude.explore.values import epsilon_greedy, epsilon_greedy_distribution
+from etude.losses.distributions import Categorical, Gaussian
 
 
-class PerActor:
+class PerActor(ExplorerBase):
     """A parameter x from 0 to 1 is x ** (1 + alpha * i / (N - 1)) in environment i of N.
 
     Horgan et al. 2018, arXiv:1803.00933, section 4.1. environments: N, all environments of the run.
@@ -67,9 +69,14 @@ class PerActorEpsilonGreedy(PerActor):
         epsilon = self.per_actor(at(self.epsilon, step, self.total), len(noise))
         return Choice(epsilon_greedy(values, free, noise, epsilon), {})
 
+    def distribution(self, output: Any, step: int) -> Categorical:
+        values, free = check_values(output, "PerActorEpsilonGreedy")
+        epsilon = self.per_actor(at(self.epsilon, step, self.total), len(values))
+        return epsilon_greedy_distribution(values, free, epsilon)
+
 
 @dataclass(frozen=True)
-class PerActorGaussianNoise(PerActor):
+class PerActorGaussianNoise(ClippedNoise, PerActor):
     """`GaussianNoise` whose deviation is std ** (1 + alpha * i / (N - 1)) in environment i of N: see `PerActor`.
 
     std: from 0 to 1, for actions in [-1, 1]. total, random_steps: as in `GaussianNoise`.
@@ -93,5 +100,13 @@ class PerActorGaussianNoise(PerActor):
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
         action = check_distribution(output, "PerActorGaussianNoise").mode()
-        std = self.per_actor(at(self.std, step, self.total), len(noise)).astype(np.float32)
-        return noisy(action, std[:, None], noise, step < self.random_steps)
+        return noisy(action, self._deviation(step, len(noise)), noise, step < self.random_steps)
+
+    def distribution(self, output: Any, step: int) -> Gaussian | UniformBox:
+        """Before actions are clipped."""
+        action = check_distribution(output, "PerActorGaussianNoise").mode()
+        return noise_distribution(action, self._deviation(step, len(action)), step < self.random_steps)
+
+    def _deviation(self, step: int, count: int) -> np.ndarray:
+        """[count, 1] float32."""
+        return self.per_actor(at(self.std, step, self.total), count).astype(np.float32)[:, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,11 @@ from etude.losses.masks import MaskedValues
 @dataclass(frozen=True)
 class Greedy(StatelessExplorer):
     """The best action of action values [N, n] (the first of equals), or the mode of a distribution."""
+
+    @property
+    def probability_extras(self) -> tuple[str, ...]:
+        """None: a single action has no density, and what it says of Discrete ones helps no estimator."""
+        return ()
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         return np.empty((steps, 0), np.float32)
@@ -65,6 +70,9 @@ class Sample(StatelessExplorer):
             return Choice(distribution.sample(noise), {})
         action, log_prob = distribution.sample_with_log_prob(noise)
         return Choice(action, {"log_prob": log_prob})
+
+    def with_log_prob(self) -> Sample:
+        return replace(self, log_prob=True)
 
     def distribution(self, output: Any, step: int) -> Any:
         """The distribution itself."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import checks
-from etude.base.data import Choice
+from etude.base.data import LOG_PROB, Choice
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
@@ -18,6 +18,7 @@ from etude.explore.adjustable import Adjustable, check_finite
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, describe
 from etude.explore.stateless import Alike, StatelessExplorer
+from etude.losses.distributions import Gaussian
 
 
 @dataclass
@@ -46,6 +47,17 @@ class GaussianWhiteNoiseProcess(Adjustable, StatelessExplorer):
         self.check()
         action = _check_action(output, noise, "GaussianWhiteNoiseProcess")
         return Choice(_add(action, float(self.mu) + _deviation(self, step) * noise), {})
+
+    @property
+    def probability_extras(self) -> tuple[str, ...]:
+        least = self.sigma if self.sigma_min is None else self.sigma_min
+        return (LOG_PROB,) if least > 0 else ()
+
+    def distribution(self, output: Any, step: int) -> Gaussian:
+        self.check()
+        check_action(output)
+        log_std = np.log(_deviation(self, step))
+        return Gaussian(output + output.dtype.type(self.mu), np.full_like(output, log_std))
 
     def sample(self) -> np.ndarray:
         """The next noise [size], float64."""

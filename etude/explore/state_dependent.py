@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,9 @@ class StateDependentSample(Alike):
             return Choice(output.sample(standard), {})
         action, log_prob = output.sample_with_log_prob(standard)
         return Choice(action, {"log_prob": log_prob})
+
+    def with_log_prob(self) -> StateDependentSample:
+        return replace(self, log_prob=True)
 
     def _draw_again(self, noise: np.ndarray, state: np.ndarray) -> None:
         """Draw the matrices of the environments for which it is time."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from etude.base.errors import ConfigError
+from etude.explore.log_prob import ExplorerBase
 
 NO_STATE = np.empty((1, 0))  # the state that a single call passes to a stateless explorer
 
 
-class Alike:
+class Alike(ExplorerBase):
     """An explorer that treats all environments alike."""
 
     def of(self, columns: np.ndarray) -> Self:
@@ -23,11 +23,3 @@ class StatelessExplorer(Alike):
     """An explorer that treats all environments alike and keeps no state from step to step."""
 
     state_size: int = 0
-
-    def distribution(self, output: Any, step: int) -> Any:
-        """The distribution of its actions for `output` of `act`, at environment step `step` of the run. ConfigError
-        where their probabilities have no closed form."""
-        raise ConfigError(
-            f"{type(self).__name__} does not know the probabilities of its actions. Off-policy estimation needs a "
-            "target such as Sample, EpsilonGreedy or Boltzmann: give explorer= (--explorer)."
-        )

@@ -147,6 +147,14 @@ class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
             action = np.where(exploring, boltzmann(values, noise[:, 1:], self.tau, self.clip), action)
         return Choice(action, {})
 
+    def distribution(self, output: Any, step: int) -> Categorical:
+        self.check()
+        values, _ = check_values(output, "MaxBoltzmannQPolicy")
+        best = values.argmax(1)[:, None] == np.arange(values.shape[1])
+        sampled = boltzmann_distribution(values, self.tau, self.clip).probabilities()
+        with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity
+            return Categorical(np.log((1 - self.eps) * best + self.eps * sampled).astype(np.float32))
+
     def select_action(self, q_values: np.ndarray) -> int:
         """The action for the values [n] of one state."""
         return self._select(q_values)

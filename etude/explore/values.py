@@ -110,11 +110,14 @@ def epsilon_greedy(
     return action
 
 
-def epsilon_greedy_distribution(values: np.ndarray, free: np.ndarray | None, epsilon: float) -> Categorical:
+def epsilon_greedy_distribution(
+    values: np.ndarray, free: np.ndarray | None, epsilon: float | np.ndarray
+) -> Categorical:
     """What `epsilon_greedy` samples from."""
     best = values.argmax(1)[:, None] == np.arange(values.shape[1])
     allowed = np.ones_like(values, bool) if free is None else free
-    chances = (1 - epsilon) * best + epsilon * allowed / allowed.sum(1, keepdims=True)
+    random = np.reshape(epsilon, (-1, 1))
+    chances = (1 - random) * best + random * allowed / allowed.sum(1, keepdims=True)
     with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity
         return Categorical(np.log(chances).astype(np.float32))
 

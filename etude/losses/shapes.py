@@ -26,14 +26,20 @@ def shapes(**axes: str) -> Callable[[Function], Function]:
         places = {name: place for place, name in enumerate(inspect.signature(function).parameters)}
         expected = [(name, places[name], _Axes.parsed(spec)) for name, spec in axes.items()]
 
+        @functools.lru_cache(maxsize=64)  # engines that do not compile call losses with the same shapes at every step
+        def check(*shapes: tuple[Any, ...] | None) -> None:
+            lengths: Lengths = {}
+            for (name, _, wanted), shape in zip(expected, shapes, strict=True):
+                if shape is not None and not wanted.fit(shape, lengths):
+                    raise ConfigError(_refusal(function.__name__, name, shape, axes[name], lengths))
+
         @functools.wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
-            lengths: Lengths = {}
-            for name, place, wanted in expected:
-                if place < len(args) or name in options:
-                    shape = _shape(args[place] if place < len(args) else options[name])
-                    if not wanted.fit(shape, lengths):
-                        raise ConfigError(_refusal(function.__name__, name, shape, axes[name], lengths))
+            given = len(args)
+            check(*[
+                _shape(args[place]) if place < given else _shape(options[name]) if name in options else None
+                for name, place, _ in expected
+            ])  # fmt: skip
             return function(*args, **options)
 
         checked.shapes = axes  # type: ignore[attr-defined]

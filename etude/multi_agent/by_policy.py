@@ -17,12 +17,8 @@ from etude.multi_agent.joint import AGENTS, STATE, AgentSubset
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.protocols import Weights
 
-LEARNER, FROZEN, RULE, LEAGUE = (
-    "learner",
-    "frozen",
-    "heuristic",
-    "league",
-)  # what a policy is, in the description of a run
+# What a policy is, in the description of a run.
+LEARNER, FROZEN, RULE, LEAGUE = "learner", "frozen", "heuristic", "league"
 Rule = Callable[[Any, np.random.Generator], Any]  # (observation, rng) -> action: a policy that learns nothing
 
 

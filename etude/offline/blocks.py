@@ -116,6 +116,10 @@ class EpisodeAssembler:
         """Bytes of the other transitions."""
         return (self._rows - self._ended_rows) * self._row_bytes()
 
+    def holds_only(self, extras: Mapping[str, np.ndarray]) -> bool:
+        """Whether what was added and not taken has these extras, by name."""
+        return not self._parts or self._parts[0]["extras"].keys() == extras.keys()
+
     def add(self, steps: Steps) -> None:
         """Take in what was collected next; copies it."""
         time, count = steps.shape

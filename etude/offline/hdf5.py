@@ -19,6 +19,7 @@ from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regu
 
 MOST_ITEMS, DEEPEST = 1000, 16
 CHUNK = 2**18  # bytes of a chunk of all columns of a shard, before compression
+SHARE = 64  # of a small shard: its last chunk may be nearly empty
 
 
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
@@ -30,12 +31,12 @@ def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
 
 
 class Hdf5Shard:
-    """A file that is written block by block, its data sets growing."""
+    """A file that is written block by block, its data sets growing. size: bytes that it is to have."""
 
     COMPRESSIONS = ("gzip", "lzf", "none")
 
-    def __init__(self, path: Path, spaces: Spaces, compression: str, about: dict[str, Any]):
-        self._spaces, self._path = spaces, path
+    def __init__(self, path: Path, spaces: Spaces, compression: str, about: dict[str, Any], size: int):
+        self._spaces, self._path, self._chunk = spaces, path, min(CHUNK, size // SHARE)
         self._filter = {} if compression == "none" else {"compression": compression, "shuffle": True}
         if compression == "gzip":
             self._filter["compression_opts"] = 1
@@ -56,7 +57,7 @@ class Hdf5Shard:
         for name, numbers in (("environment", block.environment), ("episode", block.number)):
             arrays[f"metadata/{name}"] = np.repeat(numbers, block.lengths)
         if not self._rows:
-            self._rows = max(1, CHUNK * len(block.reward) // _size(arrays))
+            self._rows = max(1, self._chunk * len(block.reward) // _size(arrays))
             self._create(arrays)
         self._waiting.append(arrays)
         waiting = sum(len(part["rewards"]) for part in self._waiting)

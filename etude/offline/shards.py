@@ -36,18 +36,23 @@ class ShardFile(Protocol):
 
 
 class ShardFormat(NamedTuple):
-    """How shards of one format are made, from (path, spaces, compression, what is known before)."""
+    """How shards of one format are made, from (path, spaces, compression, what is known before, size in bytes)."""
 
-    make: Callable[[Path, Spaces, str, dict[str, Any]], ShardFile]
+    make: Callable[[Path, Spaces, str, dict[str, Any], int], ShardFile]
     suffix: str
     compressions: tuple[str, ...]  # the default first
 
 
+def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], ShardFile]) -> Callable[..., ShardFile]:
+    """For formats that write alike whatever the size of a shard."""
+    return lambda path, spaces, compression, about, size: make(path, spaces, compression, about)
+
+
 SHARD_FORMATS = {
-    "parquet": ShardFormat(ParquetShard, ".parquet", ParquetShard.COMPRESSIONS),
+    "parquet": ShardFormat(_of_any_size(ParquetShard), ".parquet", ParquetShard.COMPRESSIONS),
     "hdf5": ShardFormat(Hdf5Shard, ".h5", Hdf5Shard.COMPRESSIONS),
-    "jsonl": ShardFormat(JsonLinesShard, ".jsonl", JsonLinesShard.COMPRESSIONS),
-    "minari": ShardFormat(MinariShard, "-v0", MinariShard.COMPRESSIONS),
+    "jsonl": ShardFormat(_of_any_size(JsonLinesShard), ".jsonl", JsonLinesShard.COMPRESSIONS),
+    "minari": ShardFormat(_of_any_size(MinariShard), "-v0", MinariShard.COMPRESSIONS),
 }
 
 
@@ -69,6 +74,7 @@ class ShardWriter:
         self._number = number
         self._file: ShardFile | None = None
         self._episodes = self._transitions = 0
+        self._size = 0  # bytes of the shard that is being written
         self._row_bytes = 0.0  # of a transition in a file, as far as is known
 
     def append(self, block: EpisodeBlock, step: int) -> None:
@@ -76,27 +82,28 @@ class ShardWriter:
 
         Raises OSError where it cannot be written; the shard is given up then, and the next block begins a new one.
         """
-        part = self._max_bytes / PARTS  # bytes; a shard misses its size by half of it
+        part = self._max_bytes / PARTS  # bytes; a shard misses its size by half of it, and of an episode
         row_bytes = self._row_bytes or LARGEST_EXPANSION * block.bytes / len(block.reward)
         for each in block.split(max(1, int(part / row_bytes))):
+            if self._size + self._row_bytes * len(each.reward) / 2 > self._max_bytes:
+                self.complete(step)  # it misses its size by less than with this part
             try:
-                size = self._append(each)
+                self._append(each)
             except OSError:
                 self._give_up()
                 raise
-            self._row_bytes = size / self._transitions
-            if size + part / 2 >= self._max_bytes:
+            if self._size + part / 2 >= self._max_bytes:
                 self.complete(step)
 
-    def _append(self, block: EpisodeBlock) -> int:
-        """The bytes of the shard after this block."""
+    def _append(self, block: EpisodeBlock) -> None:
         if self._file is None:
             self._file = self._make(self._partial, self._about)
             self._episodes = self._transitions = 0
         self._file.append(block)
         self._episodes += len(block)
         self._transitions += len(block.reward)
-        return self._file.size
+        self._size = self._file.size
+        self._row_bytes = self._size / self._transitions
 
     def complete(self, step: int) -> None:
         """Complete the shard that is being written, if any. Raises OSError where it cannot be written."""
@@ -106,7 +113,7 @@ class ShardWriter:
         counts = {"episodes": self._episodes, "transitions": self._transitions, "step": step, "shard": self._number}
         try:
             file.close({**self._about, **counts})
-            self._file = None
+            self._file, self._size = None, 0
             put(self._partial, path)
         except OSError:
             self._give_up()
@@ -120,7 +127,7 @@ class ShardWriter:
 
     def _give_up(self) -> None:
         """Make room: what is unfinished cannot be read."""
-        file, self._file = self._file, None
+        file, self._file, self._size = self._file, None, 0
         if file is not None:
             with suppress(OSError, RuntimeError, ValueError):
                 file.close(self._about)

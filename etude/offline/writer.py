@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from etude.base.data import Episode, Steps
+from etude.base.data import LOG_PROB, Episode, Steps
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Event, Finished, Saving, Started
 from etude.base.spaces import Spaces
@@ -79,6 +79,7 @@ class Writer:
         self._compression = compression or known[0]
         self._suffix = ".jsonl.gz" if (format, compression) == ("jsonl", "gzip") else self._format.suffix
         self._columns = None if columns is None else frozenset(columns)
+        self._log_prob = self._columns is None or LOG_PROB in self._columns
         self._block = min(max(SMALLEST, max_bytes // SHARE), LARGEST)
         self._assembler = EpisodeAssembler()
         self._shards: ShardWriter | None = None
@@ -123,6 +124,8 @@ class Writer:
             for name, values in steps.extras.items()
             if (name in columns if columns is not None else name not in NOT_RECORDED)
         }
+        if not self._assembler.holds_only(kept):  # collected ahead, before log probabilities were asked for
+            self.close()
         self._assembler.add(replace(steps, extras=kept))
         ready = self._assembler.ended_bytes
         if ready >= self._block and ready >= self._assembler.open_bytes / 4:  # open ones are copied
@@ -158,6 +161,7 @@ class Writer:
         if spaces is None:
             raise ConfigError("This run learns from recorded data and collects no steps: there is nothing to record.")
         if self._shards is not None and event.step == self._step:
+            self._ask(event)
             return  # it goes on where this writer is
         seed = about["setup"]["seed"]
         self._name = self._name or f"{about['algorithm']}-seed{seed}"
@@ -167,6 +171,11 @@ class Writer:
             self._resume(event.step, spaces, environment, run)
         else:
             self.begin(spaces, environment, run)
+        self._ask(event)
+
+    def _ask(self, event: Started) -> None:
+        if self._log_prob:
+            event.record_log_prob()
 
     def _resume(self, step: int, spaces: Spaces, environment: str | None, run: dict[str, Any]) -> None:
         """Continue the recording of a run at this step, or begin to record it."""
@@ -183,7 +192,9 @@ class Writer:
         self._step, path = step, self._recording.open_at(step)
         if path is not None:
             environments = metadata_of(path)["open"]
-            self._assembler.restore(dict(zip(environments, read(path, spaces).episodes, strict=True)))
+            episodes = read(path, spaces).episodes
+            self._log_prob &= all(LOG_PROB in episode.extras for episode in episodes)  # goes on as it began
+            self._assembler.restore(dict(zip(environments, episodes, strict=True)))
 
     def _prepare(self, spaces: Spaces, environment: str | None, run: dict[str, Any] | None) -> None:
         self._name = self._name or "episodes"
@@ -199,7 +210,7 @@ class Writer:
         self._kept = None
 
     def _new_file(self, spaces: Spaces, path: Path, about: dict[str, Any]) -> ShardFile:
-        return self._format.make(path, spaces, self._compression, about)
+        return self._format.make(path, spaces, self._compression, about, self._max_bytes)
 
     def _shard_writer(self, number: int) -> ShardWriter:
         return ShardWriter(self._recording, self._make, self._about, self._max_bytes, number)

@@ -14,7 +14,7 @@ from etude.presets.dqn import DQN
 from etude.presets.es import ES
 from etude.presets.impala import IMPALA
 from etude.presets.multi_agent import MADDPG, MAPPO, MATD3
-from etude.presets.offline import AWAC, BC, CAL_QL, CQL, IQL, MARWIL, REBRAC, TD3_BC
+from etude.presets.offline import AWAC, BC, CAL_QL, CQL, EDAC, IQL, MARWIL, REBRAC, TD3_BC
 from etude.presets.ppo import PPO
 from etude.presets.preset import ATARI, ATARI_PREPROCESSING, Preprocessing, Preset
 from etude.presets.qr_dqn import QR_DQN
@@ -40,6 +40,7 @@ PRESETS: dict[str, dict[str, Preset]] = {
     "ddpg": DDPG,
     "discrete_sac": DISCRETE_SAC,
     "dqn": DQN,
+    "edac": EDAC,
     "es": ES,
     "gail": GAIL,
     "impala": IMPALA,

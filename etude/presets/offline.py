@@ -17,8 +17,8 @@ SOURCE = "tried on seeds 101 and 102 with the data of benchmarks/offline_data.py
 SMALL: dict[str, Any] = {"network": Mlp((64, 64)), "batch_size": 64}
 
 
-def _preset(env: str, steps: int, **config: Any) -> Preset:
-    return Preset(config={**SMALL, **config}, steps=steps, environments=1, source=SOURCE.format(env))
+def _preset(env: str, steps: int, source: str = SOURCE, **config: Any) -> Preset:
+    return Preset(config={**SMALL, **config}, steps=steps, environments=1, source=source.format(env))
 
 
 FALLING = Linear(1e-3, 0.0)
@@ -30,6 +30,9 @@ AWAC = {
 BC = {
     "CartPole-v1": _preset("CartPole-v1", 2_000, learning_rate=FALLING),
     "Pendulum-v1": _preset("Pendulum-v1", 2_000, learning_rate=FALLING),
+    "Reacher-v5": _preset(
+        "Reacher-v5", 2_000, source="the preset for Pendulum-v1, not tuned for {}", learning_rate=FALLING
+    ),
 }
 CAL_QL = {
     "Pendulum-v1": _preset(
@@ -51,6 +54,16 @@ CQL = {
         cql_alpha=1.0,
         samples=3,
         normalize_reward=True,
+        **SHORT_SIGHT,
+    ),
+}
+EDAC = {
+    "Reacher-v5": _preset(
+        "Reacher-v5",
+        4_000,
+        source="tried on seed 101 with the data of benchmarks/offline_data.py for {}",
+        learning_rate=1e-3,
+        diversity=5.0,
         **SHORT_SIGHT,
     ),
 }

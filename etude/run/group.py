@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Event
 from etude.base.seeding import MemberSeeds
@@ -42,8 +43,9 @@ class RunGroup:
     def __init__(self, runs: Sequence[Run], like: Run | None = None):
         self.runs, self.errors = tuple(runs), dict[int, EtudeError]()
         self.apart = reason_apart(runs[0])
+        compiled = CompiledFunctions(like or runs[0])
         for run in runs:
-            _share_compiled(run.engine, (like or runs[0]).engine)
+            compiled.share(run)
         if self.apart is None:
             self._join()
 
@@ -117,6 +119,25 @@ def reason_apart(run: Run) -> str | None:
     return None
 
 
-def _share_compiled(engine: Any, other: Any) -> None:
-    if type(engine) is FunctionalEngine and all(part.in_numpy for part in engine.layout.parts.values()):
-        engine.share_compiled(other)
+class CompiledFunctions:
+    """What the engines of runs in this process have compiled, for the runs that come after them.
+
+    A run calls what an earlier one compiled where both have the same agent, but for its seed. Runs of the algorithms of
+    etude may also differ in the hyperparameters that are scalars of each learn call.
+    keep: engines, of which the last used ones stay.
+    """
+
+    def __init__(self, *runs: Run, keep: int = 1):
+        self._keep, self._engines = keep, list[FunctionalEngine]()
+        for run in runs:
+            self.share(run)
+
+    def share(self, run: Run) -> None:
+        """Let a run call what an earlier one compiled, or else compile for those that come after it."""
+        engine: Any = run.engine
+        if type(engine) is not FunctionalEngine:
+            return
+        own = ALGORITHMS.get(run.algorithm)
+        scalars = own is not None and type(run.agent) is own[0] and engine.spaces.agents is None
+        other = next((other for other in self._engines if engine.share_compiled(other, scalars)), engine)
+        self._engines = [*(each for each in self._engines if each is not other), other][-self._keep :]

@@ -15,6 +15,7 @@ from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.envs.make import Vectorization
 from etude.protocols import Explorer
 from etude.run.run import COMPONENTS, Run
+from etude.run.shared_rows import with_rows
 from etude.training import build
 from etude.training.build import exploration
 from etude.training.build.arguments import AS_SAVED
@@ -70,7 +71,14 @@ def load(
     for note in loaded.notes:
         warnings.warn(note, stacklevel=2)
     given = {name: value for name, value in changed.items() if value is not AS_SAVED}
-    return from_state(loaded.state, env, config, agent, trust=trust, **given)
+    state = with_rows(loaded.state, loaded.path)
+    if "replay" in loaded.state and "replay" not in state:
+        warnings.warn(
+            f"{loaded.path} names a replay that is shared with others, and is not in the folder of a study: the run "
+            "acts, and cannot train on.",
+            stacklevel=2,
+        )
+    return from_state(state, env, config, agent, trust=trust, **given)
 
 
 def from_state(

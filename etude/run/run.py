@@ -12,7 +12,7 @@ import etude.checkpoint as checkpoint
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import CallbackError, CheckpointError
-from etude.base.events import Event, Finished, Saved, Saving, Started, Warned
+from etude.base.events import Event, Finished, Saved, Saving, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
@@ -41,13 +41,13 @@ class Run:
     """Trains one agent on one environment.
 
     algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
-        each policy is: one of these, `etude.Frozen` (a policy from a checkpoint), `etude.League` (earlier copies of
-        another policy), or a function of (observation, rng) that returns an action and learns nothing.
+        each policy is: one of these, of `etude.multi_agent` a `Frozen` (a policy from a checkpoint) or a `League`
+        (earlier copies of another policy), or a function of (observation, rng) that returns an action and never learns.
     env: a Gymnasium id, "module:callable", or a callable that returns an environment.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
-    train_only: of a dict of policies, the names of those that learn, or `etude.Alternate`; None: all that can.
+    train_only: of a dict of policies, the names of those that learn, or `multi_agent.Alternate`; None: all that can.
     data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. A run that
         learns from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the
         data shows them an expert. Or a dict of several, with their shares of a batch; "sampler" stands for what the run
@@ -110,7 +110,8 @@ class Run:
         self.engine = build.engine_for(self.agent, spaces, self.setup, replicas)
         self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
         self._rewrite = build.as_rewriters(rewrite)
-        self.learner, learning, self._lifecycle = build.run_parts(self._context, explorer, self._rewrite)
+        parts = build.run_parts(self._context, explorer, self._rewrite)
+        self.learner, learning, self._lifecycle, self._log_prob = parts
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
@@ -241,7 +242,7 @@ class Run:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         started = self._started_from
-        yield Started(self.step, {**self.description(), "end": end}, lambda: build.recorded_spaces(self._context))
+        yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
         if started is not None and started.note and not self.step:
             yield Warned(self.step, started.note)
         yield from self._loop.steps(end, schedule)

@@ -8,20 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from etude.adapt import Adaptation, LearningPhase
+from etude.adapt.adaptation import Adaptation, LearningPhase
 from etude.adapt.signals import UnusableSignal
 from etude.base import trees
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
-from etude.protocols import Engine, Weights
+from etude.protocols import Engine, Replay, Weights
 from etude.training.update_schedule import UpdateSchedule
 
 
 class Adapting:
     """What a learner asks for the present values of hyperparameters, and tells how it learned.
 
-    schedule_for: the schedule of updates that a config describes. priorities: all of the replay's, or None.
+    schedule_for: the schedule of updates that a config describes. priorities: all of the replay's, or None. sizes: see
+    `Adaptation`.
     """
 
     def __init__(
@@ -30,14 +31,20 @@ class Adapting:
         engine: Engine,
         schedule_for: Callable[[Any], UpdateSchedule],
         priorities: Callable[[], np.ndarray | None],
+        sizes: tuple[str, ...] = (),
     ):
-        self.rules = Adaptation(config.adapt, config, engine.layout.hyper)
+        self.rules = Adaptation(config.adapt, config, engine.layout.hyper, sizes)
         self._config, self._engine = config, engine
         self._schedule_for, self._priorities = schedule_for, priorities
 
     def floats(self, given: Mapping[str, float]) -> dict[str, float]:
         """The present values of floats that schedules have at `given`."""
         return self.rules.floats(given)
+
+    def trim(self, replay: Replay) -> None:
+        """Forget the rows beyond the present `buffer_size`, where a rule changes it."""
+        if (keep := self.rules.counts().get("buffer_size")) is not None:
+            replay.trim(keep)
 
     def update_schedule(self) -> UpdateSchedule:
         """With the present whole numbers. ConfigError where the config refuses them."""

@@ -132,6 +132,8 @@ class Learner:
     def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
         hyper = self.hyper()
         self.replay.adjust(hyper)
+        if self.adapting is not None:
+            self.adapting.trim(self.replay)
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}

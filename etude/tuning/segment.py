@@ -11,21 +11,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 import etude.checkpoint as checkpoint
 import etude.training.build as build
 from etude.agent import Agent
-from etude.base.checks import Stored
 from etude.base.errors import ConfigError, EtudeError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import explain_error
-from etude.replay import Buffer, Ring
 from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
+from etude.run.group import CompiledFunctions
+from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list
-from etude.training.learner import Learner
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
 from etude.tuning.trial import Score
@@ -58,9 +55,9 @@ class TrialSettings(NamedTuple):
     """What all trials of a study have in common; travels to worker processes by cloudpickle.
 
     algorithm: a name, or an agent of one's own, which gets the config of each trial. env: as `Run` takes it. base: the
-    config that genomes are read beside. options: further arguments of `Run`. callbacks: called for each segment with
-    nothing, returns callbacks of its run; None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a process
-    keeps.
+    config that genomes are read beside. options: further arguments of `Run`. callbacks: called with nothing, returns
+    callbacks of a trial (see `TrialRuns`); None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a
+    process keeps.
     """
 
     folder: str
@@ -185,8 +182,11 @@ def trial_folder(folder: str | Path, number: int) -> Path:
 
 
 class TrialRuns:
-    """The runs of trials in this process. They are kept between two segments, so that nothing is loaded and compiled
-    again where a trial goes on; results do not depend on it.
+    """The runs of trials in this process. They are kept between two segments, so that nothing is loaded again where a
+    trial goes on, and what one trial compiled serves others of the same shapes; results do not depend on it.
+
+    Callbacks are made when the trial begins in this process, and live through its segments until it is over. They are
+    made anew where it went on in another process since.
 
     stopped: asked after every event; where it returns True, the segment is saved and ends.
     """
@@ -194,12 +194,15 @@ class TrialRuns:
     def __init__(self, settings: TrialSettings, stopped: Callable[[], bool] = lambda: False):
         self._settings, self._stopped = settings, stopped
         self._live: OrderedDict[int, Run] = OrderedDict()  # the last used one is the last
-        self._ring: Ring | None = None  # of the replay that all trials store into, as the last segment left it
+        self._compiled = CompiledFunctions(keep=settings.keep)
+        self._callbacks: dict[int, tuple[int, list[Any]]] = {}  # by trial, with the step up to which they were called
+        self._shared = SharedReplay(Path(settings.folder))
 
     def carry_out(self, segment: Segment) -> Iterator[Report]:
         """Take a trial to the end of a segment. What goes wrong ends in SegmentFailed."""
         for number in segment.over:
             self._drop(number)
+            self._callbacks.pop(number, None)
         directory: RunDirectory | None = None
         try:
             directory = self._directory(segment)
@@ -213,8 +216,8 @@ class TrialRuns:
             yield self._ended(segment, run, directory, reason)
         except Exception as error:  # whatever an environment raises: the other trials go on
             self._drop(segment.trial)
-            if self._ring is not None:  # it holds what the trial stored since its last checkpoint: load all anew
-                self._ring = None
+            self._callbacks.pop(segment.trial, None)
+            if self._shared.forget():  # it holds what the trial stored since its last checkpoint: load all anew
                 self.close()
             yield SegmentFailed(segment.trial, str(error) if isinstance(error, EtudeError) else explain_error(error))
         finally:
@@ -235,7 +238,8 @@ class TrialRuns:
     def _directory(self, segment: Segment) -> RunDirectory:
         """The run directory of the trial, locked; without what an attempt before its first checkpoint left there."""
         path = trial_folder(self._settings.folder, segment.trial)
-        directory = RunDirectory(path, KEEP)
+        kind = self._shared.directory if self._settings.plan.shared_replay else RunDirectory
+        directory = kind(path, KEEP)
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         directory.lock()
         if not directory.saved() and segment.trial not in self._live:
@@ -252,6 +256,7 @@ class TrialRuns:
             return run, []
         self._drop(segment.trial)
         run, scores = self._opened(segment, directory)
+        self._compiled.share(run)
         schedule = Schedule(**_schedule(self._settings.plan)).plain()
         directory.write_config({**run.description(), "total": run.learner.progress.total, "schedule": schedule})
         self._live[segment.trial] = run
@@ -263,12 +268,12 @@ class TrialRuns:
         settings = self._settings
         genome = genome_from_json(segment.genome, settings.base)
         if directory.saved():
-            state = directory.load().state
-            run = self._loaded(state, genome, directory)
+            loaded = directory.load()
+            run = self._loaded(with_rows(loaded.state, loaded.path), genome, directory)
             return run, scores_in(directory.metrics, run.step)
         if segment.parent is not None:
             parent = genome_from_json(segment.parent, settings.base)
-            state = checkpoint.read(directory.path / START)
+            state = with_rows(checkpoint.read(directory.path / START), directory.path / START)
 
             def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
                 return settings.fit(child, state, parent, segment.change)
@@ -295,32 +300,21 @@ class TrialRuns:
         return run
 
     def _share_replay(self, segment: Segment, run: Run, directory: RunDirectory) -> None:
-        """Let a run store into the replay of all trials. Its rows continue none of another trial's."""
-        buffer = run.learner.replay if isinstance(run.learner, Learner) else run.learner
-        if not isinstance(buffer, Buffer):
-            raise ConfigError(f"shared_replay = True: no run can share its {type(buffer).__name__}. Leave it off.")
+        """Let a run store into the replay of all trials."""
         saved = directory.saved()
         unknown = bool(saved) and saved[max(saved)].name != segment.checkpoint  # written just before a kill
         newest = segment.trial if unknown else segment.replay_of
-        if self._ring is None and newest is not None and newest != segment.trial:
-            other = RunDirectory(trial_folder(self._settings.folder, newest), KEEP)
-            rows = other.load().state["replay"]["ring"]
-            buffer.ring.check_state(Stored(rows, "replay.ring"))
-            buffer.ring.restore(rows)
-        if self._ring is not None:
-            buffer.share(self._ring)
-        self._ring = buffer.ring
-        if newest != segment.trial:
-            self._ring.cut(np.arange(self._ring.environments))
+        where = None if newest is None else trial_folder(self._settings.folder, newest)
+        self._shared.store_into(run, where, own=newest == segment.trial)
 
     def _trained(self, segment: Segment, run: Run, directory: RunDirectory) -> Generator[Report, None, str]:
         """Train to the end of the segment; returns why it ended."""
         reason = "steps"
         if run.step >= segment.until:
             return reason
-        own = self._settings.callbacks
+        own = self._callbacks_at(segment.trial, run.step)
         with closing(JsonLines(directory.metrics)) as lines:
-            call = CallbackList([lines, *as_list(own() if own is not None else ())], run)
+            call = CallbackList([lines, *own], run)
             schedule = _schedule(self._settings.plan)
             for event in self._settings.train(run, segment.until - run.step, **schedule):
                 call(event)
@@ -328,12 +322,21 @@ class TrialRuns:
                     run.stop()
                 yield from _reports(segment.trial, event)
                 reason = event.reason if isinstance(event, Finished) else reason
+        self._callbacks[segment.trial] = (run.step, own)
         if reason == "steps" and run.step < segment.until:
             raise ConfigError(
                 f"train= returned at step {run.step:,}; expected to be trained to step {segment.until:,}, with the "
                 "events of run.steps(steps, **schedule)."
             )
         return reason
+
+    def _callbacks_at(self, trial: int, step: int) -> list[Any]:
+        """The callbacks of a trial: those that were called up to this step, or new ones."""
+        called, made = self._callbacks.pop(trial, (-1, []))
+        if called == step:
+            return made
+        make = self._settings.callbacks
+        return as_list(make() if make is not None else ())
 
     def _ended(self, segment: Segment, run: Run, directory: RunDirectory, reason: str) -> Ended:
         newest = directory.saved().get(run.step)

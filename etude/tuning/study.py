@@ -70,7 +70,8 @@ class Study:
     save_every: steps between checkpoints within a segment; None: a tenth of a trial.
     seed: of what the study itself draws.
     shared_replay: trials, off-policy and one after the other in this process, store into one replay.
-    callbacks: called with nothing for the run of each trial, returns its callbacks; sent to worker processes.
+    callbacks: called with nothing for each trial, returns callbacks of its run, which live until it is over, or goes on
+        in another process. Sent to worker processes, and not stored.
     fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
     train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
         steps on, and yields the events. Sent to worker processes, and not stored.
@@ -120,7 +121,7 @@ class Study:
         if shared_replay:
             experiment.check_shared_replay(self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
-                raise ConfigError("shared_replay = True with several jobs: processes share no replay. Give jobs=1.")
+                raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
         self._stopping = False
         self._use_folder(folder)
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from etude.adapt import Adapt, Adaptation, LearningPhase
+from etude.adapt import Adapt
+from etude.adapt.adaptation import Adaptation, LearningPhase, values_reached
 from etude.adapt.change import Change
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
@@ -84,6 +85,31 @@ def test_sizes_are_multiples_of_an_alignment_and_probabilities_are_at_most_1():
     assert Change("beta1", 1).movable(0.9)
     assert not Change("beta1", 1).movable(1.0)
     assert not Change("weight_decay", 1).movable(0.0)
+
+
+def test_rules_step_by_their_alignment_and_refuse_bounds_that_are_no_multiples():
+    own, sizes = adaptation(kl_rule("batch_size", rate=0.3, align=16, low=32, high=112)), []
+    for kl in (0.02, 0.02, 0.02, 0.02, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9):
+        own.observe(phase(kl=kl), FLOATS)
+        sizes.append(own.counts()["batch_size"])
+    assert sizes == [80, 96, 112, 112, 80, 64, 48, 32, 32, 32]
+    with pytest.raises(ConfigError, match="low = 30; expected a multiple of align = 16"):
+        kl_rule("batch_size", align=16, low=30)
+    with pytest.raises(ConfigError, match="align = 16; learning_rate is no whole number"):
+        kl_rule("learning_rate", align=16)
+    with pytest.raises(ConfigError, match="batch_size = 64, and its rule has align = 24; expected a multiple"):
+        adaptation(kl_rule("batch_size", align=24))
+
+
+def test_values_reached_bound_what_a_rule_makes_of_a_whole_number():
+    for rule, expected in (
+        (kl_rule("rollout_length"), (8, 32, 128)),
+        (kl_rule("rollout_length", align=8, low=16, high=64), (16, 24, 32, 64)),
+        (Adapt("ess", "buffer_size", low=20), (20, 1000)),
+    ):
+        config = SimpleNamespace(rollout_length=32, buffer_size=1000, adapt=(rule,))
+        assert values_reached(config, rule.hyperparameter) == expected
+    assert values_reached(config, "rollout_length") == (32,)
 
 
 def test_gamma_moves_by_its_distance_from_one():

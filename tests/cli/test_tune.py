@@ -1,11 +1,11 @@
-"""`etude tune`: which study its options stand for. None is carried out."""
+"""`etude tune` and `etude evolve`: which study their options stand for. None is carried out."""
 
 from __future__ import annotations
 
 import pytest
 
 from etude import Linear, cli
-from etude.tuning import ASHA, PBT, Choice, Log, MedianStopping, ProcessExecutor, Uniform
+from etude.tuning import ASHA, PBT, Choice, Log, MedianStopping, ProcessExecutor, RayExecutor, Uniform
 
 
 @pytest.fixture
@@ -26,12 +26,13 @@ def made(monkeypatch, tmp_path):
             calls.append(((folder,), options))
             raise Made
 
-    def tune(line):
+    def tune(line, command="tune"):
         with pytest.raises(Made):
-            cli.main(["tune", *line.split()])
+            cli.main([command, *line.split()])
         return calls[-1]
 
     monkeypatch.setattr("etude.tuning.Study", MadeUpStudy)
+    monkeypatch.setattr("etude.cli.evolve.Evolution", MadeUpStudy)
     monkeypatch.chdir(tmp_path)
     return tune
 
@@ -74,6 +75,24 @@ def test_jobs_and_resuming(made):
 
 
 @pytest.mark.parametrize(
+    ("line", "place"),
+    [("--jobs 8 --ray node:6379", (8, "node:6379")), ("--ray --jobs 2", (2, "local")), ("--ray=auto", (1, "auto"))],
+)
+@pytest.mark.parametrize("command", ["tune", "evolve"])
+def test_trials_and_members_run_in_ray_actors(made, command, line, place):
+    space = "--grid gamma 0.9 " if command == "tune" else ""
+    executor = made(f"dqn CartPole-v1 {space}{line}", command)[1]["executor"]
+    assert isinstance(executor, RayExecutor) and (executor.jobs, executor.address) == place
+    if command == "tune":
+        assert isinstance(made(f"--resume here {line}")[1]["executor"], RayExecutor)
+
+
+def test_an_evolution_runs_in_worker_processes_or_here(made):
+    assert made("dqn CartPole-v1 --jobs 3", "evolve")[1]["executor"].jobs == 3
+    assert "executor" not in made("dqn CartPole-v1", "evolve")[1]
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("ppo CartPole-v1", "Nothing to search"),
@@ -87,6 +106,7 @@ def test_jobs_and_resuming(made):
         ("--jobs 2", "or --resume FOLDER"),
         ("--resume x --steps 5", "leave --steps out"),
         ("--resume x", "There is no study in x"),
+        ("ppo CartPole-v1 --grid gamma 0.9 --ray --devices cpu", "Leave one of the two out"),
     ],
 )
 def test_what_cannot_be_tuned_is_explained(line, message, capsys, tmp_path, monkeypatch):

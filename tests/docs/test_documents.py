@@ -146,10 +146,22 @@ def test_can_i_use_tells_what_is_refused():
     assert rows["[SAC](algorithms/sac.md)"] == ["tested", "no", "no", "no", "no"]
 
 
+def test_the_page_of_benchmarks_reads_every_committed_measurement(monkeypatch):
+    class Folder(type(ROOT)):
+        def __truediv__(self, name):
+            asked.add(str(name))
+            return ROOT / "benchmarks" / name
+
+    asked = set()
+    monkeypatch.setattr(measured, "BENCHMARKS", Folder(ROOT / "benchmarks"))
+    benchmarks_page.benchmarks()
+    assert {path.name for path in (ROOT / "benchmarks").glob("*.json")} <= asked
+
+
 def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
     page = benchmarks_page.benchmarks()
-    assert page.count(measured.NOT_MEASURED) == 11 + len(benchmarks_page.SPEED)
+    assert page.count(measured.NOT_MEASURED) == 12 + len(benchmarks_page.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -173,6 +185,8 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
     whole["return"] = {"jax": [500.0, 400.0], "sb3": [500.0, 500.0]}
     as_cleanrl = {**whole, "times_as_fast": {"jax": {"cleanrl": {"median": 8.9, "repeats": 1}}}}
     tasks = {"ppo, threads: one": whole, "ppo as CleanRL, threads: one": as_cleanrl}
+    summary = {"none": {"solved": 0, "seeds": 5}, "rnd": {"solved": 4, "seeds": 5}}
+    (tmp_path / "sparse_rewards.json").write_text(json.dumps({"summary": summary}))
     (tmp_path / "whole_run.json").write_text(json.dumps({"about": {}, **tasks}))
     page = benchmarks_page.benchmarks()
     assert "| PPO, CartPole-v1 | 6 | 5.25 x |  | 8.9 x |" in page
@@ -181,6 +195,7 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
         "Stable-Baselines3 500 |" in page
     )
     assert "| mpe2:spread | maddpg (jax, 10,000 steps) | -51.5 | -51, -52 |" in page
+    assert "not? | seeds that find it: none 0 of 5, rnd 4 of 5 | [rewriting](rewriting.md) |" in page
     assert "| catch/0 | dqn | 2,000 | 0.5 | 0.25 | 1 |" in page
     assert (
         "| CartPole-v1 | dqn | 9.5 | 800 | 475 |" in page and "| CartPole-v1 | apex_dqn | None | None | 475 |" in page

@@ -7,7 +7,7 @@ import pytest
 
 from etude.base.errors import ConfigError, DataError
 from etude.estimation.episodes import check_weights, filled
-from etude.estimation.intervals import effective_size, estimate_of, interval
+from etude.estimation.intervals import effective_size, estimate_of, interval, student
 from etude.estimation.methods import METHODS, SIMULATION, chosen
 
 # Two episodes; the second ends after its first step. Ratios 2, 1/2 and 3.
@@ -74,29 +74,53 @@ def test_effective_sizes_and_largest_weights_are_those_worked_out_by_hand():
     assert effective_size(np.log([3.0, 1.0])) == pytest.approx(16 / 10)
     assert effective_size(np.array([500.0, 500.0])) == pytest.approx(2)
     assert effective_size(np.full(3, -np.inf)) == 0
-    found = estimate_of("is", np.array([2.0, 4.0]), np.log([3.0, 1.0]), 2.0, 0.95, np.random.default_rng(0))
+    found = estimate_of("is", np.array([2.0, 4.0]), np.log([3.0, 1.0]), 2.0, 0.95, True)
     assert (found.value, found.behaviour, found.gain) == (3.0, 2.0, 1.5)
-    assert found.largest_weight == pytest.approx(3) and (found.low, found.high) == (2.0, 4.0)
+    assert found.largest_weight == pytest.approx(3)
+    assert (found.low, found.high) == pytest.approx((3 - 12.706205, 3 + 12.706205))  # one degree of freedom
 
 
 @pytest.mark.parametrize("behaviour", [0.0, -1.0])
 def test_a_gain_over_nothing_is_no_number(behaviour):
-    found = estimate_of("is", np.ones(2), np.zeros(2), behaviour, 0.95, np.random.default_rng(0))
+    found = estimate_of("is", np.ones(2), np.zeros(2), behaviour, 0.95, True)
     assert np.isnan(found.gain)
 
 
-def test_intervals_follow_the_generator_and_the_confidence():
+@pytest.mark.parametrize("skewed", [True, False])
+def test_intervals_of_normal_numbers_are_those_of_the_textbook(skewed):
     values = np.random.default_rng(3).normal(size=400)
-    wide, narrow = (interval(values, share, np.random.default_rng(0)) for share in (0.99, 0.5))
+    wide, narrow = (interval(values, share, skewed) for share in (0.99, 0.5))
     assert wide[0] < narrow[0] < values.mean() < narrow[1] < wide[1]
-    assert interval(values, 0.99, np.random.default_rng(0)) == wide != interval(values, 0.99, np.random.default_rng(1))
-    assert wide[1] - wide[0] == pytest.approx(2 * 2.576 * values.std() / 20, rel=0.1)
+    assert wide[1] - wide[0] == pytest.approx(2 * 2.59 * values.std() / 20, rel=0.02)
+
+
+def test_an_interval_reaches_further_where_rare_contributions_are_large():
+    values = np.r_[np.zeros(95), np.full(5, 20.0)]
+    low, high = interval(values, 0.95, True)
+    plain_low, plain_high = interval(values, 0.95, False)
+    assert high - 1 > 1.5 * (1 - low) and plain_high - 1 == pytest.approx(1 - plain_low)
+    assert plain_high - 1 > 1.05 * student(0.975, 99) * values.std() / 10
+
+
+@pytest.mark.parametrize(
+    ("share", "degrees", "expected"),  # scipy.stats.t.ppf
+    [(0.975, 1, 12.706205), (0.975, 2.5, 3.574655), (0.975, 30, 2.042272), (0.975, 999.5, 1.962342),
+     (0.975, 5000, 1.960439), (0.75, 4, 0.740697), (0.995, 99, 2.626405)],
+)  # fmt: skip
+def test_quantiles_of_students_distribution(share, degrees, expected):
+    assert student(share, degrees) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_single_episode_has_no_interval_and_equal_ones_have_no_width():
+    assert np.isnan(interval(np.ones(1), 0.95, True)).all()
+    assert np.isnan(interval(np.array([1.0, np.nan]), 0.95, True)).all()
+    assert interval(np.ones(3), 0.95, True) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95, "0.9", None])
 def test_a_confidence_that_is_none_is_refused(confidence):
     with pytest.raises(ConfigError, match="expected a number between 0 and 1"):
-        interval(np.ones(3), confidence, np.random.default_rng(0))
+        interval(np.ones(3), confidence, True)
 
 
 def test_episodes_fill_rows():

@@ -11,10 +11,16 @@ import pytest
 
 import etude
 from etude import offline
+from etude.base.data import Episode
 from etude.base.errors import CallbackError, ConfigError, DataError
 from etude.base.events import Estimated, Warned
+from etude.base.spaces import Box
+from etude.estimation.episodes import behaviour_of
 from etude.estimation.fqe import FQEConfig
-from etude.explore import Boltzmann, GaussianNoise
+from etude.estimation.target import TargetPolicy
+from etude.explore import Boltzmann, EpsilonZGreedy, GaussianNoise, Sample, Softened
+from etude.explore.log_prob import with_log_prob
+from etude.losses.distributions import Deterministic, TanhGaussian
 from etude.report import JsonLines
 
 SMALL = {"network": etude.Mlp((16,)), "engine": "torch"}
@@ -128,7 +134,8 @@ def test_a_model_of_ones_own_gives_the_values():
         ({"episodes": 0}, "episodes = 0; expected a whole number"),
         ({"model": 3}, "model = 3 has no q and no v"),
         ({"sofened": 0.1}, "did you mean softened"),
-        ({"explorer": GaussianNoise(0.1)}, "GaussianNoise does not know the probabilities"),
+        ({"explorer": EpsilonZGreedy(0.1)}, "EpsilonZGreedy does not know the probabilities"),
+        ({"explorer": GaussianNoise(0.1)}, "GaussianNoise needs a distribution"),
         ({"data": None}, "give data"),
         ({"data": 3}, "data is a int; expected the path"),
     ],
@@ -169,6 +176,58 @@ def test_continuous_actions_are_estimated_sampled_or_softened():
         etude.estimate(run, data, "is")
     with pytest.warns(UserWarning, match="equally weighted"):
         assert np.isfinite(etude.estimate(run, data, "pdis", softened=1.0)["pdis"].value)
+
+
+class Seen:
+    """Acts by its observation, which is the mean of its actions."""
+
+    state_size = 0
+
+    def __init__(self, kind=Deterministic):
+        self._kind = kind
+
+    def act(self, observation):
+        return Deterministic(observation) if self._kind is Deterministic else self._kind(observation, observation * 0)
+
+
+@pytest.mark.parametrize("target", [GaussianNoise(0.3), Softened(0.3)], ids=["noise", "softened"])
+def test_data_with_clipped_noise_estimate_another_noise(target):
+    """Of the actions that are carried out, about 40 % are at a bound."""
+    count, space = 20_000, Box(-1, 1, (1,), np.float32)
+    rng, behaviour = np.random.default_rng(0), with_log_prob(GaussianNoise(0.6))
+    mean = Deterministic(rng.uniform(-1, 1, (count, 1)).astype(np.float32))
+    action, extras = behaviour(mean, behaviour.draw(rng, count, space), 0, np.empty((count, 0)))
+    episodes = [
+        Episode(np.repeat(mean.action[i : i + 1], 2, 0), action[i : i + 1], action[i] ** 2, True, False,
+                {name: values[i : i + 1] for name, values in extras.items()})
+        for i in range(count)
+    ]  # fmt: skip
+    policy = TargetPolicy(Seen(), target, space)
+    weight = np.exp(policy.log_prob(episodes) - behaviour_of(episodes, space, "is"))
+    carried_out = np.clip(mean.action + 0.3 * rng.standard_normal((count, 1)), -1, 1)
+    assert abs(weight.mean() - 1) < 4 * weight.std() / np.sqrt(count)
+    found = weight * action[:, 0] ** 2
+    assert abs(found.mean() - (carried_out**2).mean()) < 4 * np.hypot(found.std(), 0.4) / np.sqrt(count)
+    never = TargetPolicy(Seen(TanhGaussian), Sample(), space).log_prob(episodes)
+    np.testing.assert_array_equal(np.isneginf(never), extras["action_clipped"] == 1)
+
+
+def test_a_run_with_noise_is_estimated_as_it_explores(tmp_path):
+    """TD3's own exploration is the behaviour: all weights are 1, in memory and from a file."""
+    run = etude.Run("td3", "Pendulum-v1", seed=0, exploration_noise=1.0, random_steps=0, learning_starts=10, **SMALL)
+    data = etude.record("Pendulum-v1", 3, run=run, explore=True)
+    assert data.episodes[0].extras["action_clipped"].any()
+    offline.write(tmp_path / "noisy.h5", data)
+    for source in (data, tmp_path / "noisy.h5"):
+        found = etude.estimate(run, source, ["is", "wis"], explore=True)
+        assert found["is"].value == pytest.approx(found.behaviour, rel=1e-2)
+        assert found["wis"].effective_episodes == pytest.approx(3, abs=1e-2)
+    first, *others = data.episodes
+    wrong = dataclasses.replace(first, extras={**first.extras, "action_clipped": np.zeros((len(first.reward), 2))})
+    with pytest.raises(DataError, match=r"Episode 0: 'action_clipped' has the shape \[200, 2\]; expected one number"):
+        etude.estimate(run, dataclasses.replace(data, episodes=(wrong, *others)), "wis", explore=True)
+    with pytest.raises(ConfigError, match="standard deviation of 0 leaves one action"):
+        etude.estimate(run, data, "wis", explorer=GaussianNoise(0.0))
 
 
 def test_recurrent_policies_are_estimated_with_their_states():

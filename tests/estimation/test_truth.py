@@ -9,6 +9,7 @@ import pytest
 from tabular import Chain, RandomMDP, model_fails, model_wins, weighted_of_rllib
 
 from etude.estimation.intervals import interval
+from etude.estimation.methods import METHODS
 
 REPLICATES, EPISODES = 2000, 50
 UNBIASED = ("is", "pdis", "dr")
@@ -42,13 +43,13 @@ def test_shares_and_a_good_model_lower_the_error(seed):
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say():
-    mdp, count, episodes, rng = RandomMDP(0), 500, 100, np.random.default_rng(5)
+    mdp, count, episodes = RandomMDP(0), 500, 100
     played = mdp.played(count * episodes, np.random.default_rng(6))
-    for method in ("pdis", "wis", "dr"):
+    for method in ("is", "pdis", "wis", "trajectory_wis", "dr", "wdr"):
         covered = 0
         for start in range(0, count * episodes, episodes):
             found = played.estimated(method, mdp.gamma, slice(start, start + episodes))
-            low, high = interval(found, 0.95, rng)
+            low, high = interval(found, 0.95, not METHODS[method].shares)
             covered += low <= mdp.truth <= high
         assert 0.90 <= covered / count <= 0.98, method
 

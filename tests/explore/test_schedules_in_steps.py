@@ -74,9 +74,9 @@ def test_configs_from_before_schedules_had_steps_load():
 
 def test_a_run_follows_a_schedule_in_steps_and_goes_on_with_it(tmp_path):
     rate = etude.Linear.through([(0, 1e-3), (32, 1e-4), (64, 5e-5)])
-    small = {"learning_starts": 8, "train_every": 8, "batch_size": 8, "network": etude.Mlp((4,)), "engine": "torch"}
-    epsilon = etude.Linear(1.0, 0.5, steps=40)
-    with etude.Run("dqn", "CartPole-v1", learning_rate=rate, epsilon=epsilon, environments=1, **small) as run:
+    small = {"learning_starts": 8, "train_every": 8, "gradient_steps": 1, "batch_size": 8, "engine": "torch"}
+    schedules = {"learning_rate": rate, "epsilon": etude.Linear(1.0, 0.5, steps=40)}
+    with etude.Run("dqn", "CartPole-v1", **small, network=etude.Mlp((4,)), **schedules, environments=1) as run:
         run.train(32)
         assert run.learner.hyper()["learning_rate"] == 1e-4
         run.save(tmp_path / "run.etude")

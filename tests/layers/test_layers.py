@@ -37,6 +37,7 @@ FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow"}
 EDGES = {"rich", "tyro", "matplotlib", "tensorboardX", "imageio", "imageio_ffmpeg", "wandb"}
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "core"}
 LONGEST_FILE = 400
+MOST_NAMES = 35  # of `etude.__all__`
 
 
 def sources(root: Path) -> dict[str, Path]:
@@ -245,6 +246,10 @@ def test_type_checkers_see_the_names_that_programs_get():
     got = {name.removeprefix("etude.") for name, names in etude._EXPORTS.items() if not names}
     got |= {name for names in etude._EXPORTS.values() for name in names.split()}
     assert seen - {"config_for"} == got == set(etude.__all__) - {"config"}
+
+
+def test_the_front_door_has_few_names():
+    assert len(etude.__all__) == len(set(etude.__all__)) <= MOST_NAMES
 
 
 @pytest.fixture

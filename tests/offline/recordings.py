@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from etude.base.data import Episode
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.offline import Dataset
 
+each_format = pytest.mark.parametrize("form", ("parquet", "hdf5", "jsonl", "minari"))
 CODE = Box(-np.inf, np.inf, (2,), np.float64)
 NESTED = Dict({"code": CODE, "more": Tuple([Discrete(9, start=3), Box(0, 255, (2, 3, 1), np.uint8)])})
 SPACES = {

@@ -13,22 +13,20 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from recordings import SPACES, dataset, episode
+from recordings import SPACES, dataset, each_format
 
 import etude
 from etude.base import trees
-from etude.base.data import Episode
 from etude.base.errors import CallbackError, ConfigError, DataError
 from etude.base.events import Collected
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from etude.checkpoint.run_directory import RunDirectory
 from etude.explore import Sample
 from etude.networks import Mlp
-from etude.offline import EpisodeRecorder, Reader, Writer, shards, to_steps
+from etude.offline import EpisodeRecorder, Reader, Writer, to_steps
 from etude.offline.files import metadata_of
 
-FORMATS = ("parquet", "hdf5", "jsonl", "minari")
-each_format = pytest.mark.parametrize("form", FORMATS)
+pytestmark = pytest.mark.usefixtures("quick_shards")
 IMAGE = Box(0, 255, (36, 36, 1), np.uint8)
 ACTIONS = {
     "discrete": Discrete(3, start=-1),
@@ -36,12 +34,6 @@ ACTIONS = {
     "multibinary": MultiBinary(3),
     "box": Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32)),
 }
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Hundreds of shards do not wait for the disk; processes that are killed write as they always do."""
-    monkeypatch.setattr(shards, "_sync", lambda path: None)
 
 
 class Anything(gym.Env):
@@ -199,23 +191,6 @@ def test_json_lines_are_plain_json_with_an_episode_each(tmp_path):
     assert len(lines[0]["observations"]) == len(lines[0]["actions"]) + 1
     assert first["etude"]["environment"] == "CartPole-v1" and last["etude"]["episodes"] == len(lines)
     assert "Infinity" not in path.read_text() and "NaN" not in path.read_text()
-
-
-@each_format
-def test_shards_end_within_five_percent_of_their_size(tmp_path, form):
-    spaces, rng = SPACES["box"], np.random.default_rng(0)
-    size, episodes = {"parquet": (2**19, 100), "hdf5": (2**21, 250)}.get(form, (2**20, 80))
-    with Writer(tmp_path, form, max_bytes=size, spaces=spaces) as writer:
-        for i in range(episodes):
-            each = episode(i, 500, spaces)
-            noise = rng.normal(size=each.observation.shape).astype(np.float32)
-            writer.write([Episode(noise, each.action, noise[1:, 0], True, False, {"log_prob": noise[1:, 1]})])
-    sizes = [_size(path) for path in sorted(tmp_path.iterdir())][:-1]
-    assert len(sizes) > 1 and all(0.95 * size <= each <= 1.05 * size for each in sizes), sizes
-
-
-def _size(path):
-    return sum(each.stat().st_size for each in [path, *path.rglob("*")] if each.is_file())
 
 
 KILLED = """

@@ -89,10 +89,17 @@ def test_what_actors_collect_is_what_processes_collect(feature, tmp_path):
         assert {"priority/0", "info.x/0"} <= actors[0].keys()
 
 
-def test_an_actor_that_is_killed_is_replaced_and_the_run_says_so():
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGKILL, "was lost by Ray"),
+        pytest.param(signal.SIGSTOP, "took no time step for 2", marks=pytest.mark.long, id="hangs"),
+    ],
+)
+def test_an_actor_that_is_killed_or_hangs_is_replaced_and_the_run_says_so(number, said):
     def kill(event):
         if not events and event.step >= 128:
-            os.kill(run._lifecycle._rollout._supervisor.workers[0].process_id, signal.SIGKILL)
+            os.kill(run._lifecycle._rollout._supervisor.workers[0].process_id, number)
             events.append(event)
         if isinstance(event, Warned | WorkerReplaced):
             events.append(event)
@@ -102,7 +109,7 @@ def test_an_actor_that_is_killed_is_replaced_and_the_run_says_so():
     with etude.Run("ppo", "CartPole-v1", config=config, workers=2, ray="local", **WHOLE_RUN) as run:
         run.train(256, kill)
     _, warned, replaced = events
-    assert "Worker 0 (environments 0 to 1) was lost by Ray" in warned.message and replaced.environments == (0, 1)
+    assert f"Worker 0 (environments 0 to 1) {said}" in warned.message and replaced.environments == (0, 1)
 
 
 def test_ray_without_workers_is_refused():

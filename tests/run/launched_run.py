@@ -1,11 +1,13 @@
 """A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER`. It writes its last weights to FOLDER.
 
-WHAT: "whole", or "killed" or "stopped": process 1 gets the signal, or "endless": until it is interrupted.
+WHAT: "whole", or "late": process 1 has more to do, or "killed" or "stopped": process 1 gets the signal, or "endless":
+until it is interrupted.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 import etude
 from etude.base.errors import EtudeError
 
-TARGET = {"whole": 160, "killed": 640, "stopped": 640, "endless": 10_000_000}
+TARGET = {"whole": 160, "late": 160, "killed": 640, "stopped": 640, "endless": 10_000_000}
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 ENDED = 3  # the exit status after a clear error
 
@@ -41,6 +43,8 @@ def main(engine, what, folder):
         print(f"{type(error).__name__}: {error}", flush=True)
         sys.exit(ENDED)
     rank = 0 if run.group is None else run.group.rank
+    if what == "late" and rank == 1:
+        time.sleep(3)
     np.savez(folder / f"{rank}.npz", step=finished.step, **run.engine.weights())
 
 

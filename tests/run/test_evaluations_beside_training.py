@@ -20,10 +20,11 @@ from run_worlds import Counted, Failing
 from several_worlds import Duel
 
 import etude
-from etude import Conv, League
+from etude import Conv
 from etude.algorithms import PPO, PPOConfig
 from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault, SpaceError
 from etude.base.events import Evaluated, Finished, Learned, Saved, Warned, WorkerReplaced
+from etude.multi_agent import League
 from etude.report import JsonLines, Progress
 from etude.rollout import PoolOptions
 from etude.run import from_state

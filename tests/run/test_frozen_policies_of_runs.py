@@ -7,9 +7,10 @@ import pytest
 from run_makers import DQN_TINY, PPO_TINY, at_random, moved, pair
 from several_worlds import Meeting, Mixed
 
-from etude import Frozen, Mlp
+from etude import Mlp
 from etude.algorithms import DQN, PPO, DQNConfig, PPOConfig
 from etude.base.errors import CheckpointError, ConfigError
+from etude.multi_agent import Frozen
 from etude.run import from_state
 
 

@@ -9,10 +9,11 @@ from run_makers import DQN_TINY, assert_same_weights
 from several_worlds import Coming, Counting, Hidden, Meeting
 
 import etude
-from etude import League, Mlp, Run
+from etude import Mlp, Run
 from etude.algorithms import DQN, MAPPO, MADDPGConfig, MAPPOConfig, MATD3Config
 from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.envs import make_environments, with_global_state
+from etude.multi_agent import League
 from etude.replay import MultiAgentTransitions, Ring
 
 OFF_POLICY = {"network": Mlp((4,)), "batch_size": 8, "learning_starts": 16, "train_every": 8, "critic_reads": "state"}

@@ -14,6 +14,7 @@ import pytest
 import etude
 
 SCRIPT = Path(__file__).with_name("launched_run.py")
+ENDED = 3  # the exit status after a clear error
 DEADLINE = 200  # seconds, after which a run that hangs is killed and its test fails
 
 
@@ -145,17 +146,27 @@ def test_two_processes_learn_the_same_weights_in_torch(launcher, tmp_path):
 
 
 @pytest.mark.long
-def test_two_processes_learn_the_same_weights_in_jax(tmp_path):
+def test_two_processes_learn_the_same_weights_in_jax_and_the_chief_outlives_the_other(tmp_path):
     pytest.importorskip("jax")
-    for process in by_rank("whole", tmp_path):
-        output_of(process)
+    for process in by_rank("late", tmp_path):
+        said = output_of(process)
+        assert process.returncode == 0, said[-2000:]
     for rank in range(2):
         assert_close(tmp_path / f"{rank}.npz", alone("jax"))
 
 
 @pytest.mark.long
-def test_a_killed_process_of_jax_ends_the_others(tmp_path):
+@pytest.mark.parametrize(("what", "reason"), [("killed", ""), ("stopped", "process 1 gave no heartbeat")])
+def test_a_process_of_jax_that_is_killed_or_hangs_ends_the_chief_in_one_clear_error_after_it_has_saved(
+    what, reason, tmp_path
+):
     pytest.importorskip("jax")
-    outputs = [(output_of(process), process.returncode) for process in by_rank("killed", tmp_path)]
-    assert all(status for _, status in outputs) and not alive(tmp_path)
-    assert etude.load(tmp_path / "run").step >= 288
+    chief, other = by_rank(what, tmp_path)
+    try:
+        said = output_of(chief)
+    finally:
+        other.kill()
+        other.communicate()
+    assert chief.returncode == ENDED
+    assert f"ReplicaError: A process of this run ended or does not answer ({reason}" in said
+    assert etude.load(tmp_path / "run").step == 320, "the last step before it"

@@ -9,13 +9,14 @@ from run_makers import DQN_TINY, PPO_TINY
 from several_worlds import Counting, Duel, Mixed
 
 import etude
-from etude import Conv, League, Run
+from etude import Conv, Run
 from etude.algorithms import DQN, PPO, PPOConfig
 from etude.base.data import Choice
 from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.connect_four import COLUMNS, LINES, ROWS, ConnectFour, connect_four, look_ahead
 from etude.explore.league import SampledOpponent
 from etude.explore.stateless import StatelessExplorer
+from etude.multi_agent import League
 from etude.networks import ActorCritic
 from etude.run import from_state
 from etude.training.league import FIRST, LeagueCopy, LeagueTable

@@ -11,8 +11,8 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Agent, Conv, Linear, Mlp, OffPolicyConfig, Recurrent, Run, checkpoint
-from etude.algorithms import DQNConfig, PPOConfig
+from etude import Agent, Conv, Linear, Mlp, Recurrent, Run, checkpoint
+from etude.algorithms import DQNConfig, OffPolicyConfig, PPOConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned, Saved, Warned
 from etude.checkpoint.run_directory import RunDirectory

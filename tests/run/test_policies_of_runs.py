@@ -10,12 +10,13 @@ from run_makers import DQN_TINY, PPO_TINY, assert_same_weights, at_random, moved
 from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
-from etude import Alternate, Mlp
+from etude import Mlp
 from etude.algorithms import DQN, MAPPO, PPO, SAC, MAPPOConfig, PPOConfig, SACConfig
 from etude.base import trees
 from etude.base.errors import EnvironmentFault
 from etude.base.events import Collected, Evaluated, Learned
 from etude.envs import make_environments
+from etude.multi_agent import Alternate
 from etude.multi_agent.joint import AgentSubset
 from etude.run import from_state
 

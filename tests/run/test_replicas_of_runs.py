@@ -161,7 +161,7 @@ def test_a_reporter_that_fails_in_the_chief_ends_the_others(monkeypatch, tmp_pat
 def test_who_waits_learns_which_process_gives_no_heartbeat():
     from torch.distributed import HashStore
 
-    from etude.engines.torch_group import Heartbeat
+    from etude.engines.heartbeat import Heartbeat
 
     class Collective:
         def wait(self, timeout):

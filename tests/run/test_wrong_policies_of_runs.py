@@ -6,9 +6,9 @@ import pytest
 from run_makers import DQN_TINY, PPO_TINY, at_random, pair
 from several_worlds import Meeting
 
-from etude import Alternate
 from etude.algorithms import DQN, PPO
 from etude.base.errors import CheckpointError, ConfigError
+from etude.multi_agent import Alternate
 from etude.run import from_state
 
 

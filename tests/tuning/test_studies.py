@@ -15,8 +15,9 @@ from study_worlds import Pointer, curves, tiny_study
 import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.rollout.pool.channel import share_memory
-from etude.tuning import PBT, ProcessExecutor, Study, Uniform
+from etude.tuning import ASHA, PBT, ProcessExecutor, Study, Uniform
 from etude.tuning.executors import TrialServer
+from etude.tuning.segment import TrialRuns
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
 
@@ -125,6 +126,48 @@ def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learni
     with tiny_study(tmp_path / "two", RANGE, jobs=2, **given) as again:
         again.run()
         assert curves(again) == curves(study)
+
+
+class Counting(etude.Callback):
+    """Writes the steps at which its segments began, and how many events of each kind it has seen so far."""
+
+    def __init__(self):
+        self.begun, self.evaluations = [], 0
+
+    def on_train_begin(self, run, event):
+        self.begun.append(event.step)
+
+    def on_evaluation(self, run, event):
+        self.evaluations += 1
+        (run.directory.path / "seen.json").write_text(json.dumps([self.begun, self.evaluations]))
+
+
+def seen(study, trial):
+    return json.loads((study.folder / f"trial-{trial:04d}" / "seen.json").read_text())
+
+
+def test_callbacks_of_a_trial_live_through_its_segments_until_it_goes_on_in_another_process(tmp_path):
+    given = {"scheduler": ASHA(min_steps=32, reduction=2), "callbacks": Counting}
+    with tiny_study(tmp_path / "one", **given) as study:
+        study.run()
+        finished = next(trial for trial in study.trials if trial.step == 128)
+        begun, evaluations = seen(study, finished.number)
+        assert begun[0] == 0 and len(begun) > 1 and evaluations == 4
+    with tiny_study(tmp_path / "two", {"learning_rate": [0.01]}, callbacks=Counting) as study:
+        study.run(lambda study: study.stop())
+        stopped = study.trials[0].step
+        assert 0 < stopped < 128 and seen(study, 0) == [[0], 1]
+        study.run()  # as in a process that is started again
+        assert seen(study, 0) == [[stopped], 3]
+
+
+def test_callbacks_do_not_go_on_where_another_process_carried_the_trial_on():
+    made = []
+    runs = TrialRuns(SimpleNamespace(folder="", keep=1, callbacks=lambda: made.append(1) or [len(made)]))
+    runs._callbacks[3] = (64, runs._callbacks_at(3, 0))
+    assert runs._callbacks_at(3, 64) == [1] and runs._callbacks_at(3, 64) == [2]
+    runs._callbacks[3] = (64, [2])
+    assert runs._callbacks_at(3, 96) == [3]
 
 
 def test_a_trial_that_fails_is_reported_and_the_others_go_on(tmp_path):

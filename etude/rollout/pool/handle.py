@@ -106,6 +106,7 @@ class WorkerBackend(Protocol):
     """Where the workers of a pool run."""
 
     worker: type[Worker]
+    deadline: float  # seconds without a time step after which a worker counts as stuck, unless the options say others
 
     def new_buffer(self, size: int) -> Any:
         """Bytes that a worker and its parent write and read."""

@@ -7,7 +7,6 @@ on timings.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -261,7 +260,7 @@ def step_seconds(make_environments: Callable[[list[int]], Environments], budget:
             began = time.perf_counter()
             observation = environments.step(action)[0]
             taken.append(time.perf_counter() - began)
-        return statistics.median(taken)
+        return float(np.median(taken))
     finally:
         environments.close()
 

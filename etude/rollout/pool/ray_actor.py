@@ -8,7 +8,6 @@ import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from etude.base.stacks import answer_requests, memory_of, stacks_of
 from etude.rollout.pool.acting import BufferRead
@@ -67,6 +66,8 @@ class WorkerActor:
     """Serves the requests of one pool. Exceptions are answers, as those of worker processes are."""
 
     def __init__(self) -> None:
+        from threadpoolctl import threadpool_limits  # not at the top: worker processes import this file, too
+
         threadpool_limits(1)
         answer_requests()
         self._channel = ReplyChannel()

@@ -33,7 +33,7 @@ class PoolOptions:
     """How a pool treats its workers."""
 
     overlap: bool = False  # collect the next steps while the parent learns
-    deadline: float = 60.0  # seconds without a time step after which a worker counts as stuck
+    deadline: float | None = None  # seconds without a time step after which a worker counts as stuck; None: backend's
     restarts: int = 5  # how often in a row one worker may fail before the pool gives up
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = 4 << 20  # bytes of each worker's two buffers
@@ -45,8 +45,13 @@ class PoolOptions:
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "restart"):
             raise ConfigError(f'on_error is "raise" or "restart", not {self.on_error!r}.')
-        if self.deadline <= 0 or self.restarts < 0 or self.buffer <= 0:
+        if (self.deadline is not None and self.deadline <= 0) or self.restarts < 0 or self.buffer <= 0:
             raise ConfigError(f"deadline and buffer must be positive and restarts not negative; given {self}.")
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a time step after which a worker counts as stuck."""
+        return self.backend.deadline if self.deadline is None else self.deadline
 
 
 class WorkerSupervisor:
@@ -93,7 +98,7 @@ class WorkerSupervisor:
                 if answer is not None:
                     answered = True
                     yield worker, answer
-            stuck = [] if ready else [each for each in busy if each.waited(self._tick) > self._options.deadline]
+            stuck = [] if ready else [each for each in busy if each.waited(self._tick) > self._options.patience]
             if stuck:
                 yield from ((worker, worker.hung()) for worker in stuck)
                 return
@@ -102,7 +107,7 @@ class WorkerSupervisor:
         """The next answer of one worker, or the Failure of one that died or hung. Cheaper than `wait`."""
         self._check_open()
         while (answer := self._checked(worker, received := worker.receive(self._tick))) is None:
-            if received is None and worker.waited(self._tick) > self._options.deadline:
+            if received is None and worker.waited(self._tick) > self._options.patience:
                 return worker.hung()
         return answer
 
@@ -165,7 +170,7 @@ class WorkerSupervisor:
 
     @property
     def _tick(self) -> float:
-        return min(0.25, self._options.deadline / 20)
+        return min(0.25, self._options.patience / 20)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -204,7 +209,7 @@ class WorkerSupervisor:
             ) from error
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:
-        worker.allow(max(0.0, _STARTING - self._options.deadline))
+        worker.allow(max(0.0, _STARTING - self._options.patience))
         return next(self.wait([worker]))[1]
 
     def _await_ready(self, worker: Worker) -> Ready:

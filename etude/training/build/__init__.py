@@ -58,12 +58,13 @@ from etude.training.build.usable import (
 )
 
 __all__ = [
-    "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for", "as_rewriters", "assemble",
-    "best_for", "built_as_described", "check_algorithm", "check_alike", "check_collects_steps", "check_description",
-    "check_launched", "check_spaces", "check_takes_tasks", "check_team", "config_for", "config_from", "context_for",
-    "data_for", "describe", "directory_for", "engine_for", "environment_arguments", "environment_for",
-    "environment_from", "evaluator_for", "fitted", "fitting", "given_directory", "learning_arguments",
-    "loading_arguments", "members_from", "multi_agent_for", "plain_config", "plain_environment", "plain_policies",
-    "policies_from", "recorded_spaces", "replicas_for", "resumed_directory", "rewriters_from", "run_parts",
-    "start_from", "taken_from", "train_only_from", "uses_data", "with_environments", "with_hyperparameters",
+    "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for",
+    "as_rewriters", "assemble", "best_for", "built_as_described", "check_algorithm", "check_alike",
+    "check_collects_steps", "check_description", "check_launched", "check_spaces", "check_takes_tasks", "check_team",
+    "config_for", "config_from", "context_for", "data_for", "describe", "directory_for", "engine_for",
+    "environment_arguments", "environment_for", "environment_from", "evaluator_for", "fitted", "fitting",
+    "given_directory", "learning_arguments", "loading_arguments", "members_from", "multi_agent_for", "plain_config",
+    "plain_environment", "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "resumed_directory",
+    "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
+    "with_hyperparameters",
 ]  # fmt: skip

@@ -11,9 +11,11 @@ import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
+from etude.base.events import Started
 from etude.base.spaces import Spaces
 from etude.engines.replicas import Replicas
 from etude.envs import action_space_of
+from etude.explore.log_prob import with_log_prob
 from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer, ProcessGroup
 from etude.training.build.exploration import explorer_for
@@ -26,12 +28,29 @@ from etude.training.setup import Setup
 from etude.training.sources import Sources, sources_for
 
 
+class LogProbRequest:
+    """Whether a callback of the present call of `train` asked for steps with the log probabilities of their actions. Of
+    several processes, callbacks are called in the first alone: then nothing is asked for."""
+
+    def __init__(self, group: ProcessGroup | None):
+        self._possible, self.asked = group is None, False
+
+    def started(self, step: int, description: dict[str, Any], context: TrainingContext) -> Started:
+        """The event of a call of `train`, by which a callback may ask."""
+        self.asked = False
+        return Started(step, description, functools.partial(recorded_spaces, context), self._ask)
+
+    def _ask(self) -> None:
+        self.asked = self._possible
+
+
 class RunParts(NamedTuple):
     """What trains an agent. learning, collecting: the two halves of the loop."""
 
     learner: RunLearning
     learning: Learning
     collecting: Collecting
+    log_prob: LogProbRequest
 
 
 def context_for(
@@ -55,9 +74,13 @@ def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tupl
     """The parts of a run. explorer: the one that the user gave. rewrite: rewriters, see `build.rewriting`."""
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
-    learner = kind.make_learner(context, rewriters)
-    make_explorer = functools.partial(explorer_for, agent, engine.spaces, explorer, count=context.count)
-    return RunParts(learner, *kind.loop_parts(learner, context, make_explorer))
+    learner, log_prob = kind.make_learner(context, rewriters), LogProbRequest(context.group)
+
+    def make_explorer(total: int) -> Explorer:
+        found = explorer_for(agent, engine.spaces, explorer, total, context.count)
+        return with_log_prob(found) if log_prob.asked else found
+
+    return RunParts(learner, *kind.loop_parts(learner, context, make_explorer), log_prob)
 
 
 def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:

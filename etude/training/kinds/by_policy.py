@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from etude.adapt import exploration_rules
+from etude.adapt.adaptation import exploration_rules
 from etude.agent import Agent
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.seeding import generator

@@ -75,6 +75,7 @@ class LearningKind:
         the replay.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     returns_gradients: whether rollouts return gradients of losses, in the place of steps.
+    adjusts: the sizes of the replay that rules of a config may change (see `etude.adapt`).
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
@@ -89,6 +90,7 @@ class LearningKind:
     steps_environments: ClassVar[bool] = True
     returns_gradients: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
+    adjusts: ClassVar[tuple[str, ...]] = ()
 
     @property
     def collects_steps(self) -> bool:
@@ -125,7 +127,8 @@ class LearningKind:
     def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
         """What follows the rules of the config; ConfigError where nothing can."""
         schedule_for = functools.partial(self.update_schedule, count=self.count(context))
-        return Adapting(context.agent.config, context.engine, schedule_for, lambda: self.priorities(replay))
+        config, engine = context.agent.config, context.engine
+        return Adapting(config, engine, schedule_for, lambda: self.priorities(replay), self.adjusts)
 
     def priorities(self, replay: Replay) -> np.ndarray | None:
         """Those of all stored rows; None where rows are drawn without."""

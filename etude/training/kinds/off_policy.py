@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from etude.adapt.adaptation import values_reached
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
@@ -20,6 +21,7 @@ from etude.protocols import Explorer, Replay
 from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
 from etude.replay.frames import has_stacks
 from etude.replay.sizes import Extras
+from etude.training.adapting import Adapting
 from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.hindsight import with_hindsight
@@ -42,12 +44,18 @@ class OffPolicyLearning(LearningKind):
     multi_agent = True
     takes_data = True
     replays_data = True
+    adjusts = ("buffer_size",)
 
     def check_shared_replay(self, agent: Agent) -> None:
         if (exponent := agent.config.priority_exponent) != 0.0:
             raise ConfigError(
                 f"shared_replay = True, but {type(agent).__name__} draws by priorities, which are errors of its own "
                 f"networks: priority_exponent = {exponent}. Set it to 0, or leave shared_replay off."
+            )
+        if any(rule.hyperparameter in self.adjusts for rule in agent.config.adapt):
+            raise ConfigError(
+                f"shared_replay = True, but a rule of {type(agent).__name__} changes buffer_size, which would forget "
+                "what the others learn from. Leave the rule out, or leave shared_replay off."
             )
 
     def replay(self, context: TrainingContext) -> Replay:
@@ -85,6 +93,17 @@ class OffPolicyLearning(LearningKind):
     def selector(self, config: Any, ring: Ring) -> Selector:
         """Chooses rows of the ring."""
         return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
+
+    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
+        config = context.agent.config
+        least = max(values_reached(config, "batch_size")) * config.example_length
+        window = min(values_reached(config, "buffer_size"))
+        if window < least and any(rule.hyperparameter == "buffer_size" for rule in config.adapt):
+            raise ConfigError(
+                f"{type(config).__name__}: a rule of adapt may lower buffer_size to {window}, which is less than a "
+                f"batch of {least} steps. Give the rule low={least} or more."
+            )
+        return super().adapting(context, replay)
 
     def priorities(self, replay: Replay) -> np.ndarray | None:
         if isinstance(replay, Buffer) and isinstance(replay.selector, Prioritised):

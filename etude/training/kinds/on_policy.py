@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from etude.adapt.adaptation import values_reached
 from etude.base.data import RECURRENT_STATE, Batch, Update
+from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
@@ -26,6 +28,7 @@ from etude.replay import (
     View,
 )
 from etude.replay.sizes import Extras
+from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
 from etude.training.progress import RunProgress
@@ -39,19 +42,20 @@ class OnPolicyLearning(LearningKind):
     config: ClassVar[type[RolloutConfig]] = OnPolicyConfig
     multi_agent = True
     log_prob = True
+    adjusts = ("rollout_length",)
 
     def replay(self, context: TrainingContext) -> Replay:
         view, selector = self.view(context), self.selector(context.agent.config)
         return Buffer(self._ring(context), selector, view, generator(context.setup.seed, "replay"))
 
     def _ring(self, context: TrainingContext) -> Ring:
-        """Holds one rollout."""
+        """Holds one rollout, the longest that rules make of it."""
         engine, count = context.engine, context.count
         extras: Extras = {"log_prob": (context.team, np.dtype(np.float32))}
         if engine.state_size:
             extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
-        rows, folder = context.agent.config.rollout_length * count, context.setup.replay_folder
-        return Ring(engine.spaces, rows, count, extras, reward_shape=context.team, folder=folder)
+        longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.setup.replay_folder
+        return Ring(engine.spaces, longest * count, count, extras, reward_shape=context.team, folder=folder)
 
     def selector(self, config: Any) -> Selector:
         """Chooses rows of the ring."""
@@ -65,6 +69,21 @@ class OnPolicyLearning(LearningKind):
 
     def gradients(self, context: TrainingContext) -> GradientSource:
         return WithExplainedVariance(super().gradients(context))
+
+    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
+        config = context.agent.config
+        lengths = values_reached(config, "rollout_length")
+        if len(lengths) > 1 and context.setup.overlap:
+            raise ConfigError(
+                f"{type(config).__name__}: adapt changes rollout_length, and overlap = True collects the next rollout "
+                "before its length is known. Leave one of them out."
+            )
+        for length in lengths:
+            try:
+                replace(config, rollout_length=length)
+            except ConfigError as error:
+                raise ConfigError(f"A rule of adapt may change rollout_length to {length}: {error}") from error
+        return super().adapting(context, replay)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OnPolicySchedule(config, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -12,10 +11,10 @@ from typing import Any
 from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
-from etude.checkpoint import replacing
 from etude.checkpoint.config_json import from_json
 from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_lineage
 from etude.run import Run, load
+from etude.run.shared_rows import copy_checkpoint
 from etude.training import build
 from etude.tuning.evolution.generations import Generations, population
 from etude.tuning.evolution.mutation import HYPERPARAMETER, Mutation
@@ -52,8 +51,7 @@ class Individual:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Copy its checkpoint, which `etude.load` reads; it acts as it did when it was evaluated."""
-        with self.path.open("rb") as source, replacing(Path(path)) as copy:
-            shutil.copyfileobj(source, copy)
+        copy_checkpoint(self.path, Path(path))
 
     def load(self, **given: Any) -> Run:
         """Its run; see `etude.load`."""

@@ -3,6 +3,7 @@ number that it is given before may follow, and how many there are before and aft
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ class Noting(etude.algorithms.DQN):
         return super().loss(batch, noise)
 
 
+def thread_names() -> list[str]:
+    """The names of this process's threads."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # threads end meanwhile
+            names.append((task / "comm").read_text().strip())
+    return names
+
+
 def main() -> None:
     engine, width, *chosen = sys.argv[1:]
     before = []
@@ -36,8 +46,7 @@ def main() -> None:
     if engine == "torch":
         print(*noted, *before, torch.get_num_threads())
     else:
-        names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-        print(names.count("tf_XLAEigen"))
+        print(thread_names().count("tf_XLAEigen"))
 
 
 if __name__ == "__main__":

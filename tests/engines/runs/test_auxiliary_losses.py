@@ -82,6 +82,7 @@ def test_the_gradient_with_a_term_is_the_sum_of_the_two(engine_name):
     assert summed.metrics == pytest.approx({**told.metrics, "small": value.losses["model"]}, rel=1e-5)
 
 
+@pytest.mark.variant
 def test_recorded_transitions_are_learned_from_in_a_pool_and_after_a_checkpoint_alike(engine_name, expert, tmp_path):
     agent = etude.Auxiliary(PPO(PPO_SMALL), cloning, expert, name="cloning", batch_size=32)
     whole = trained(agent, engine_name, 192)
@@ -102,6 +103,7 @@ def test_recorded_transitions_are_learned_from_in_a_pool_and_after_a_checkpoint_
         etude.load(tmp_path / "half.etude", agent=fewer)
 
 
+@pytest.mark.variant
 def test_workers_that_collect_ahead_learn_with_recorded_transitions(engine_name, expert):
     agent = etude.Auxiliary(PPO(PPO_SMALL), cloning, expert)
     state = trained(agent, engine_name, 128, workers=2, overlap=True)

@@ -124,11 +124,12 @@ def test_cloned_pairs_take_the_entropy_of_one_coin_and_of_two_where_choices_are_
         assert -policy.log_prob(action).mean() == pytest.approx(nats, abs=5e-3)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("env", "distribution"),
     [
-        pytest.param("Pendulum-v1", BETA, id="beta", marks=pytest.mark.variant),
-        pytest.param("Pendulum-v1", MIXTURE, id="mixture", marks=pytest.mark.variant),
+        pytest.param("Pendulum-v1", BETA, id="beta"),
+        pytest.param("Pendulum-v1", MIXTURE, id="mixture"),
         pytest.param(Levers, CONDITIONAL, id="conditional"),
     ],
 )
@@ -148,6 +149,7 @@ def test_workers_change_nothing_and_what_is_saved_goes_on_as_it_was(env, distrib
         assert not differences(expected, second.engine.weights())
 
 
+@pytest.mark.variant
 def test_collecting_ahead_with_the_choices_of_a_conditional_policy(engine_name):
     with etude.Run(
         "impala", Levers, network=Mlp((8,)), distribution=CONDITIONAL, environments=2, workers=2, overlap=True,
@@ -157,6 +159,7 @@ def test_collecting_ahead_with_the_choices_of_a_conditional_policy(engine_name):
         assert run.act(np.ones(2, np.float32), {"action_mask": Levers().mask})[0] in (0, 1)
 
 
+@pytest.mark.variant
 def test_a_conditional_policy_learns_to_make_equal_choices(engine_name):
     config = A2CConfig(network=Mlp((16,)), learning_rate=1e-2, distribution=CONDITIONAL)
     with etude.Run("a2c", Levers, config=config, environments=8, engine=engine_name) as run:
@@ -177,6 +180,7 @@ def test_a_distribution_of_ones_own_is_given_again_when_the_run_is_loaded(engine
         run.train(32)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("env", "changes", "message"),
     [
@@ -217,6 +221,7 @@ def test_wrong_distributions_are_refused_where_they_are_written(make, message):
         make()
 
 
+@pytest.mark.variant
 def test_networks_by_embedding_are_saved_and_refuse_other_observations(engine_name, tmp_path):
     network = ByEmbedding(network=Mlp((8,)))
     fast = {"batch_size": 8, "learning_starts": 16, "train_every": 8, "gradient_steps": 2}

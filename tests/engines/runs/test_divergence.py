@@ -19,6 +19,7 @@ def warnings_of(engine, algorithm, config, steps, env="CartPole-v1"):
         return [event.message for event in run.steps(steps) if isinstance(event, Warned)]
 
 
+@pytest.mark.variant
 def test_ppo_with_a_learning_rate_of_a_million_warns_of_its_weights_once(engine_name):
     found = warnings_of(engine_name, "ppo", PPOConfig(**PPO, learning_rate=1e6), 2_048)
     assert sum("has grown to" in message and "lower learning_rate" in message for message in found) == 1

@@ -40,7 +40,7 @@ def test_the_code_of_a_page_for_one_engine_runs_on_it_block_after_block(page, en
             assert len(block.text.strip().splitlines()) <= 18  # a network of one's own is a few lines
 
 
-@pytest.mark.parametrize("algorithm", variants_but(("dqn", "es", "sac"), RUNS))
+@pytest.mark.parametrize("algorithm", variants_but(("dqn",), RUNS))
 def test_every_metric_is_defined_and_no_other_is(algorithm, engine_name, tmp_path):
     environment, config = RUNS[algorithm]
     path = tmp_path / "metrics.jsonl"

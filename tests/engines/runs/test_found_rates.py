@@ -18,7 +18,7 @@ def new(engine_name, algorithm="ppo", **more):
     return etude.Run(algorithm, Pointer, engine=engine_name, environments=2, **config, **more)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.variant)])
 def test_a_ramp_leaves_a_run_as_it_was(engine_name, algorithm, tmp_path):
     small = {} if algorithm == "ppo" else {"learning_starts": 16, "batch_size": 8, "network": etude.Mlp((8,))}
     run, untouched = (new(engine_name, algorithm, **small, run_dir=tmp_path / str(i)) for i in range(2))
@@ -39,6 +39,7 @@ def test_a_ramp_leaves_a_run_as_it_was(engine_name, algorithm, tmp_path):
     assert differences(left, right) == []
 
 
+@pytest.mark.variant
 def test_updates_learn_with_the_rates_of_the_ramp(engine_name):
     run = new(engine_name)
     finder = LRFinder(run)
@@ -61,6 +62,7 @@ class Breaks(Pointer):
         return super().reset(**options)
 
 
+@pytest.mark.variant
 def test_an_environment_that_breaks_leaves_the_run_as_it_was(engine_name):
     run = etude.Run("ppo", Breaks, engine=engine_name, environments=2, config=TINY)
     run.train(16)
@@ -71,6 +73,7 @@ def test_an_environment_that_breaks_leaves_the_run_as_it_was(engine_name):
     run.close()
 
 
+@pytest.mark.variant
 def test_a_run_without_updates_by_losses_is_refused(engine_name):
     run = new(engine_name, "es")
     with pytest.raises(ConfigError, match="study"):
@@ -95,6 +98,7 @@ def test_optimizers_are_compared_from_the_weights_of_the_run(engine_name):
     run.close()
 
 
+@pytest.mark.variant
 def test_optimizers_of_other_kinds_and_arguments_of_other_agents_are_refused(engine_name):
     run = new(engine_name)
     with pytest.raises(ConfigError, match="etude.optimizers"):

@@ -180,6 +180,7 @@ def test_numbers_beyond_the_bounds_are_judged_as_they_are_carried_out(engine_nam
     assert within == beyond
 
 
+@pytest.mark.variant
 def test_a_run_steps_its_environment_and_tells_how_well_the_discriminator_tells(engine_name):
     data, run = experts(), made("gail", engine_name)
     observed = np.concatenate([episode.observation[:-1] for episode in data.episodes]).mean(0)

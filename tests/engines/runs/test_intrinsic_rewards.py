@@ -36,13 +36,10 @@ def plain(state):
     return {name: part for name, part in state.items() if name != "description"}
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("algorithm", "rewrite"),
-    [
-        pytest.param("ppo", "rnd", marks=pytest.mark.variant),
-        ("dqn", "icm"),
-        pytest.param("sac", "icm", marks=pytest.mark.variant),
-    ],
+    [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm")],
 )
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers_and_in_workers(
     algorithm, rewrite, engine_name, tmp_path
@@ -90,6 +87,7 @@ def test_what_is_seen_again_and_again_becomes_less_interesting_and_the_target_st
             np.testing.assert_array_equal(weight, target[name])
 
 
+@pytest.mark.variant
 def test_intrinsic_rewards_are_added_to_what_is_learned_from_and_not_to_what_is_reported(engine_name):
     totals, lengths = [], []
     with made(engine_name, "dqn") as run:
@@ -105,6 +103,7 @@ def test_intrinsic_rewards_are_added_to_what_is_learned_from_and_not_to_what_is_
         assert differences(plain(run.state()), plain(made(engine_name, "dqn", None).state())) != []
 
 
+@pytest.mark.variant
 def test_a_coefficient_of_nothing_changes_no_number_of_the_agent(engine_name):
     states = []
     for given in (None, RND(**SMALL, coefficient=0.0)):

@@ -1,4 +1,4 @@
-"""Recorded and collected steps in one run, and runs that go online, on every engine."""
+"""Recorded and collected steps in one run, and runs that go online."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from cases import variants_but
 from run_cases import CART, MIXED_TINY, PENDULUM, SAC_TINY, differences, measured
 
 import etude
@@ -49,7 +48,8 @@ def goes_on_as_when_saved(run, path, steps=80):
     return measured(list(again.steps(steps))) == told and differences(again.state(), run.state()) == []
 
 
-@pytest.mark.parametrize("name", variants_but(("dqn",), MIXED))
+@pytest.mark.variant
+@pytest.mark.parametrize("name", MIXED)
 def test_a_resumed_run_on_recorded_and_collected_steps_equals_the_uninterrupted_one(engine_name, name, tmp_path):
     env, data, config = MIXED[name]
     run = etude.Run(name, env, config=config, data=[(data, 0.5), ("sampler", 0.5)], engine=engine_name, seed=3)
@@ -58,7 +58,8 @@ def test_a_resumed_run_on_recorded_and_collected_steps_equals_the_uninterrupted_
     assert goes_on_as_when_saved(run, tmp_path / "run.etude")
 
 
-@pytest.mark.parametrize("name", variants_but(("cql",), ONLINE))
+@pytest.mark.variant
+@pytest.mark.parametrize("name", ONLINE)
 def test_a_run_goes_online_with_its_weights_its_optimizer_and_its_data(engine_name, name, tmp_path):
     offline = offline_run(name, engine_name)
     offline.train(20)

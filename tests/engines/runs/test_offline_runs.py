@@ -253,7 +253,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", variants_but(("cql",), CASES))
+@pytest.mark.variant
+@pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(engine_name, name, tmp_path):
     path = tmp_path / "codes.h5"
     offline.write(path, etude.record("CartPole-v1", 10))

@@ -1,4 +1,4 @@
-"""Policies of different algorithms in one environment, where values are known, on every engine."""
+"""Policies of different algorithms in one environment, where values are known."""
 
 import numpy as np
 import pytest
@@ -48,11 +48,12 @@ def found_values(run, env):
     return (values / acted).tolist()
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("env", "policies", "steps"),
     [
         (Coming, {"early": DQN(DQN_CONFIG), "late": PPO(PPO_CONFIG), "joins": DQN(DQN_CONFIG)}, 4_000),
-        pytest.param(Counting, {"first": PPO(PPO_CONFIG), "second": DQN(DQN_CONFIG)}, 5_000, marks=pytest.mark.variant),
+        (Counting, {"first": PPO(PPO_CONFIG), "second": DQN(DQN_CONFIG)}, 5_000),
     ],
 )
 def test_each_policy_learns_what_its_own_agents_earn(env, policies, steps, engine_name):
@@ -60,6 +61,7 @@ def test_each_policy_learns_what_its_own_agents_earn(env, policies, steps, engin
     assert found_values(run, env) == pytest.approx(env.values(GAMMA), rel=0.1)
 
 
+@pytest.mark.variant
 def test_policies_of_different_algorithms_learn_to_act_together(engine_name):
     run = trained({"ann": PPO(PPO_CONFIG), "bob": DQN(DQN_CONFIG)}, Meeting, engine_name, 1_500)
     assert run.evaluate(episodes=20).mean > 1.85

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import variants_but
 
 import etude
 from etude.base import trees
@@ -13,7 +12,8 @@ from etude.networks import Mlp
 from etude.offline import EpisodeRecorder, Reader, Writer
 
 
-@pytest.mark.parametrize("overlap", variants_but((True,), (False, True)))
+@pytest.mark.variant
+@pytest.mark.parametrize("overlap", [False, True])
 def test_a_recorded_run_is_interrupted_and_goes_on_on_every_engine(tmp_path, engine_name, overlap):
     recorder = EpisodeRecorder()
 

@@ -1,4 +1,4 @@
-"""What surrounds training, on every engine: callbacks, custom metrics, numbers of info, tasks, weights to start from,
+"""What surrounds training: callbacks, custom metrics, numbers of info, tasks, weights to start from,
 and evaluations beside training or by a function of one's own. None of it changes what is learned."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
-from cases import variants_but
 from run_cases import A2C_TINY, DQN_TINY, PPO_TINY, differences, measured
 
 import etude
@@ -68,7 +67,8 @@ class Watching(Callback):
         self.calls.append("end")
 
 
-@pytest.mark.parametrize("algorithm", variants_but(("dqn",), CONFIGS))
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", CONFIGS)
 def test_callbacks_metrics_and_numbers_of_info_see_the_run_and_change_nothing(algorithm, engine_name):
     with made(engine_name, algorithm) as run:
         expected = list(run.steps(160))
@@ -89,7 +89,8 @@ def test_callbacks_metrics_and_numbers_of_info_see_the_run_and_change_nothing(al
     assert (kept == 0).tolist() == reached
 
 
-@pytest.mark.parametrize("algorithm", variants_but(("ppo",), CONFIGS))
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", CONFIGS)
 def test_a_task_is_learned_with_and_saved_and_resumed_in_workers_with_the_same_numbers(
     algorithm, engine_name, tmp_path
 ):
@@ -134,7 +135,8 @@ def _plainly(algorithm):
     return dataclasses.replace(CONFIGS[algorithm], normalize_observation=False)
 
 
-@pytest.mark.parametrize("algorithm", variants_but(("dqn",), CONFIGS))
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", CONFIGS)
 def test_evaluations_beside_training_are_those_in_this_process_and_the_best_agent_is_kept(
     algorithm, engine_name, tmp_path
 ):
@@ -151,6 +153,7 @@ def test_evaluations_beside_training_are_those_in_this_process_and_the_best_agen
         assert (again.step, again.evaluate(3).returns) == (best.step, best.returns)
 
 
+@pytest.mark.variant
 def test_a_run_resumed_while_an_evaluation_is_pending_equals_the_uninterrupted_one(engine_name, tmp_path):
     schedule = {**EVALUATED, "evaluate_workers": 1}
     with made(engine_name, "dqn", run_dir=tmp_path / "run") as run:
@@ -173,6 +176,7 @@ def test_a_function_of_ones_own_evaluates_with_the_engine(engine_name):
         assert event.metrics == {"far": run.evaluate(2, task=5).mean}
 
 
+@pytest.mark.variant
 def test_what_the_engine_alone_computes_is_not_evaluated_beside_training(engine_name):
     class Picture(gym.Env):
         observation_space = gym.spaces.Box(0, 255, (12, 12, 1), np.uint8)

@@ -43,7 +43,15 @@ def tried(case: Case, engine_name: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def resumed(engine_name, tmp_path_factory):
+def again(engine_name, request):
+    """The names of the cases that another process does from their start: without --whole the first one where another
+    engine than torch learns, as workers know no engine."""
+    names = [case.name for case in CASES if case.name in AGAIN and tried(case, engine_name)]
+    return names if engine_name == "torch" or request.config.getoption("--whole") else names[:1]
+
+
+@pytest.fixture(scope="module")
+def resumed(engine_name, again, tmp_path_factory):
     """For each case: what the uninterrupted run told and left, and the same of those that went on from its saves."""
     folder = tmp_path_factory.mktemp("resumed")
     whole, jobs = {}, []
@@ -58,7 +66,7 @@ def resumed(engine_name, tmp_path_factory):
         for point in points[:-1] if case is CASES[0] else points[1:2]:
             out, numbers = (str(folder / f"{case.name}-{point.step}.{kind}") for kind in ("etude", "json"))
             jobs.append([point.path, case.steps - point.step, {**case.changed, "schedule": SCHEDULE}, out, numbers])
-        if case.name in AGAIN:
+        if case.name in again:
             out, numbers = (str(folder / f"{case.name}-again.{kind}") for kind in ("etude", "json"))
             jobs.append(
                 [case.name, case.steps, {"engine": engine_name, "workers": 3, "schedule": SCHEDULE}, out, numbers]
@@ -93,10 +101,10 @@ def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_b
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in AGAIN], ids=lambda case: case.name)
-def test_the_same_seed_gives_the_same_numbers_in_another_process_and_with_three_workers(case, resumed):
-    folder, whole, _ = resumed
-    if case.name not in whole:
+def test_the_same_seed_gives_the_same_numbers_in_another_process_and_with_three_workers(case, again, resumed):
+    if case.name not in again:
         pytest.skip("this one is tried on torch")
+    folder, whole, _ = resumed
     expected, last = left_by(whole[case.name])
     told, state = read(folder / f"{case.name}-again.json", folder / f"{case.name}-again.etude")
     assert told == expected

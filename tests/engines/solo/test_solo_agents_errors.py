@@ -118,7 +118,7 @@ def test_a_loss_that_is_not_returned_is_told(engine_name):
     refused(ready(engine_name, Nothing), engine_name, "returned None as a loss")
 
 
-@pytest.mark.parametrize("processes", [None, 2])
+@pytest.mark.parametrize("processes", [None, pytest.param(2, marks=pytest.mark.variant)])
 def test_a_loss_that_is_not_finite_ends_training(processes, engine_name):
     refused(ready(engine_name, NotANumber), engine_name, "The loss became loss = ", NumericalError, processes=processes)
 

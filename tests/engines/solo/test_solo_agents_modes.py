@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from cases import variants_but
 from solo_agents import (
     NotDense,
     OfTriplets,
@@ -41,6 +40,7 @@ def moved(agent, engine_name, kind="DQN"):
     return any(not np.array_equal(value, before[name]) for name, value in parameters(agent).items())
 
 
+@pytest.mark.variant
 def test_in_process_an_episode_of_each_environment_is_played_and_learned_from(engine_name):
     agent = trained(engine_name, env=[SHORT, LONG], episodes=4)
     assert agent.reward_list == [5.0] * 4  # the mean of 3 and 7
@@ -162,6 +162,7 @@ def test_on_policy_workers_do_not_collect_with_the_policy_before_the_last(engine
     assert agent._session_state.session.learner.engine.exportable
 
 
+@pytest.mark.variant
 def test_several_steps_make_one_transition(engine_name):
     agent = trained(engine_name, settings=discrete(num_steps=3))
     batch = pool_of(agent).sample(1, 64)
@@ -181,6 +182,7 @@ def test_goals_are_relabelled_in_hindsight(processes, engine_name):
     assert np.isclose(goals, 0.5).any() and not np.isclose(goals, 0.5).all()
 
 
+@pytest.mark.variant
 def test_triplets_come_from_one_trajectory(engine_name):
     agent = trained(engine_name, OfTriplets, settings=discrete(TRL=True))
     assert len(agent.loss_list) == 3
@@ -188,7 +190,8 @@ def test_triplets_come_from_one_trajectory(engine_name):
     assert (first[..., 0] < second[..., 0]).all(), "the share of the episode that is over"
 
 
-@pytest.mark.parametrize("processes", variants_but((None,), (None, 2)))
+@pytest.mark.variant
+@pytest.mark.parametrize("processes", [None, 2])
 def test_several_agents_learn_from_joint_transitions(processes, engine_name):
     agent = trained(engine_name, kind="Team", settings=discrete(MARL=True), processes=processes)
     assert agent.reward_list == [5.0 * (1 + 2)] * 3

@@ -113,6 +113,7 @@ def test_an_environment_that_breaks_leaves_the_agent_as_it_was(engine_name):
     assert_same(before, session.state(True))
 
 
+@pytest.mark.variant
 def test_curves_are_drawn(engine_name, tmp_path):
     finder = LRFinder(new(engine_name))
     with pytest.raises(ConfigError, match="Call find"):
@@ -184,6 +185,7 @@ def test_candidates_in_worker_processes_learn_as_those_in_this_process(engine_na
     assert there["best_opt"] is finder.optimizers[max(means, key=means.get)]
 
 
+@pytest.mark.variant
 def test_a_candidate_that_diverges_is_reported_and_the_others_go_on(engine_name):
     agent = new(engine_name)
     finder = OptFinder(agent, two_optimizers(agent, engine_name))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from study_worlds import Pointer
 
 import etude
+import etude.checkpoint as checkpoint
+from etude import cli
 from etude.algorithms import DQNConfig, PPOConfig, R2D2Config
-from etude.base.errors import ConfigError
+from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Saved
 from etude.checkpoint.run_directory import RunDirectory
 from etude.networks import Mlp
 from etude.replay.ring import TRUNCATED
+from etude.run.shared_rows import FOLDER, copy_checkpoint, file_of_rows, with_rows
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations
 
 EVERY, GENERATIONS, POPULATION = 24, 3, 3  # a member stops in the middle of an episode of eight steps
@@ -50,9 +55,15 @@ def history(evolution):
     return [(t.number, t.parent, t.genome, t.status, t.scores, t.change) for t in evolution.trials]
 
 
+def states_of(evolution):
+    """What the last members saved, with the rows of the replay at that time."""
+    loaded = [RunDirectory(evolution.folder / f"trial-{t.number:04d}", 2).load() for t in evolution.members]
+    return [with_rows(each.state, each.path) for each in loaded]
+
+
 def weights(evolution):
     """Those of the last members, and the rows of the newest replay."""
-    states = [RunDirectory(evolution.folder / f"trial-{t.number:04d}", 2).load().state for t in evolution.members]
+    states = states_of(evolution)
     newest = max(states, key=lambda state: sum(state["replay"]["ring"]["filled"]))
     return [state["engine"]["values"] for state in states], newest["replay"]["ring"]
 
@@ -122,6 +133,77 @@ def test_an_evolution_that_is_stopped_again_and_again_goes_on_with_the_same_repl
         same(evolution, straight)
 
 
+def test_each_row_is_written_once_and_named_by_checkpoints(straight):
+    files = sorted((straight.folder / FOLDER).iterdir())
+    changes = [checkpoint.read(path)["changes"] for path in files]
+    assert len(files) == POPULATION * GENERATIONS  # one for each segment; the best checkpoint names the same one
+    edges = 2 * 2  # before the first and after the newest row of each of two environments
+    assert [len(each["rows"]) - EVERY for each in changes[1:]] == [edges] * (len(files) - 1)
+    for path in straight.folder.glob("trial-*/checkpoints/*.etude"):
+        state = checkpoint.read(path)
+        assert (straight.folder / FOLDER / file_of_rows(state)).exists()
+        assert set(state["replay"]["ring"]) == {"file"}
+
+
+def test_checkpoints_of_members_are_runs_that_train_on_beside_their_study_and_act_elsewhere(tmp_path, straight):
+    last = straight.members[-1].number
+    path = max((straight.folder / f"trial-{last:04d}").glob("checkpoints/step*.etude"))
+    with etude.load(path, env=Pointer) as run:
+        assert len(run.learner.replay) == straight.steps
+        list(run.steps(16))
+    straight.best.save(tmp_path / "best.etude")
+    with etude.load(tmp_path / "best.etude", env=Pointer) as run, straight.best.load(env=Pointer) as own:
+        assert len(run.learner.replay) == len(own.learner.replay) > 0
+        list(run.steps(16))
+    (tmp_path / "moved.etude").write_bytes(path.read_bytes())
+    with pytest.warns(UserWarning, match="shared with others"):
+        run = etude.load(tmp_path / "moved.etude", env=Pointer)
+    assert run.act(np.zeros(1, np.float32)) in (0, 1)
+    with pytest.raises(CheckpointError, match="without its replay"):
+        list(run.steps(16))
+    run.close()
+
+
+def test_a_member_is_resumed_alone_with_the_rows_of_all(tmp_path):
+    with shared(tmp_path, "study_worlds:Pointer", population=2, steps=EVERY) as evolution:
+        evolution.run()
+    assert cli.main(["resume", str(tmp_path / "trial-0001"), "--steps", str(EVERY + 16), "--quiet"]) == 0
+    with etude.load(tmp_path / "trial-0001") as run:
+        assert run.step == EVERY + 16 and len(run.learner.replay) == 2 * EVERY + 16
+
+
+def test_an_evolution_whose_members_saved_all_rows_themselves_goes_on(tmp_path, straight):
+    """As studies of before rows had files of their own did."""
+    with shared(tmp_path) as evolution, pytest.raises(Killed):
+        evolution.run(killed_after(6))
+    for path in [*tmp_path.glob("trial-*/checkpoints/*.etude"), *tmp_path.glob("trial-*/start.etude")]:
+        copy_checkpoint(path, path)
+    shutil.rmtree(tmp_path / FOLDER)
+    with shared(tmp_path) as evolution:
+        evolution.run()
+        assert history(evolution) == history(straight)
+        same(evolution, straight)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off", "another place"])
+def test_rows_that_are_missing_or_damaged_are_reported(tmp_path, straight, damage):
+    shutil.copytree(straight.folder, tmp_path / "study")
+    path = max((tmp_path / "study" / "trial-0000").glob("checkpoints/step*.etude"))
+    state = checkpoint.read(path)
+    file = tmp_path / "study" / FOLDER / file_of_rows(state)
+    first = min(file.parent.iterdir())
+    if damage == "missing":
+        first.unlink()
+    elif damage == "cut off":
+        file.write_bytes(file.read_bytes()[:-50])
+    else:
+        state["replay"]["ring"] = {"file": "../../rows-000000000-00000000.etude"}
+        checkpoint.write(path, state)
+    message = {"missing": "lacks the file", "cut off": "is incomplete", "another place": "the name of a file"}[damage]
+    with pytest.raises(CheckpointError, match=message):
+        etude.load(path, env=Pointer)
+
+
 def test_members_learn_from_rows_of_others(tmp_path, straight):
     with shared(tmp_path, shared_replay=False, steps=EVERY) as evolution:
         evolution.run()
@@ -165,8 +247,7 @@ def test_what_a_member_stored_before_it_failed_is_forgotten(tmp_path, population
         assert evolution.finished and [t.status for t in evolution.trials].count("failed") <= 1
         assert any("the simulator broke" in t.reason for t in evolution.trials)
     ring = max(
-        (RunDirectory(evolution.folder / f"trial-{t.number:04d}", 2).load().state["replay"]["ring"]
-         for t in evolution.members),
+        (state["replay"]["ring"] for state in states_of(evolution)),
         key=lambda ring: int(np.sum(ring["filled"])),
     )  # fmt: skip
     assert int(np.sum(ring["filled"])) == (population * GENERATIONS - 1) * EVERY

@@ -1,0 +1,234 @@
+"""One row for each benchmark of a single feature: what it asks, what was found, and the page that says more."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from markdown_table import table
+from measured import BENCHMARKS, NOT_MEASURED, read
+
+
+class Feature(NamedTuple):
+    """The figures of one file, as a sentence. page: which of docs says more."""
+
+    name: str
+    page: str
+    found: Callable[[dict[str, Any]], str]
+
+
+def features() -> str:
+    """The table of `FEATURES`; what was not measured is left out."""
+    rows = []
+    for name, page, found in FEATURES:
+        if held := read(name):
+            rows.append([f"`{name}.py`", _question(name), found(held), f"[{page.removesuffix('.md')}]({page})"])
+    return table(["", "what is measured", "found", "more"], rows) if rows else NOT_MEASURED
+
+
+def _question(name: str) -> str:
+    """The first sentence, or clause, of a benchmark."""
+    text = ast.get_docstring(ast.parse((BENCHMARKS / f"{name}.py").read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=[?.])\s|:\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".")
+
+
+def _adapting(held: dict[str, Any]) -> str:
+    better = [name for name, found in held["summary"].items() if _iqm(found, "adapted") > _iqm(found, "fixed")]
+    return f"returns are higher with rules from {len(better)} of {len(held['summary'])} starts ({', '.join(better)})"
+
+
+def _iqm(found: dict[str, Any], kind: str) -> float:
+    return found[kind]["return"]["iqm"]
+
+
+def _auxiliary_loss(held: dict[str, Any]) -> str:
+    steps = {kind: [seed[kind]["steps"] for seed in held["seeds"].values()] for kind in ("ppo", "with_loss")}
+    return f"{_median(steps['with_loss']):,} steps with it, {_median(steps['ppo']):,} without (medians)"
+
+
+def _by_embedding(held: dict[str, Any]) -> str:
+    return "returns: " + ", ".join(f"{name} {found['return']:g}" for name, found in held["summary"].items())
+
+
+def _callbacks(held: dict[str, Any]) -> str:
+    return "all together: " + ", ".join(f"{name} {_ratio(cell['all'])}" for name, cell in held["cells"].items())
+
+
+def _connect_four(held: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name}: {found['mean']:.1%} of games won, {len(found['won'])} seeds"
+        for name, found in held["summary"].items()
+    )
+
+
+def _curriculum(held: dict[str, Any]) -> str:
+    reached = {kind: [seed["reached"] for seed in seeds.values()] for kind, seeds in held["learning"].items()}
+    shares = ", ".join(f"{name} {statistics.mean(found):.1%}" for name, found in reached.items())
+    return f"episodes that reach the goal: {shares}; cost of tasks {_ratio(held['cost']['tasks'])}"
+
+
+def _estimation(held: dict[str, Any]) -> str:
+    each: dict[str, list[float]] = {}
+    for seed in held["seeds"].values():
+        for name, found in seed["spearman"].items():
+            each.setdefault(name, []).append(found)
+    return "rank correlations: " + ", ".join(f"{name} {statistics.mean(found):.2f}" for name, found in each.items())
+
+
+def _evaluation(held: dict[str, Any]) -> str:
+    wall = held["wall"]
+    return f"times the seconds: beside {_ratio(wall['beside'])}, in the same process {_ratio(wall['sequential'])}"
+
+
+def _evolution(held: dict[str, Any]) -> str:
+    return "; ".join(f"{name}: {_reached(found)}" for name, found in held["summary"].items())
+
+
+def _reached(found: dict[str, Any]) -> str:
+    return found["reached"] + (f" after {found['median_steps']:,} steps" if found["median_steps"] else "")
+
+
+def _gsde(held: dict[str, Any]) -> str:
+    return f"return of each seed after {held['steps']:,} steps: " + _each(c["return"] for c in held["cells"].values())
+
+
+def _hindsight(held: dict[str, Any]) -> str:
+    return "goals reached: " + ", ".join(f"{name} {found['reached']:.0%}" for name, found in held["summary"].items())
+
+
+def _policies(held: dict[str, Any]) -> str:
+    cells = held["cells"].values()
+    lowest = min(min(cell["returns"].values()) for cell in cells)
+    return f"{sum(cell['reached'] for cell in cells)} of {len(cells)} seeds reach the goal; lowest return {lowest:g}"
+
+
+def _prior_data(held: dict[str, Any]) -> str:
+    found = []
+    for name, environment in held["environments"].items():
+        steps = {kind: run["steps to SAC's final return"] for kind, run in environment["summary"].items()}
+        reached = ", ".join(f"{kind} {_count(count)}" for kind, count in steps.items())
+        found.append(f"{name}, steps to SAC's final return: {reached}")
+    return "; ".join(found)
+
+
+def _count(steps: int | None) -> str:
+    return "never" if steps is None else f"{steps:,}"
+
+
+def _ray_rollouts(held: dict[str, Any]) -> str:
+    return "; ".join(
+        f"{name}: {kind} {_spread(found['ratios'][kind])}"
+        for name, found in held.items()
+        if name != "about"
+        for kind in found["ratios"]
+        if kind.endswith("x 256")
+    )
+
+
+def _recorded_data(held: dict[str, Any]) -> str:
+    shares = [f"{kind} {found['parquet']['share']:.1%}" for kind, found in held["writing"].items()]
+    reading = held["reading"]["by episode"]
+    return (
+        f"writing Parquet takes {', '.join(shares)} of the run; reading by episode {reading['megabytes a second']:g} "
+        f"MB/s in {reading['most resident megabytes']:g} MB"
+    )
+
+
+def _replicas(held: dict[str, Any]) -> str:
+    return f"efficiency, at a load of {held['load']:.0f}: " + ", ".join(
+        f"{row['engine']}, {row['network']} network, {row['replicas']} replicas {row['efficiency']:.2f}"
+        for row in held["rows"]
+        if row["replicas"] > 1
+    )
+
+
+def _rllib(held: dict[str, Any]) -> str:
+    return "times as fast as RLlib: " + "; ".join(
+        f"{name}, at a load of {found['load_before']:.1f}: "
+        + ", ".join(f"{engine} {_spread(ratio)}" for engine, ratio in found["times_as_fast"].items())
+        for name, found in held.items()
+        if name != "about"
+    )
+
+
+def _solo_irl(held: dict[str, Any]) -> str:
+    return "returns: " + "; ".join(f"{name} {_each(found['judged'])}" for name, found in held["summary"].items())
+
+
+def _sparse_rewards(held: dict[str, Any]) -> str:
+    summary = held["summary"].items()
+    return "seeds that find it: " + ", ".join(
+        f"{name} {found['solved']} of {found['seeds']}" for name, found in summary
+    )
+
+
+def _stepping(held: dict[str, Any]) -> str:
+    pools = [name for name, found in held.items() if name != "about" and "pool, in halves" in found]
+    faster = [name for name in pools if _of(held[name], "pool, in halves") < _of(held[name], "pool")]
+    return f"stepping in halves is quicker than stepping all at once in {len(faster)} of {len(pools)} settings"
+
+
+def _of(found: dict[str, Any], kind: str) -> float:
+    return found[kind]["median"]
+
+
+def _sweep(held: dict[str, Any]) -> str:
+    auto = held["auto"]
+    ratios = ", ".join(f"{turn['sweep']['ratio to processes']:.2f}" for turn in auto["turns"])
+    return f"{auto['seeds']} seeds take {ratios} of the time of runs in {auto['processes']} processes"
+
+
+def _tuning(held: dict[str, Any]) -> str:
+    shares = _each(round(seed["share of the grid's steps"], 2) for seed in held["asha"]["asha"])
+    engines = (name for name in ("torch", "jax") if name in held["overhead"])
+    overhead = " and ".join(f"{_spread(held['overhead'][name]['study'])} on {name}" for name in engines)
+    return (
+        f"successive halving takes {shares} of the grid's steps; two jobs are {_spread(held['jobs']['two over one'])} "
+        f"times as fast as one; a study takes {overhead} of the time of its runs"
+    )
+
+
+def _median(values: Iterable[float]) -> int:
+    return int(statistics.median(values))
+
+
+def _each(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def _ratio(found: dict[str, float]) -> str:
+    return f"{found['ratio']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _spread(found: dict[str, float]) -> str:
+    alone = found["repeats"] == 1
+    return f"{found['median']:g}" + (" (once)" if alone else f" ({found['lowest']:g} to {found['highest']:g})")
+
+
+FEATURES = (
+    Feature("rllib", "coming-from-rllib.md", _rllib),
+    Feature("adapting", "adapting.md", _adapting),
+    Feature("auxiliary_loss", "building-blocks.md", _auxiliary_loss),
+    Feature("by_embedding", "distributions.md", _by_embedding),
+    Feature("callbacks", "training.md", _callbacks),
+    Feature("connect_four", "multi-agent.md", _connect_four),
+    Feature("curriculum", "curricula.md", _curriculum),
+    Feature("estimation", "estimating.md", _estimation),
+    Feature("evaluation", "training.md", _evaluation),
+    Feature("evolution", "coming-from-agilerl.md", _evolution),
+    Feature("gsde", "algorithms/sac.md", _gsde),
+    Feature("hindsight", "training.md", _hindsight),
+    Feature("policies", "multi-agent.md", _policies),
+    Feature("prior_data", "offline.md", _prior_data),
+    Feature("ray_rollouts", "scaling.md", _ray_rollouts),
+    Feature("recorded_data", "offline.md", _recorded_data),
+    Feature("replicas", "scaling.md", _replicas),
+    Feature("solo_irl", "your-own-agent.md", _solo_irl),
+    Feature("sparse_rewards", "rewriting.md", _sparse_rewards),
+    Feature("stepping", "scaling.md", _stepping),
+    Feature("sweep", "tuning.md", _sweep),
+    Feature("tuning", "tuning.md", _tuning),
+)
