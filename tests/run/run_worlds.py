@@ -90,6 +90,15 @@ class Counted(gym.Env):
         self.counts["open"] -= 1
 
 
+def made(path: Path) -> bool:
+    """Whether it is this process that made the file: of several at once, one."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 class Failing(Counted):
     """At the first step number `at` of any of them, once, it does what `how` says; `once` is a file that remembers."""
 
@@ -100,8 +109,7 @@ class Failing(Counted):
     def step(self, action):
         self.taken += 1
         observation, reward, *rest = super().step(action)
-        if self.taken == self.at and not self.once.exists():
-            self.once.touch()
+        if self.taken == self.at and made(self.once):
             if self.how == "raise":
                 raise ValueError("the gripper fell off")
             if self.how == "kill":
