@@ -1,9 +1,10 @@
 """How many environment steps recorded data saves: SAC alone, SAC with data in half of every batch, and RLPD.
 
-`python benchmarks/prior_data.py [ENVIRONMENT]` writes prior_data.json. The data is the replay buffer of one SAC run
-(seed 100) at its end: episodes of every policy from the first one to the last. SAC and SAC with data have the
-same hyperparameters, those of the preset; RLPD those of `etude.presets.RLPD`, with the learning starts of the preset. A
-step of RLPD costs about a second on one core: leave it out with `--methods sac "sac with data"`.
+`python benchmarks/prior_data.py [ENVIRONMENT]` adds to prior_data.json, where methods that are not run again stay. The
+data is the replay buffer of one SAC run (seed 100) at its end: episodes of every policy from the first one to the last.
+SAC and SAC with data have the same hyperparameters, those of the preset; RLPD those of `etude.presets.RLPD`, with the
+learning starts of the preset: 20 updates of ten critics for each step. On HalfCheetah, SAC with data trains for half as
+many steps as SAC.
 A curve holds the mean returns of 10 evaluation episodes, which are the same for all methods of a seed.
 
 `steps to SAC's final return` is the first evaluation with a mean over seeds of at least SAC's at its end.
@@ -12,7 +13,10 @@ A curve holds the mean returns of 10 evaluation episodes, which are the same for
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import time
+from pathlib import Path
 from typing import Any
 
 import measure
@@ -22,22 +26,23 @@ import etude
 from etude import presets
 from etude.base.events import Evaluated
 
-TASKS = {  # steps of SAC, of the run that is recorded, of RLPD, and between two evaluations
-    "Pendulum-v1": {"sac": 5_000, "data": 6_000, "rlpd": 1_500, "every": 250},
-    "HalfCheetah-v5": {"sac": 100_000, "data": 100_000, "rlpd": 20_000, "every": 5_000},
+TASKS = {  # steps of each method, of the run that is recorded, and between two evaluations
+    "Pendulum-v1": {"sac": 5_000, "sac with data": 5_000, "rlpd": 1_500, "data": 6_000, "every": 250},
+    "HalfCheetah-v5": {"sac": 40_000, "sac with data": 20_000, "rlpd": 10_000, "data": 50_000, "every": 2_500},
 }
 TEACHER = 100  # seed
 METHODS = ("sac", "sac with data", "rlpd")
+PATH = Path(__file__).with_suffix(".json")
 
 
-def recorded(env: str) -> etude.offline.Dataset:
+def recorded(env: str, engine: str) -> etude.offline.Dataset:
     """The replay of one run of SAC."""
-    with etude.Run("sac", env, seed=TEACHER, engine="torch", device="cpu") as run:
+    with etude.Run("sac", env, seed=TEACHER, engine=engine, device="cpu") as run:
         run.train(TASKS[env]["data"])
         return etude.replayed(run)
 
 
-def curve(method: str, env: str, data: etude.offline.Dataset, seed: int) -> dict[str, Any]:
+def curve(method: str, env: str, data: etude.offline.Dataset, seed: int, engine: str) -> dict[str, Any]:
     """Evaluations of one run, and its CPU seconds."""
     task = TASKS[env]
     mixed = {} if method == "sac" else {"data": [(data, 0.5), ("sampler", 0.5)]}
@@ -45,12 +50,17 @@ def curve(method: str, env: str, data: etude.offline.Dataset, seed: int) -> dict
     assert preset is not None
     starts = {"learning_starts": preset.config["learning_starts"]}
     settings = {**presets.RLPD, **starts} if method == "rlpd" else {}
-    steps, began = task["rlpd" if method == "rlpd" else "sac"], time.process_time()
-    with etude.Run("sac", env, seed=seed, engine="torch", device="cpu", **mixed, **settings) as run:
-        events = run.steps(steps, evaluate_every=task["every"], evaluate_episodes=10)
+    began = time.process_time()
+    with etude.Run("sac", env, seed=seed, engine=engine, device="cpu", **mixed, **settings) as run:
+        events = run.steps(task[method], evaluate_every=task["every"], evaluate_episodes=10)
         found = {event.step: round(float(event.mean), 1) for event in events if isinstance(event, Evaluated)}
         final = run.evaluate(50, seed=TEACHER).mean
-    return {"curve": found, "final": round(float(final), 1), "CPU seconds": round(time.process_time() - began)}
+    return {
+        "curve": found,
+        "final": round(float(final), 1),
+        "engine": engine,
+        "CPU seconds": round(time.process_time() - began),
+    }
 
 
 def summary(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -79,17 +89,19 @@ def main() -> None:
     parser.add_argument("environments", nargs="*", default=["Pendulum-v1"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--engine", default="jax")
     options = parser.parse_args()
-    results: dict[str, Any] = {"tasks": TASKS, "environments": {}}
+    kept = json.loads(PATH.read_text())["environments"] if PATH.exists() else {}
+    results: dict[str, Any] = {"tasks": TASKS, "environments": kept}
     for env in options.environments:
-        data = recorded(env)
-        own = results["environments"][env] = {"data": data.summary(), "runs": {name: {} for name in options.methods}}
-        for method in options.methods:
-            for seed in options.seeds:
-                own["runs"][method][str(seed)] = cell = curve(method, env, data, seed)
-                print(env, method, seed, cell["final"], cell["CPU seconds"], flush=True)
-                own["summary"] = summary({name: cells for name, cells in own["runs"].items() if cells})
-                measure.write(__file__, results)
+        data = recorded(env, options.engine)
+        own = kept.setdefault(env, {"runs": {}})
+        own["data"] = data.summary()
+        for method, seed in itertools.product(options.methods, options.seeds):
+            own["runs"].setdefault(method, {})[str(seed)] = cell = curve(method, env, data, seed, options.engine)
+            print(env, method, seed, cell["final"], cell["CPU seconds"], flush=True)
+            own["summary"] = summary(own["runs"])
+            measure.write(__file__, results)
 
 
 if __name__ == "__main__":
