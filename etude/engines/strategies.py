@@ -30,7 +30,7 @@ def replicas_of(strategy: Any) -> StrategyReplicas:
         return StrategyReplicas(strategy)
     raise ConfigError(
         f"strategy is a {type(strategy).__module__}.{type(strategy).__name__}; expected a tf.distribute "
-        "MirroredStrategy, MultiWorkerMirroredStrategy or ParameterServerStrategy."
+        "MirroredStrategy or MultiWorkerMirroredStrategy (or, for agents of your own, a ParameterServerStrategy)."
     )
 
 

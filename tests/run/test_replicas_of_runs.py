@@ -204,6 +204,7 @@ def test_a_directory_that_holds_a_run_is_refused_in_all_processes(monkeypatch, t
     ("changes", "message"),
     [
         ({"batch_size": 33}, "33 examples cannot be divided over 2 devices"),
+        ({"batch_size": 4, "adapt": ["ess:batch_size"]}, "1 examples cannot be divided over 2 devices"),
         ({"environments": 1}, "environments = 1 for 2 processes"),
         ({"workers": 3}, "environments = 4 for 2 processes with 3 workers each"),
         ({"workers": 2, "overlap": True}, "overlap = True in a run of 2 processes"),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import etude.engines as engines
+from etude.adapt.adaptation import values_reached
 from etude.agent import Agent
 from etude.base.errors import ConfigError, EtudeError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
@@ -21,6 +23,7 @@ from etude.training.kinds import kind_of
 from etude.training.loop import Learning
 from etude.training.setup import Setup
 
+BATCHES = ("batch_size", "minibatch_size", "rollout_length")  # what the examples of a batch follow from
 SHOWN = 200  # characters of a setting in a message
 
 
@@ -64,10 +67,22 @@ def _of_strategy(setup: Setup) -> Replicas:
 
 
 def check_divisible(agent: Agent, count: int, replicas: Replicas | None) -> None:
-    """Raise ConfigError where the batches of an agent cannot be divided equally over devices. count: environments."""
-    examples = None if replicas is None else kind_of(agent).batch_examples(agent.config, count)
-    if replicas is not None and examples is not None and examples % replicas.count:
-        raise ConfigError(indivisible(examples, replicas.count))
+    """Raise ConfigError where the batches of an agent, of any size that rules may give them, cannot be divided equally
+    over devices. count: environments."""
+    if replicas is None:
+        return
+    for config in _configs_reached(agent.config):
+        examples = kind_of(agent).batch_examples(config, count)
+        if examples is not None and examples % replicas.count:
+            raise ConfigError(indivisible(examples, replicas.count))
+
+
+def _configs_reached(config: Any) -> Iterator[Any]:
+    """A config, and those that its rules for the size of batches make of it at their bounds."""
+    yield config
+    for name in (rule.hyperparameter for rule in config.adapt if rule.hyperparameter in BATCHES):
+        for size in values_reached(config, name):
+            yield dataclasses.replace(config, **{name: size})
 
 
 def divided_environments(setup: Setup, count: int, replicas: Replicas) -> int:
