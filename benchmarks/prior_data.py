@@ -27,7 +27,7 @@ from etude import presets
 from etude.base.events import Evaluated
 
 TASKS = {  # steps of each method, of the run that is recorded, and between two evaluations
-    "Pendulum-v1": {"sac": 5_000, "sac with data": 5_000, "rlpd": 1_500, "data": 6_000, "every": 250},
+    "Pendulum-v1": {"sac": 5_000, "sac with data": 5_000, "rlpd": 500, "data": 6_000, "every": 250},
     "HalfCheetah-v5": {"sac": 40_000, "sac with data": 20_000, "rlpd": 10_000, "data": 50_000, "every": 2_500},
 }
 TEACHER = 100  # seed

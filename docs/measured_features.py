@@ -49,6 +49,17 @@ def _auxiliary_loss(held: dict[str, Any]) -> str:
     return f"{_median(steps['with_loss']):,} steps with it, {_median(steps['ppo']):,} without (medians)"
 
 
+def _before_after(held: dict[str, Any]) -> str:
+    ratios = {name: found["median"] for name, found in held["after / before"].items()}
+    slower = sorted((ratio, name) for name, ratio in ratios.items() if ratio > held["at most"])
+    named = "; ".join(f"{name} {ratio:.2f}" for ratio, name in reversed(slower[-3:]))
+    typical = (
+        f"{len(ratios)} rows take {statistics.median(ratios.values()):.2f} times as long as in {held['before'][:7]}"
+    )
+    above = f"; above {held['at most']}: {len(slower)}" + (f" (the most: {named})" if named else "")
+    return typical + above
+
+
 def _by_embedding(held: dict[str, Any]) -> str:
     return "returns: " + ", ".join(f"{name} {found['return']:g}" for name, found in held["summary"].items())
 
@@ -212,6 +223,7 @@ FEATURES = (
     Feature("rllib", "coming-from-rllib.md", _rllib),
     Feature("adapting", "adapting.md", _adapting),
     Feature("auxiliary_loss", "building-blocks.md", _auxiliary_loss),
+    Feature("before_after", "benchmarks.md", _before_after),
     Feature("by_embedding", "distributions.md", _by_embedding),
     Feature("callbacks", "training.md", _callbacks),
     Feature("connect_four", "multi-agent.md", _connect_four),
