@@ -21,12 +21,12 @@ import measure
 
 HERE = Path(__file__).parent.parent
 AT_MOST = 1.05
-SCRIPTS = {  # how often each is repeated within a turn
-    "start_up": 1,
-    "acting": 3,
-    "replay": 3,
-    "rollouts": 1,
-    "learn_step": 3,
+SCRIPTS = {  # options of each within a turn
+    "start_up": "--repeats 1",
+    "acting": "--repeats 3",
+    "replay": "--repeats 3",
+    "rollouts": "--repeats 1",
+    "learn_step": "--repeats 3 --frameworks jax torch tensorflow --cases dqn ppo sac td3 a2c qr_dqn",
 }
 RUNS = {  # environment steps
     "dqn": 20_000,
@@ -44,11 +44,11 @@ SKIPPED = ("about", "bare", "resident", "import numpy", "import gymnasium")
 PROPORTION = "etude / bare"
 
 
-def rows(name: str, repeats: int, tree: Path) -> dict[str, float]:
+def rows(name: str, tree: Path) -> dict[str, float]:
     """What a script of a checkout adds to its JSON file: the medians, by their path in it."""
     file = tree / "benchmarks" / f"{name}.json"
     file.unlink(missing_ok=True)
-    command = [sys.executable, str(file.with_suffix(".py")), "--repeats", str(repeats), "--threads", "one"]
+    command = [sys.executable, str(file.with_suffix(".py")), "--threads", "one", *SCRIPTS[name].split()]
     done = subprocess.run(command, cwd=tree, env=environment(tree), capture_output=True, text=True, check=False)
     if done.returncode:
         print(f"{name} of {tree} failed:\n{done.stderr[-2000:]}", flush=True)
@@ -112,7 +112,7 @@ def main() -> None:
     kept = measure.read(__file__).get("after / before", {})
     for turn in range(options.turns):
         for name in options.scripts:
-            both = [rows(name, SCRIPTS[name], tree) for tree in (options.before, options.after)]
+            both = [rows(name, tree) for tree in (options.before, options.after)]
             for path in both[0].keys() & both[1].keys():
                 found.setdefault(f"{name}: {path}", []).append(ratio(path, both[0][path], both[1][path]))
         for algorithm in options.runs:
