@@ -41,7 +41,7 @@ class Rules:
     delayed: tuple[str, ...] = ()  # groups that learn at every second step, when also all are followed
 
     @property
-    def target(self) -> tuple[str, ...]:
+    def target_params(self) -> tuple[str, ...]:
         """Groups that have a second copy."""
         return (*self.copied, *self.followed)
 
