@@ -26,7 +26,7 @@ SCRIPTS = {  # options of each within a turn
     "acting": "--repeats 3",
     "replay": "--repeats 3",
     "rollouts": "--repeats 1",
-    "learn_step": "--repeats 3 --frameworks jax torch tensorflow --cases dqn ppo sac td3 a2c qr_dqn",
+    "learn_step": "--repeats 11 --frameworks jax torch tensorflow --cases dqn ppo sac",
 }
 RUNS = {  # environment steps
     "dqn": 20_000,
