@@ -23,8 +23,7 @@ HYPER |= {"max_gradient_norm": 1.0, "initial_log_std": 0.0, "sigma": 0.5, "weigh
 
 
 def a2c(engine_name):
-    config = A2CConfig(network=Mlp((4,)), optimizer=Adam(), normalize_observation=False, normalize_reward=False)
-    return engines.create(engine_name, A2C(config), SPACES, seed=1)
+    return engines.create(engine_name, A2C(A2CConfig(network=Mlp((4,)))), SPACES, seed=1)
 
 
 def ones(engine):
