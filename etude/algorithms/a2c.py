@@ -15,7 +15,7 @@ from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Optimizer, RMSProp
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -30,14 +30,12 @@ class A2CConfig(OnPolicyConfig, StateDependentConfig, StochasticPolicyConfig):
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     learning_rate: float | Linear = 7e-4
-    gae_lambda: float = 0.95
+    gae_lambda: float = 1.0
     rollout_length: int = 5
     minibatch_size: int | None = None
-    normalize_observation: bool = True
-    normalize_reward: bool = True
     max_gradient_norm: float | None = 0.5
-    optimizer: Optimizer = RMSProp()
-    entropy_coefficient: float | Linear = 0.0  # entropy coefficient of the loss
+    optimizer: Optimizer = Adam(epsilon=1e-5)
+    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
     value_coefficient: float = 0.5  # value function coefficient of the loss
     normalize_advantage: bool = False  # standardise advantages in every rollout
     initial_log_std: float = 0.0  # Box actions: initial log standard deviation, for actions in [-1, 1]

@@ -9,20 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from etude.algorithms.a2c import A2C, A2CConfig
-from etude.base.optimizers import Adam, Optimizer
-from etude.base.schedules import Linear
 from etude.config import GradientsConfig
 
 
 @dataclass(frozen=True)
 class A3CConfig(A2CConfig, GradientsConfig):
     """Hyperparameters of A3C: those of A2C, with a rollout of one environment for each gradient."""
-
-    gae_lambda: float = 1.0
-    normalize_observation: bool = False
-    normalize_reward: bool = False
-    optimizer: Optimizer = Adam(epsilon=1e-5)
-    entropy_coefficient: float | Linear = 0.01  # entropy coefficient of the loss
 
 
 class A3C(A2C):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from etude.base.optimizers import Adam
 from etude.base.schedules import Linear
 from etude.networks import Mlp
 from etude.presets.preset import ZOO, Preset
@@ -16,9 +15,6 @@ A2C = {
             "gae_lambda": 1.0,
             "entropy_coefficient": 0.0,
             "rollout_length": 5,
-            "normalize_observation": False,
-            "normalize_reward": False,
-            "optimizer": Adam(epsilon=1e-5),
         },
         steps=500_000,
         environments=8,

@@ -218,7 +218,7 @@ CASES = [
     ),
     Case("apex_dqn", "apex_dqn", Spaces(VECTOR, Discrete(3)), ApexDQNConfig(network=Mlp((16, 16), dueling=True))),
     Case("apex_ddpg", "apex_ddpg", Spaces(VECTOR, BOX2), ApexDDPGConfig(network=NARROW)),
-    Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW, entropy_coefficient=0.01)),
+    Case("a2c discrete", "a2c", Spaces(MASKED, Discrete(3)), A2CConfig(network=NARROW)),
     Case("a2c multibinary", "a2c", Spaces(VECTOR, MultiBinary(3)), A2CConfig(network=NARROW)),
     Case("a2c box", "a2c", Spaces(NESTED, BOX2), A2CConfig(network=NARROW, normalize_advantage=True)),
     Case("a2c box, gsde", "a2c", Spaces(VECTOR, BOX2), A2CConfig(network=NARROW, gsde=True)),
