@@ -38,7 +38,6 @@ RUNS = {  # environment steps
     "td3": 3_000,
     "ddpg": 3_000,
 }
-ENGINES = ("jax", "torch", "tensorflow")
 RATES = ("steps_per_second",)  # of which more is better
 SKIPPED = ("about", "bare", "resident", "import numpy", "import gymnasium")
 PROPORTION = "etude / bare"
