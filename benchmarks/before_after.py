@@ -70,20 +70,14 @@ def medians(held: Any, path: str = "") -> Any:
 
 def run_seconds(algorithm: str, engine: str, tree: Path) -> float:
     """Processor seconds of a process that trains and evaluates."""
-    key = f"{algorithm},{engine},{RUNS[algorithm]},1"
-    command = [sys.executable, str(tree / "benchmarks" / "whole_run.py"), "--cell", key]
-    with subprocess.Popen(command, cwd=tree, env=environment(tree), stdout=subprocess.DEVNULL) as process:
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with status {process.returncode}.")
-    return used.ru_utime + used.ru_stime
+    key, before = f"{algorithm},{engine},{RUNS[algorithm]},1", measure.processor_seconds()
+    measure.process([sys.executable, str(tree / "benchmarks" / "whole_run.py"), "--cell", key], **environment(tree))
+    return measure.processor_seconds() - before
 
 
 def environment(tree: Path) -> dict[str, str]:
     """The variables of a process that imports this checkout."""
-    limits = dict.fromkeys(measure.LIMITS, "1")
-    return {**os.environ, **limits, "PYTHONPATH": str(tree), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**os.environ, **dict.fromkeys(measure.LIMITS, "1"), "PYTHONPATH": str(tree)}
 
 
 def commit(tree: Path) -> str:

@@ -45,17 +45,9 @@ WANTED = 0.25  # of the time of runs one after the other
 
 def python(program: str, *arguments: Any) -> dict:
     """What a program printed, with the seconds from before its interpreter started, and its processor time."""
-    began, used = time.perf_counter(), processor()
+    began, used = time.perf_counter(), measure.processor_seconds()
     found = measure.process([measure.sys.executable, "-c", program, *map(str, arguments)])
-    return {**found, "seconds": time.perf_counter() - began, "processor": processor() - used}
-
-
-def processor() -> float:
-    """Processor seconds of all processes that have ended below this one."""
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return {**found, "seconds": time.perf_counter() - began, "processor": measure.processor_seconds() - used}
 
 
 def measured(options: Any, vectorization: str) -> dict[str, dict]:

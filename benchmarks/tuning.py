@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import functools
 import math
-import resource
 import shutil
 import tempfile
 import time
@@ -117,10 +116,9 @@ def over_runs(seconds: dict[str, list[float]]) -> dict[str, Any]:
 
 def processor_seconds(cell: str) -> float:
     """User and system time of a process that carries out a cell, and of all processes below it."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = measure.processor_seconds()
     measure.cell("tuning.py", cell)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return measure.processor_seconds() - before
 
 
 def carry_out(cell: str) -> None:

@@ -85,6 +85,12 @@ def engine_name(request) -> str:
 
 
 @pytest.fixture
+def on_tensorflow(engine_name):
+    if engine_name != "tensorflow":
+        pytest.skip("strategies are TensorFlow's")
+
+
+@pytest.fixture
 def workers_step(monkeypatch):
     """Workers of agents of one's own step where this process acts, also where they are not worth it."""
     from etude.solo import session

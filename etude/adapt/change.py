@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from etude.base.schedules import scaled
 
 SIZES = ("batch_size", "minibatch_size")  # move in powers of 2, so that each is compiled once
+BATCHES = (*SIZES, "rollout_length")  # what the examples of a batch follow from
 COUNTS = (*SIZES, "gradient_steps", "epochs", "train_every")  # whole numbers that rules of every run may change
 REPLAY_SIZES = ("rollout_length", "buffer_size")  # those that rules may change where the kind of learning can
 WHOLE = (*COUNTS, *REPLAY_SIZES, "target_update_every")

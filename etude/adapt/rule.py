@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from etude.adapt.change import WHOLE, Change
+from etude.adapt.change import BATCHES, WHOLE, Change
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.optimizers import PREFIX
@@ -18,7 +18,7 @@ SIGNALS = ("ess", "gradient_variance", "noise_scale", "kl")
 # gradients are noisier, or the policy moves further, they are more careful.
 _BOLD = ("learning_rate", "clip_range", "tau", "gradient_steps", "epochs", "priority_exponent")
 _BOLDER, _CAREFUL = dict.fromkeys(_BOLD, 1), dict.fromkeys(_BOLD, -1)
-_LARGER = dict.fromkeys(("batch_size", "minibatch_size", "rollout_length"), 1)
+_LARGER = dict.fromkeys(BATCHES, 1)
 _CAUTION = (
     "importance_exponent", "epsilon", "exploration_noise", "weight_decay", "beta1", "beta2", "target_update_every",
     "train_every",

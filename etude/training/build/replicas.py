@@ -13,6 +13,7 @@ import numpy as np
 
 import etude.engines as engines
 from etude.adapt.adaptation import values_reached
+from etude.adapt.change import BATCHES
 from etude.agent import Agent
 from etude.base.errors import ConfigError, EtudeError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
@@ -23,7 +24,6 @@ from etude.training.kinds import kind_of
 from etude.training.loop import Learning
 from etude.training.setup import Setup
 
-BATCHES = ("batch_size", "minibatch_size", "rollout_length")  # what the examples of a batch follow from
 SHOWN = 200  # characters of a setting in a message
 
 

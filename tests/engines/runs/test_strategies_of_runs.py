@@ -9,10 +9,7 @@ from strategy_processes import found_by, run_workers, start, with_servers
 PROGRAM = Path(__file__).parent / "strategy_runs.py"
 
 
-@pytest.fixture(autouse=True)
-def on_tensorflow(engine_name):
-    if engine_name != "tensorflow":
-        pytest.skip("strategies are TensorFlow's")
+pytestmark = pytest.mark.usefixtures("on_tensorflow")
 
 
 def assert_divided(found, replicas):

@@ -12,10 +12,7 @@ from etude.base.errors import ConfigError
 PROGRAM = Path(__file__).parent / "strategy_program.py"
 
 
-@pytest.fixture(autouse=True)
-def on_tensorflow(engine_name):
-    if engine_name != "tensorflow":
-        pytest.skip("strategies are TensorFlow's")
+pytestmark = pytest.mark.usefixtures("on_tensorflow")
 
 
 def assert_same(one, other):
