@@ -9,6 +9,8 @@ jobs: steps per second of a grid with one worker process and with two, in turns.
 overhead: processor seconds (user and system, of a process and all below it) of a study in this process over those of
 the same runs by themselves, with the same evaluations, metrics and checkpoints, in turns; of one whose trials take
 turns, in segments; and of one in a worker process. `again` is the same runs once more: its distance from 1 is noise.
+outside: processor seconds of a study in this process that are not spent in `run.steps`, over those that are. The
+making of runs is among them, so that this is more than what a study adds to its runs; the engine is imported before.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ from etude.tuning.plan import Go, New
 ENV = "CartPole-v1"
 RATES = [float(rate) for rate in np.logspace(-5, -1, 9)]
 SEEDS = (1, 2, 3)
-PARTS = ("asha", "jobs", "overhead")
+PARTS = ("asha", "jobs", "overhead", "outside")
 TIMED, SEGMENTS = RATES[3:6], 9  # of the trials whose overhead is measured
 ENGINES = ("torch", "jax")
 KINDS = ("runs", "again", "study", "in segments", "one worker process")
@@ -121,16 +123,47 @@ def processor_seconds(cell: str) -> float:
     return measure.processor_seconds() - before
 
 
-def carry_out(cell: str) -> None:
-    """A cell KIND/ENGINE/STEPS."""
-    kind, engine, steps = cell.split("/")
+def outside(steps: int, repeats: int) -> dict[str, Any]:
+    """The share of a study that its runs do not take, by engine, each study in a process of its own."""
+    shares: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for _ in range(repeats):
+        for engine, found in shares.items():
+            found.append(measure.cell("tuning.py", f"outside/{engine}/{steps}")["share"])
+    about = {"trials": len(TIMED), "steps of a trial": steps}
+    return about | {engine: measure.summary(found) for engine, found in shares.items()}
+
+
+def share_outside(engine: str, steps: int) -> dict[str, Any]:
+    """Processor seconds of a study outside of `run.steps` over those inside."""
+    inside = 0.0
+
+    def timed(run: Any, steps: int, **schedule: Any) -> Iterator[Any]:
+        nonlocal inside
+        events, began = run.steps(steps, **schedule), time.process_time()
+        for event in events:
+            inside += time.process_time() - began
+            yield event
+            began = time.process_time()
+        inside += time.process_time() - began
+
+    with etude.Run("ppo", ENV, engine=engine, device="cpu") as warm:
+        warm.train(1)
+    with folder() as path, study(path, TIMED, steps, engine=engine, train=timed) as each:
+        began = time.process_time()
+        each.run()
+        whole = time.process_time() - began
+    return {"share": (whole - inside) / inside}
+
+
+def carry_out(kind: str, engine: str, steps: int) -> None:
+    """The runs whose processor seconds count."""
     with folder() as path:
         if kind in ("runs", "again"):
-            runs_alone(path, TIMED, int(steps), engine)
+            runs_alone(path, TIMED, steps, engine)
             return
-        own = {"study": {}, "in segments": {"scheduler": InSegments(int(steps) // SEGMENTS)}}
+        own = {"study": {}, "in segments": {"scheduler": InSegments(steps // SEGMENTS)}}
         own["one worker process"] = {"executor": ProcessExecutor(1)}
-        with study(path, TIMED, int(steps), engine=engine, **own[kind]) as each:
+        with study(path, TIMED, steps, engine=engine, **own[kind]) as each:
             each.run()
 
 
@@ -173,7 +206,11 @@ def main() -> None:
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
-        carry_out(options.cell)
+        kind, engine, steps = options.cell.split("/")
+        if kind == "outside":
+            measure.answer(share_outside(engine, int(steps)))
+            return
+        carry_out(kind, engine, int(steps))
         measure.answer({})
         return
     found = measure.read(__file__)
@@ -188,6 +225,8 @@ def main() -> None:
             keep(part, asha(options.steps, options.jobs))
         elif part == "jobs":
             keep(part, jobs(options.timed, options.repeats))
+        elif part == "outside":
+            keep(part, outside(options.steps, options.repeats))
         else:
             overhead(options.timed, options.repeats, functools.partial(keep, part))
 

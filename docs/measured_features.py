@@ -194,11 +194,10 @@ def _sweep(held: dict[str, Any]) -> str:
 
 def _tuning(held: dict[str, Any]) -> str:
     shares = _each(round(seed["share of the grid's steps"], 2) for seed in held["asha"]["asha"])
-    engines = (name for name in ("torch", "jax") if name in held["overhead"])
-    overhead = " and ".join(f"{_spread(held['overhead'][name]['study'])} on {name}" for name in engines)
+    outside = " and ".join(f"{100 * held['outside'][name]['median']:.2g} % on {name}" for name in ("torch", "jax"))
     return (
         f"successive halving takes {shares} of the grid's steps; two jobs are {_spread(held['jobs']['two over one'])} "
-        f"times as fast as one; a study takes {overhead} of the time of its runs"
+        f"times as fast as one; what a study does outside of its runs takes {outside} of their processor time"
     )
 
 
