@@ -217,10 +217,8 @@ def test_every_config_field_is_told_with_its_default(algorithm):
 
 def _value(cell):
     text = cell.strip("`")
-    return eval(
-        text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text,
-        {**vars(etude.algorithms), **vars(etude.optimizers), **vars(etude)},
-    )
+    names = {name: getattr(house, name) for house in (etude.algorithms, etude.optimizers, etude) for name in dir(house)}
+    return eval(text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text, names)
 
 
 def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
