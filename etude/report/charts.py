@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,28 @@ class TensorBoard:
                 self._writer.add_histogram(tag, values, record["step"])
 
     def _open(self, step: int) -> None:
-        from tensorboardX import SummaryWriter
-
         self.close()
         # TensorBoard hides what an interrupted session wrote after the checkpoint that this one goes on from.
-        self._writer = SummaryWriter(str(self.directory), purge_step=step + 1 if step else None, flush_secs=10)
+        purge = step + 1 if step else None
+        self._writer = _tensorboard_without_torch().SummaryWriter(str(self.directory), purge_step=purge, flush_secs=10)
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+
+def _tensorboard_without_torch() -> Any:
+    """tensorboardX imports PyTorch wherever that is installed, for an annotation: more than a second of each start on
+    another engine, and 200 MB. An import of what `sys.modules` holds as None is an ImportError, which it allows for."""
+    there = "torch" in sys.modules
+    if not there:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        return importlib.import_module("tensorboardX")
+    finally:
+        if not there:
+            del sys.modules["torch"]
 
 
 class WandB:

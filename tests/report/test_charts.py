@@ -1,3 +1,4 @@
+import subprocess
 import sys
 import types
 
@@ -60,6 +61,24 @@ def test_tensorboard_writes_event_files(tmp_path):
     reporter.close()
     (file,) = (tmp_path / "tensorboard").glob("events.out.tfevents.*")
     assert b"rollout/ep_rew_mean" in file.read_bytes()
+
+
+WRITES = """
+import sys
+from etude.report import TensorBoard
+reporter = TensorBoard(sys.argv[1])
+reporter._open(0)
+assert "torch" not in sys.modules and "tensorboardX" in sys.modules
+sys.modules["torch"] = sys  # stands in for one that a program imported
+reporter._open(0)
+assert sys.modules["torch"] is sys
+reporter.close()
+"""
+
+
+def test_tensorboard_writes_without_importing_torch_and_leaves_one_that_is_there(tmp_path):
+    found = subprocess.run([sys.executable, "-c", WRITES, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
 
 
 def test_wandb_that_is_not_installed_is_named_with_the_command_that_installs_it(monkeypatch):
