@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
     parser.add_argument("--steps", type=int, default=45_000, help="of a trial, for asha; a multiple of 9")
-    parser.add_argument("--timed", type=int, default=18_000, help="steps of a trial that is timed; a multiple of 9")
+    parser.add_argument("--timed", type=int, default=90_000, help="steps of a trial that is timed; a multiple of 9")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="trials of the grid at a time, for asha")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
