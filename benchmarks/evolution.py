@@ -7,10 +7,12 @@ with one thread.
 bad: DQN and PPO on CartPole-v1 with a network of one layer of four units, and a learning rate that is the preset's, a
     tenth, or ten times of it: a population that starts there, and a run that keeps these hyperparameters and takes as
     many steps as all members of the population together.
-peers: populations of four by etude and by AgileRL (`--peers PYTHON`, an environment with `agilerl==2.58.0 peft
-    transformers torch==2.13.0`), with the same environments, widths, hyperparameters, mutations and evaluations:
-    seconds and environment steps, those of evaluations included, until an evaluation of a member reaches the target,
-    and the peak of the memory of all processes (proportional set size).
+peers: populations of four by etude, with its presets, and by AgileRL (`--peers PYTHON`, an environment with
+    `agilerl==2.58.0 peft transformers torch==2.13.0`), with the values of its `dqn.yaml` and `ppo.yaml`, its
+    environments in processes as its documentation has them, and in one: the same environments, widths, lengths of a
+    generation, mutations and episodes of evaluation: seconds and environment steps, those of evaluations included,
+    until an evaluation of a member reaches the target, and the peak of the memory of all processes (proportional set
+    size).
 searches: PPO on CartPole-v1 by evolution, PBT, ASHA, Optuna's TPE and random search, over the same ranges, with the
     same number of environment steps, those of evaluations included: the steps until an evaluation reaches the target.
 
@@ -40,21 +42,28 @@ BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 5}
 OFF = (1.0, 0.1, 10.0)  # times the preset's learning rate
 TINY = (4,)
 
-# Of both libraries, each with its own names: see `peers_evolution.py`.
-SHARED = {"population": 4, "environments": 8, "widths": [64, 64, 64], "limits": [1e-5, 1e-2], "batch_limits": [8, 1024]}
+# Of both libraries. AgileRL's: the values of its files, each under etude's name; see `peers_evolution.py`.
+SHARED = {"population": 4, "environments": 16, "every": 10_240, "batch_limits": [8, 512]}
 OFF_POLICY = {
-    "learning_rate": 1e-3, "batch_size": 64, "gamma": 0.99, "buffer_size": 100_000, "learning_starts": 1_000,
-    "steps_per_update": 4, "tau": 0.01, "epsilon_end": 0.05, "epsilon_steps": 10_000,
+    **SHARED, "widths": [256, 128, 256], "limits": [6.25e-5, 1e-2],
+    "agilerl": {
+        "learning_rate": 6.3e-4, "batch_size": 128, "gamma": 0.99, "buffer_size": 50_000, "learning_starts": 0,
+        "steps_per_update": 4, "tau": 1e-3, "epsilon_end": 0.1, "epsilon_decay": 0.99,
+    },
 }  # fmt: skip
 ON_POLICY = {
-    "learning_rate": 3e-4, "batch_size": 64, "rollout_length": 128, "epochs": 4, "gae_lambda": 0.95, "clip": 0.2,
-    "entropy": 0.01,
+    **SHARED, "widths": [64, 64, 64], "limits": [1e-4, 1e-2],
+    "agilerl": {
+        "learning_rate": 3e-4, "batch_size": 128, "gamma": 0.99, "rollout_length": 128, "epochs": 4,
+        "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01,
+    },
 }  # fmt: skip
 PEERS = {
-    "dqn/CartPole-v1": {**SHARED, **OFF_POLICY, "target": 475, "every": 5_120, "steps": 102_400},
-    "dqn/LunarLander-v3": {**SHARED, **OFF_POLICY, "target": 200, "every": 10_240, "steps": 307_200},
-    "ppo/LunarLander-v3": {**SHARED, **ON_POLICY, "gamma": 0.999, "target": 200, "every": 20_480, "steps": 614_400},
+    "dqn/CartPole-v1": {**OFF_POLICY, "target": 475, "steps": 102_400},
+    "dqn/LunarLander-v3": {**OFF_POLICY, "target": 200, "steps": 307_200},
+    "ppo/LunarLander-v3": {**ON_POLICY, "target": 200, "steps": 614_400},
 }
+LIBRARIES = ("etude", "agilerl", "agilerl in one process")
 
 RANGES = {"learning_rate": (1e-5, 1e-1), "minibatch_size": (16, 512), "entropy_coefficient": (1e-5, 1e-1)}
 SEARCHES = ("evolution", "pbt", "asha", "tpe", "random")
@@ -80,15 +89,19 @@ class Watch:
         self.found |= {"best": best if math.isfinite(best) else None, "steps_taken": steps}
 
 
-def tuned(algorithm: str, **changes: Any) -> Any:
-    """The preset's config for CartPole, with rates that do not depend on the length of a run."""
+def tuned(algorithm: str, env: str = ENV, **changes: Any) -> Any:
+    """The preset's config for an environment, with rates that do not depend on the length of a run."""
     from etude import Linear
+    from etude.presets import lookup
     from etude.training.build import config_for
 
-    config = config_for(algorithm, ENV)
+    config = config_for(algorithm, env)
+    if isinstance(config.learning_rate, Linear):
+        changes = {"learning_rate": config.learning_rate.start, **changes}
     if algorithm == "dqn":
-        changes = {"epsilon": Linear(1.0, 0.04, steps=8_000), **changes}
-    return dataclasses.replace(config, learning_rate=config.learning_rate.start, **changes)
+        steps = round(config.epsilon.fraction * lookup(algorithm, env).steps)
+        changes = {"epsilon": dataclasses.replace(config.epsilon, fraction=1.0, steps=steps), **changes}
+    return dataclasses.replace(config, **changes)
 
 
 def bad_config(algorithm: str, off: float) -> Any:
@@ -167,31 +180,17 @@ def peers(key: str) -> dict[str, Any]:
         study = etude.tuning.evolution.Evolution(
             algorithm, env, population=spec["population"], every=spec["every"], steps=spec["steps"],
             evaluate_episodes=spec["environments"], target=spec["target"], mutations=mutations,
-            config=own_config(algorithm, spec), environments=spec["environments"], seed=int(seed), engine="torch",
+            config=own_config(algorithm, env, spec), environments=spec["environments"], seed=int(seed), engine="jax",
             device="cpu", folder=Path(folder) / "study",
         )  # fmt: skip
         found = evolved(study, watch)
     return {**found, "megabytes": memory.peak}
 
 
-def own_config(algorithm: str, spec: dict[str, Any]) -> Any:
-    """etude's config of a comparison with a peer."""
-    import etude
-
-    common = {"learning_rate": spec["learning_rate"], "gamma": spec["gamma"], "network": etude.Mlp(spec["widths"])}
-    if algorithm == "dqn":
-        return etude.algorithms.DQNConfig(
-            **common, batch_size=spec["batch_size"], buffer_size=spec["buffer_size"], n_step=1,
-            learning_starts=spec["learning_starts"], train_every=spec["environments"],
-            gradient_steps=spec["environments"] // spec["steps_per_update"],
-            target_update_every=round(1 / spec["tau"]),
-            epsilon=etude.Linear(1.0, spec["epsilon_end"], steps=spec["epsilon_steps"]),
-        )  # fmt: skip
-    return etude.algorithms.PPOConfig(
-        **common, minibatch_size=spec["batch_size"], rollout_length=spec["rollout_length"], epochs=spec["epochs"],
-        gae_lambda=spec["gae_lambda"], clip_range=spec["clip"], entropy_coefficient=spec["entropy"],
-        normalize_observation=False, normalize_reward=False,
-    )  # fmt: skip
+def own_config(algorithm: str, env: str, spec: dict[str, Any]) -> Any:
+    """etude's preset with the widths of a comparison."""
+    config = tuned(algorithm, env)
+    return dataclasses.replace(config, network=dataclasses.replace(config.network, widths=tuple(spec["widths"])))
 
 
 def searches(key: str) -> dict[str, Any]:
@@ -248,17 +247,18 @@ def wanted(part: str, seeds: list[int], with_peers: bool) -> list[str]:
             for seed in seeds for algorithm in ("ppo", "dqn") for off in OFF for kind in ("evolved", "fixed")
         ]  # fmt: skip
     if part == "peers":
-        libraries = ("etude", "agilerl") if with_peers else ("etude",)
+        libraries = LIBRARIES if with_peers else LIBRARIES[:1]
         return [f"{part}/{task}/{library}/{seed}" for seed in seeds for task in PEERS for library in libraries]
     return [f"{part}/{search}/{seed}" for seed in seeds for search in SEARCHES]
 
 
 def measured(key: str, python: str | None) -> dict:
     """A cell, in a process of its own."""
-    if "/agilerl/" not in key:
+    if "/agilerl" not in key:
         return measure.cell("evolution.py", key)
-    _, algorithm, env, _, seed = key.split("/")
+    _, algorithm, env, library, seed = key.split("/")
     spec = {**PEERS[f"{algorithm}/{env}"], "algorithm": algorithm, "env": env, "seed": int(seed)}
+    spec |= {**spec.pop("agilerl"), "processes": library == "agilerl"}
     command = measure.script("peers_evolution.py", json.dumps(spec), python=python or "")
     return measure.process(command, timeout=6 * 3600, **dict.fromkeys(measure.LIMITS, "1"))
 

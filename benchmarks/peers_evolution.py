@@ -51,7 +51,7 @@ def population(spec: dict[str, Any], env: Any) -> list[Any]:
     }  # fmt: skip
     if spec["algorithm"] == "dqn":
         kind: Any = DQN
-        given |= {"double": True, "tau": spec["tau"]}
+        given |= {"double": False, "tau": spec["tau"]}
     else:
         kind = PPO
         given |= {
@@ -100,7 +100,7 @@ def evolve(spec: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"reached": False, "steps": None, "seconds": None, "best": None}
     began = time.perf_counter()
-    env = Counting(make_vect_envs(spec["env"], num_envs=spec["environments"], should_async_vector=False))
+    env = Counting(make_vect_envs(spec["env"], num_envs=spec["environments"], should_async_vector=spec["processes"]))
 
     def watch(fitness: float) -> None:
         found["best"] = fitness if found["best"] is None else max(found["best"], fitness)
@@ -117,10 +117,9 @@ def evolve(spec: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     try:
         if spec["algorithm"] == "dqn":
-            decay = spec["epsilon_end"] ** (spec["environments"] / spec["epsilon_steps"])
             train_off_policy(
                 algo="DQN", memory=ReplayBuffer(spec["buffer_size"]), learning_delay=spec["learning_starts"],
-                eps_end=spec["epsilon_end"], eps_decay=float(decay), **common,
+                eps_end=spec["epsilon_end"], eps_decay=spec["epsilon_decay"], **common,
             )  # fmt: skip
         else:
             train_on_policy(algo="PPO", **common)
