@@ -277,6 +277,8 @@ def summary(cells: dict[str, dict]) -> dict[str, Any]:
         medians = {"median_steps": statistics.median(steps), "median_seconds": statistics.median(seconds)}
         found[name] = {"reached": f"{sum(cell['reached'] for cell in group)} of {len(group)}"}
         found[name] |= {what: value if math.isfinite(value) else None for what, value in medians.items()}
+        if "megabytes" in group[0]:
+            found[name]["most_megabytes"] = max(cell["megabytes"] for cell in group)
     return found
 
 
