@@ -99,9 +99,9 @@ def _evolution(held: dict[str, Any]) -> str:
 
 
 def _reached(found: dict[str, Any]) -> str:
-    after = f" after {found['median_steps']:,} steps and {found['median_seconds']:g} s"
+    after = found["median_steps"] and f" after {found['median_steps']:,} steps and {found['median_seconds']:g} s"
     memory = f", {found['most_megabytes']:g} MB" if "most_megabytes" in found else ""
-    return found["reached"] + (after if found["median_steps"] else "") + memory
+    return found["reached"] + (after or "") + memory
 
 
 def _gsde(held: dict[str, Any]) -> str:
