@@ -45,14 +45,14 @@ TINY = (4,)
 # Of both libraries. AgileRL's: the values of its files, each under etude's name; see `peers_evolution.py`.
 SHARED = {"population": 4, "environments": 16, "every": 10_240, "batch_limits": [8, 512]}
 OFF_POLICY = {
-    **SHARED, "widths": [256, 128, 256], "limits": [6.25e-5, 1e-2],
+    **SHARED, "widths": (256, 128, 256), "limits": [6.25e-5, 1e-2],
     "agilerl": {
         "learning_rate": 6.3e-4, "batch_size": 128, "gamma": 0.99, "buffer_size": 50_000, "learning_starts": 0,
         "steps_per_update": 4, "tau": 1e-3, "epsilon_end": 0.1, "epsilon_decay": 0.99,
     },
 }  # fmt: skip
 ON_POLICY = {
-    **SHARED, "widths": [64, 64, 64], "limits": [1e-4, 1e-2],
+    **SHARED, "widths": (64, 64, 64), "limits": [1e-4, 1e-2],
     "agilerl": {
         "learning_rate": 3e-4, "batch_size": 128, "gamma": 0.99, "rollout_length": 128, "epochs": 4,
         "gae_lambda": 0.95, "clip": 0.2, "entropy": 0.01,
@@ -89,26 +89,27 @@ class Watch:
         self.found |= {"best": best if math.isfinite(best) else None, "steps_taken": steps}
 
 
-def tuned(algorithm: str, env: str = ENV, **changes: Any) -> Any:
-    """The preset's config for an environment, with rates that do not depend on the length of a run."""
-    from etude import Linear
+def tuned(algorithm: str, env: str = ENV, widths: tuple[int, ...] | None = None) -> Any:
+    """The preset's config for an environment, with rates that do not depend on the length of a run. widths: of its
+    network; None: the preset's."""
+    from etude.base import schedules
     from etude.presets import lookup
     from etude.training.build import config_for
 
     config = config_for(algorithm, env)
-    if isinstance(config.learning_rate, Linear):
-        changes = {"learning_rate": config.learning_rate.start, **changes}
+    changes: dict[str, Any] = {"learning_rate": schedules.at(config.learning_rate, 0, 1)}
     if algorithm == "dqn":
         steps = round(config.epsilon.fraction * lookup(algorithm, env).steps)
-        changes = {"epsilon": dataclasses.replace(config.epsilon, fraction=1.0, steps=steps), **changes}
+        changes["epsilon"] = dataclasses.replace(config.epsilon, fraction=1.0, steps=steps)
+    if widths is not None:
+        changes["network"] = dataclasses.replace(config.network, widths=widths)
     return dataclasses.replace(config, **changes)
 
 
 def bad_config(algorithm: str, off: float) -> Any:
     """A learning rate that is so many times the preset's, and a tiny network."""
-    config = tuned(algorithm)
-    network = dataclasses.replace(config.network, widths=TINY)
-    return dataclasses.replace(config, learning_rate=config.learning_rate * off, network=network)
+    config = tuned(algorithm, widths=TINY)
+    return dataclasses.replace(config, learning_rate=config.learning_rate * off)
 
 
 def bad(key: str) -> dict[str, Any]:
@@ -180,17 +181,11 @@ def peers(key: str) -> dict[str, Any]:
         study = etude.tuning.evolution.Evolution(
             algorithm, env, population=spec["population"], every=spec["every"], steps=spec["steps"],
             evaluate_episodes=spec["environments"], target=spec["target"], mutations=mutations,
-            config=own_config(algorithm, env, spec), environments=spec["environments"], seed=int(seed), engine="jax",
-            device="cpu", folder=Path(folder) / "study",
+            config=tuned(algorithm, env, spec["widths"]), environments=spec["environments"], seed=int(seed),
+            engine="jax", device="cpu", folder=Path(folder) / "study",
         )  # fmt: skip
         found = evolved(study, watch)
     return {**found, "megabytes": memory.peak}
-
-
-def own_config(algorithm: str, env: str, spec: dict[str, Any]) -> Any:
-    """etude's preset with the widths of a comparison."""
-    config = tuned(algorithm, env)
-    return dataclasses.replace(config, network=dataclasses.replace(config.network, widths=tuple(spec["widths"])))
 
 
 def searches(key: str) -> dict[str, Any]:

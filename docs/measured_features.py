@@ -99,9 +99,12 @@ def _evolution(held: dict[str, Any]) -> str:
 
 
 def _reached(found: dict[str, Any]) -> str:
-    after = found["median_steps"] and f" after {found['median_steps']:,} steps and {found['median_seconds']:g} s"
-    memory = f", {found['most_megabytes']:g} MB" if "most_megabytes" in found else ""
-    return found["reached"] + (after or "") + memory
+    text = found["reached"]
+    if found["median_steps"]:
+        text += f" after {found['median_steps']:,} steps and {found['median_seconds']:g} s"
+    if "most_megabytes" in found:
+        text += f", {found['most_megabytes']:g} MB"
+    return text
 
 
 def _gsde(held: dict[str, Any]) -> str:

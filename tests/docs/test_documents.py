@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -217,8 +218,13 @@ def test_every_config_field_is_told_with_its_default(algorithm):
 
 def _value(cell):
     text = cell.strip("`")
-    names = {name: getattr(house, name) for house in (etude.algorithms, etude.optimizers, etude) for name in dir(house)}
-    return eval(text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text, names)
+    return eval(text.replace(",", "") if re.fullmatch(r"[\d,.]+", text) else text, _names())
+
+
+@functools.cache
+def _names():
+    houses = (etude.algorithms, etude.optimizers, etude)
+    return {name: getattr(house, name) for house in houses for name in dir(house)}
 
 
 def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
