@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tyro.conf import UseAppendAction
+
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
@@ -31,7 +33,8 @@ class FindOptions:
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
     config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
-    env_arg: tuple[str, ...] = ()  # NAME=VALUE, keyword arguments of ENV's constructor
+    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
+    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     quiet: Quiet = False  # print nothing but the result
 
@@ -90,7 +93,7 @@ def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
     return Run(
         algorithm, env, config=config, seed=options.seed, engine=options.engine, device=options.device,
         environments=options.envs, env_args=environment_arguments(options.env_arg) or None,
-        frame_stack=options.frame_stack,
+        wrappers=options.wrapper or None, frame_stack=options.frame_stack,
     )  # fmt: skip
 
 

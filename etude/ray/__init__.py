@@ -15,9 +15,8 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
-from etude.tuning.experiment import OPTIONS, Experiment
+from etude.tuning.experiment import OPTIONS, Experiment, loading_options
 from etude.tuning.plan import StudyPlan, evaluate_every
-from etude.tuning.segment import IN_STATE
 from etude.tuning.space import Space
 
 try:
@@ -91,9 +90,9 @@ class Trainable(tune.Trainable):
         """Go on with the run in this directory and the hyperparameters of this trial."""
         self.cleanup()
         given = build.loading_arguments(self._experiment.algorithm, self._config)
-        options = {name: value for name, value in self._experiment.options.items() if name not in IN_STATE}
+        given |= loading_options(self._experiment.options)
         path = Path(checkpoint_dir) / CHECKPOINT
-        self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed, **options))
+        self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Be a new trial with this config: what follows is a first step, or `load_checkpoint`."""

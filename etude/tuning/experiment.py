@@ -24,8 +24,14 @@ OPTIONS = (  # arguments of `Run` that all trials have in common
     "engine", "device", "compiled", "environments", "workers", "overlap", "vectorization", "keep_info", "env_args",
     "wrappers", "frame_stack", "data", "policies", "explorer", "rewrite", "start_from",
 )  # fmt: skip
+IN_STATE = ("data", "policies", "start_from")  # those of a new run, which a loaded one has already
 OF_REPLAY = ("buffer_size", "priority_exponent")  # fields that are the same where a replay is shared
 MAY_DIFFER = ("device", "workers")  # of a study that goes on: results do not depend on them
+
+
+def loading_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options of a new run that a loaded one takes, too."""
+    return {name: value for name, value in options.items() if name not in IN_STATE}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from etude.envs.faults import explain_error
 from etude.report.json_lines import JsonLines
 from etude.run import Run, Schedule, from_state
 from etude.run.group import RunGroup, reason_apart
-from etude.tuning.segment import IN_STATE, Ended, Segment, SegmentFailed
+from etude.tuning.experiment import loading_options
+from etude.tuning.segment import Ended, Segment, SegmentFailed
 
 KEEP = 2  # checkpoints of a run
 RECENT = 20  # episodes of the mean return that is reported while a run goes on
@@ -156,8 +157,7 @@ class SeedRuns:
         settings = self._settings
         named = isinstance(settings.algorithm, str)
         own: dict[str, Any] = {"config": settings.config} if named else {"agent": settings.algorithm}
-        options = {name: value for name, value in settings.options.items() if name not in IN_STATE}
-        return from_state(checkpoint.read(path), settings.env, trust=True, **own, **options)
+        return from_state(checkpoint.read(path), settings.env, trust=True, **own, **loading_options(settings.options))
 
     def _trained(self, part: Sequence[SavedRun], like: Run) -> Iterator[SeedReport]:
         """Train runs together. like: one of them, which compiles for all."""

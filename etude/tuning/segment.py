@@ -23,13 +23,13 @@ from etude.run import Run, Schedule, from_state
 from etude.run.group import CompiledFunctions
 from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list
+from etude.tuning.experiment import loading_options
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
 from etude.tuning.trial import Score
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
 KEEP = 2  # checkpoints of a trial
-IN_STATE = ("data", "policies", "start_from")  # options of a new run, which a loaded one has already
 LIVE = 8  # runs that one process keeps between two segments
 
 # From the run of a child, the state of its parent's, the parent's genome, and what made the child of it, as plain data:
@@ -292,10 +292,8 @@ class TrialRuns:
         fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Run:
         given = build.loading_arguments(self._settings.algorithm, genome.config)
-        options = {name: value for name, value in self._settings.options.items() if name not in IN_STATE}
-        run = from_state(
-            state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given, **options
-        )
+        given |= loading_options(self._settings.options)
+        run = from_state(state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given)
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
 

@@ -56,7 +56,8 @@ def made_up(monkeypatch):
 
 
 def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made_up, capsys, tmp_path):
-    line = f"lr dqn CartPole-v1 --updates 40 --start-lr 1e-4 --end-lr 2 --set.batch-size 16 --plot {tmp_path}/a.png"
+    line = f"lr dqn CartPole-v1 --updates 40 --start-lr 1e-4 --end-lr 2 --set.batch-size 16 --plot {tmp_path}/a.png "
+    line += "--env-arg sutton_barto_reward=True --wrapper gymnasium.wrappers:TimeAwareObservation"
     assert cli.main(["find", *line.split()]) == 0
     printed = capsys.readouterr().out
     assert FOUND.reason in printed and "etude train dqn CartPole-v1 --set.learning-rate 0.0123" in printed
@@ -64,6 +65,8 @@ def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made
         "N": 40, "start_lr": 1e-4, "end_lr": 2, "window_size": 7, "episodes": None, "steps": 100_000,
     }  # fmt: skip
     assert made_up["run"][1]["config"].batch_size == 16
+    assert made_up["run"][1]["env_args"] == {"sutton_barto_reward": True}
+    assert made_up["run"][1]["wrappers"] == ("gymnasium.wrappers:TimeAwareObservation",)
     assert {path.name for path in tmp_path.iterdir()} == {"a.png", "a-loss.png"}
 
 
