@@ -8,7 +8,8 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -115,13 +116,27 @@ def _resolve_name(name: str) -> EnvironmentSource:
 def _several(where: str, what: str) -> Callable[..., Any] | None:
     """What makes the environment of a module of PettingZoo, such as `mpe2:simple_spread_v3`: its agents act at once
     where it has both kinds. None where there is no such module."""
-    try:
-        found = vars(importlib.import_module(f"{where}.{what}"))
-    except ModuleNotFoundError as problem:
-        if problem.name != f"{where}.{what}":
-            raise  # the module is there; what it imports is not
-        return None
+    with _importing(f"{where}:{what}"):
+        try:
+            found = vars(importlib.import_module(f"{where}.{what}"))
+        except ModuleNotFoundError as problem:
+            if problem.name != f"{where}.{what}":
+                raise  # the module is there; what it imports is not
+            return None
     return found.get("parallel_env") or found.get("env")
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Whatever the user's modules raise while they are imported becomes EnvironmentFault."""
+    try:
+        yield
+    except EtudeError:
+        raise
+    except RAISED as problem:
+        raise EnvironmentFault(
+            f"The module of {name!r} could not be imported: it raised {explain_error(problem)}."
+        ) from cause_of(problem)
 
 
 def _load_module(where: str, name: str) -> ModuleType:
@@ -129,19 +144,20 @@ def _load_module(where: str, name: str) -> ModuleType:
     # folder is imported without it, so that nothing there passes for a dependency that is not installed.
     if os.getcwd() not in sys.path and not found_elsewhere(where.partition(".")[0]):
         sys.path.append(os.getcwd())
-    try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as problem:
-        if problem.name in _EXTRAS:
-            raise MissingExtra(f"The environment {name!r}", _EXTRAS[problem.name]) from problem
-        if problem.name is None or not where.startswith(problem.name):
-            raise  # the module is there; what it imports is not
-        if where in (packages := dict(_PACKAGES.values())):
-            raise ConfigError(f"The environment {name!r} needs {where}: pip install {packages[where]}") from problem
-        raise ConfigError(
-            f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that "
-            "Python finds from here, or 'path/to/file.py:callable'."
-        ) from problem
+    with _importing(name):
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as problem:
+            if problem.name in _EXTRAS:
+                raise MissingExtra(f"The environment {name!r}", _EXTRAS[problem.name]) from problem
+            if problem.name is None or not where.startswith(problem.name):
+                raise  # the module is there; what it imports is not
+            if where in (packages := dict(_PACKAGES.values())):
+                raise ConfigError(f"The environment {name!r} needs {where}: pip install {packages[where]}") from problem
+            raise ConfigError(
+                f"Cannot import {where!r} for the environment {name!r}. Expected 'module:callable' with a module that "
+                "Python finds from here, or 'path/to/file.py:callable'."
+            ) from problem
 
 
 def _load_file(where: str, name: str) -> ModuleType:
@@ -158,7 +174,8 @@ def _load_file(where: str, name: str) -> ModuleType:
     folder = str(path.parent)
     sys.path.insert(0, folder)  # as for a script: it imports its neighbours
     try:
-        spec.loader.exec_module(module)
+        with _importing(name):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[key]
         raise

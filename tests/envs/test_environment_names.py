@@ -10,8 +10,9 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter
 
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, EnvironmentFault, MissingExtra
 from etude.envs import choose_vectorization, make_environment, make_environments
+from etude.envs.configured import ConfiguredEnvironment
 
 SOURCE = """
 import gymnasium
@@ -150,10 +151,30 @@ def test_what_cannot_be_made_says_why(env, message, folder):
         make_environment(env)
 
 
-def test_what_the_user_s_module_fails_to_import_is_not_mistaken_for_the_module(folder):
-    (folder / "my_broken.py").write_text("import no_such_dependency")
-    with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
-        make_environment("my_broken:make")
+@pytest.mark.parametrize("env", ["my_broken:make", "my_broken.py:make", "my_broken:Some-v0"])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "import no_such_dependency",
+            r"ModuleNotFoundError: .*'no_such_dependency' \(.*my_broken.py:2\)",
+        ),
+        ("1 / 0", r"ZeroDivisionError: division by zero \(.*my_broken.py:2\)"),
+        ("raise SystemExit('no main guard')", r"SystemExit: no main guard \(.*my_broken.py:2\)"),
+        ("def make(", r"SyntaxError: .* \(my_broken.py, line 2\)"),
+    ],
+)
+def test_what_a_module_of_the_user_raises_at_import_is_told_with_its_line(env, line, message, folder):
+    (folder / "my_broken.py").write_text(f"\n{line}\n")
+    with pytest.raises(EnvironmentFault, match=f"^The module of '{env}' could not be imported: it raised {message}"):
+        make_environment(env)
+
+
+def test_what_a_module_of_wrappers_raises_at_import_is_told(folder):
+    (folder / "my_broken_wrappers.py").write_text("1 / 0")
+    env = ConfiguredEnvironment("CartPole-v1", {}, ("my_broken_wrappers:Scaled",))
+    with pytest.raises(EnvironmentFault, match="'my_broken_wrappers:Scaled' could not be imported: it raised ZeroDiv"):
+        make_environment(env)
 
 
 def test_a_missing_dependency_of_gymnasium_is_named_with_what_installs_it():
