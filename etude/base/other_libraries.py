@@ -87,6 +87,7 @@ INSTEAD: dict[str, str] = {
     "progress_bar": _REPORT,
     "q_lr": _RATE,
     "replay_buffer_class": "`priority_exponent` of the config, or `hindsight` (HER)",
+    "reset_num_timesteps": "`total`, an argument of `train`: the steps of a run that is trained in pieces",
     "rollout_fragment_length": "`rollout_length` of an on-policy config",
     "save_freq": "`save_every`, an argument of `train`, in environment steps",
     "sde_sample_freq": "`gsde_sample_every` of the config; None: once for each episode",

@@ -148,7 +148,7 @@ class Run:
         target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
         evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None, **unknown: Any,
+        estimate: dict[str, Any] | None = None, total: int | None = None, **unknown: Any,
     ) -> Finished:  # fmt: skip
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
@@ -163,7 +163,7 @@ class Run:
         """
         schedule = Schedule.of(
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, unknown=unknown,
+            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
         )  # fmt: skip
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         call = self._loop.processes.guarded(called)
@@ -217,7 +217,7 @@ class Run:
         target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
         evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
         evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None, **unknown: Any,
+        estimate: dict[str, Any] | None = None, total: int | None = None, **unknown: Any,
     ) -> Iterator[Event]:  # fmt: skip
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: those of `train`.
 
@@ -226,7 +226,7 @@ class Run:
         """
         yield from self._steps(steps, Schedule.of(
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, unknown=unknown,
+            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
         ))  # fmt: skip
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
@@ -236,7 +236,7 @@ class Run:
         if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
-        self.learner.progress.total = max(self.learner.progress.total, end)
+        self.learner.progress.total = max(self.learner.progress.total, end, schedule.total or 0)
         build.check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self._loop.learner)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()

@@ -1,4 +1,4 @@
-"""When a run evaluates, estimates and saves."""
+"""When a run evaluates, estimates and saves, and how long it is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from etude.envs.configured import is_plain
 from etude.training.evaluate import EvaluationRequest
 from etude.training.progress import RunProgress
 
-OPTIONAL = ("evaluate_every", "save_every", "evaluate_steps", "estimate_every")  # counts that may be None
+OPTIONAL = ("evaluate_every", "save_every", "evaluate_steps", "estimate_every", "total")  # counts that may be None
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run evaluates, estimates and saves, in environment steps."""
+    """When a run evaluates, estimates and saves, and how long it is, in environment steps."""
 
     evaluate_every: int | None = None  # None: only when asked
     evaluate_episodes: int = 10
@@ -33,6 +33,7 @@ class Schedule:
     evaluate: Any = None  # a function of the run in the place of episodes, not saved; see docs/training.md
     estimate_every: int | None = None  # None: only when asked
     estimate: Any = None  # a dict of arguments of `etude.estimate`, such as data and methods; None: its defaults
+    total: int | None = None  # steps of the whole run, over which its schedules go; None: those asked for so far
 
     def __post_init__(self) -> None:
         checks.declared(self)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, tiny
+from run_makers import DQN_TINY, PPO_TINY, assert_same_weights, tiny
 from run_worlds import Counted
 
 from etude import Linear
@@ -48,6 +48,33 @@ def test_a_second_call_goes_on_where_the_first_one_ended():
     assert second[-1].seconds > first[-1].seconds > 0
     ends = [(e.environment, e.episode) for event in kinds([*first, *second], Collected) for e in event.episodes]
     assert sorted(ends) == [(environment, episode) for environment in range(4) for episode in range(4)]
+
+
+@pytest.mark.parametrize(("algorithm", "config"), [("dqn", DQN_TINY), ("ppo", PPO_TINY)])
+def test_a_run_in_pieces_whose_total_is_known_learns_as_in_one_piece(algorithm, config):
+    config = dataclasses.replace(config, learning_rate=Linear(1e-2, 0.0))
+
+    def trained(pieces, **given):
+        with tiny(algorithm=algorithm, config=config) as run:
+            for steps in pieces:
+                run.train(steps, **given)
+            return run.engine.weights(), run.learner.progress.total
+
+    whole, total = trained([192])
+    pieces, of_pieces = trained([64, 64, 64], total=192)
+    stretched, _ = trained([64, 64, 64])
+    assert total == of_pieces == 192
+    assert_same_weights(pieces, whole)
+    with pytest.raises(AssertionError):
+        assert_same_weights(stretched, whole)
+
+
+def test_a_total_holds_what_was_asked_for():
+    with tiny() as run:
+        run.train(40, total=20)
+        assert run.learner.progress.total == 40
+        with pytest.raises(ConfigError, match="total = 0; expected a whole number of at least 1, or None"):
+            run.train(40, total=0)
 
 
 def test_a_shorter_second_call_leaves_the_schedules_stretched_over_the_whole_run():
