@@ -7,8 +7,9 @@ from markdown_table import table
 from etude.base.other_libraries import INSTEAD
 
 SB3 = (
-    "learn", "total_timesteps", "reset_num_timesteps", "predict", "n_envs", "vec_env_cls", "wrapper_class", "env_kwargs",
-    "n_stack", "set_env", "policy_kwargs", "net_arch", "n_steps", "batch_size", "n_epochs", "ent_coef", "vf_coef", "clip_range_vf",
+    "learn", "total_timesteps", "reset_num_timesteps", "predict", "n_envs", "vec_env_cls", "wrapper_class",
+    "env_kwargs", "n_stack", "set_env", "policy_kwargs", "net_arch", "n_steps", "batch_size", "n_epochs", "ent_coef",
+    "vf_coef", "clip_range_vf",
     "max_grad_norm", "target_kl", "train_freq", "target_update_interval", "exploration_fraction",
     "exploration_initial_eps", "exploration_final_eps", "action_noise", "use_sde", "sde_sample_freq",
     "replay_buffer_class",

@@ -64,7 +64,7 @@ def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
     assert json.loads((tmp_path / "here" / "config.json").read_text())["schedule"] == {
         "target": 7.0, "evaluate_every": 10, "evaluate_episodes": 10, "save_every": 20,
         "evaluate_max_steps": None, "evaluate_share": None, "evaluate_steps": None, "evaluate_workers": 0,
-        "estimate_every": None, "estimate": None,
+        "estimate_every": None, "estimate": None, "total": None,
     }  # fmt: skip
 
 
