@@ -6,23 +6,20 @@ asha: PPO on CartPole-v1, nine learning rates from 1e-5 to 1e-1, by a grid that 
 by ASHA (reduction 3) with one seed, once for each of three seeds: the steps that it took over those of the grid with
 one seed, and the rate that it found over the grid's best, which is the one with the highest mean over seeds.
 jobs: steps per second of a grid with one worker process and with two, in turns.
-overhead: processor seconds (user and system, of a process and all below it) of a study in this process over those of
-the same runs by themselves, with the same evaluations, metrics and checkpoints, in turns; of one whose trials take
-turns, in segments; and of one in a worker process. `again` is the same runs once more: its distance from 1 is noise.
-outside: processor seconds of a study in this process that are not spent in `run.steps`, over those that are. The
-making of runs is among them, so that this is more than what a study adds to its runs; the engine is imported before.
+overhead: processor seconds of a study in this process that are not spent in `run.steps`, over those that are; of one
+whose trials are carried out one after the other, and of one whose trials take turns, in segments. The making of runs is
+among them, so that this is more than what a study adds to its runs; the engine is imported before.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +28,16 @@ import measure
 import numpy as np
 
 import etude
-from etude.report import JsonLines
 from etude.tuning import ASHA, ProcessExecutor
 from etude.tuning.plan import Go, New
 
 ENV = "CartPole-v1"
 RATES = [float(rate) for rate in np.logspace(-5, -1, 9)]
 SEEDS = (1, 2, 3)
-PARTS = ("asha", "jobs", "overhead", "outside")
+PARTS = ("asha", "jobs", "overhead")
 TIMED, SEGMENTS = RATES[3:6], 9  # of the trials whose overhead is measured
 ENGINES = ("torch", "jax")
-KINDS = ("runs", "again", "study", "in segments", "one worker process")
+KINDS = ("one after the other", "in segments")
 
 
 def study(folder: Path, rates: list[float], steps: int, **more: Any) -> etude.Study:
@@ -99,41 +95,20 @@ def jobs(steps: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def overhead(steps: int, repeats: int, keep: Callable[[dict[str, Any]], None]) -> None:
-    """Processor seconds of a study over those of its runs, each in a process of its own; kept turn by turn."""
-    about = {"trials": len(TIMED), "steps of a trial": steps, "segments of a trial": SEGMENTS}
-    seconds: dict[str, dict[str, list[float]]] = {engine: {kind: [] for kind in KINDS} for engine in ENGINES}
-    for turn in range(repeats):
-        for engine, own in seconds.items():
-            for kind in KINDS if turn % 2 else reversed(KINDS):
-                own[kind].append(processor_seconds(f"{kind}/{engine}/{steps}"))
-        keep(about | {engine: over_runs(own) for engine, own in seconds.items()})
-
-
-def over_runs(seconds: dict[str, list[float]]) -> dict[str, Any]:
-    """Seconds of the runs, and ratios to them."""
-    ratios = {kind: measure.ratio(seconds[kind], seconds["runs"]) for kind in KINDS[1:]}
-    return {"processor seconds of the runs": measure.summary(seconds["runs"]), **ratios}
-
-
-def processor_seconds(cell: str) -> float:
-    """User and system time of a process that carries out a cell, and of all processes below it."""
-    before = measure.processor_seconds()
-    measure.cell("tuning.py", cell)
-    return measure.processor_seconds() - before
-
-
-def outside(steps: int, repeats: int) -> dict[str, Any]:
-    """The share of a study that its runs do not take, by engine, each study in a process of its own."""
-    shares: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+def overhead(steps: int, repeats: int) -> dict[str, Any]:
+    """The share of a study that its runs do not take, by engine and kind, each study in a process of its own."""
+    shares: dict[str, dict[str, list[float]]] = {engine: {kind: [] for kind in KINDS} for engine in ENGINES}
     for _ in range(repeats):
-        for engine, found in shares.items():
-            found.append(measure.cell("tuning.py", f"outside/{engine}/{steps}")["share"])
-    about = {"trials": len(TIMED), "steps of a trial": steps}
-    return about | {engine: measure.summary(found) for engine, found in shares.items()}
+        for engine, own in shares.items():
+            for kind, found in own.items():
+                found.append(measure.cell("tuning.py", f"{kind}/{engine}/{steps}")["share"])
+    about = {"trials": len(TIMED), "steps of a trial": steps, "segments of a trial": SEGMENTS}
+    return about | {
+        engine: {kind: measure.summary(found) for kind, found in own.items()} for engine, own in shares.items()
+    }
 
 
-def share_outside(engine: str, steps: int) -> dict[str, Any]:
+def share_outside(kind: str, engine: str, steps: int) -> dict[str, Any]:
     """Processor seconds of a study outside of `run.steps` over those inside."""
     inside = 0.0
 
@@ -148,35 +123,12 @@ def share_outside(engine: str, steps: int) -> dict[str, Any]:
 
     with etude.Run("ppo", ENV, engine=engine, device="cpu") as warm:
         warm.train(1)
-    with folder() as path, study(path, TIMED, steps, engine=engine, train=timed) as each:
+    scheduler = InSegments(steps // SEGMENTS) if kind == "in segments" else None
+    with folder() as path, study(path, TIMED, steps, engine=engine, train=timed, scheduler=scheduler) as each:
         began = time.process_time()
         each.run()
         whole = time.process_time() - began
     return {"share": (whole - inside) / inside}
-
-
-def carry_out(kind: str, engine: str, steps: int) -> None:
-    """The runs whose processor seconds count."""
-    with folder() as path:
-        if kind in ("runs", "again"):
-            runs_alone(path, TIMED, steps, engine)
-            return
-        own = {"study": {}, "in segments": {"scheduler": InSegments(steps // SEGMENTS)}}
-        own["one worker process"] = {"executor": ProcessExecutor(1)}
-        with study(path, TIMED, steps, engine=engine, **own[kind]) as each:
-            each.run()
-
-
-def runs_alone(path: Path, rates: list[float], steps: int, engine: str) -> None:
-    """The runs of a study, without one."""
-    for i, rate in enumerate(rates):
-        where = path / str(i)
-        with etude.Run("ppo", ENV, learning_rate=rate, run_dir=where, engine=engine, device="cpu") as run:
-            lines = JsonLines(where / "metrics.jsonl")
-            run.train(
-                steps, [lines], evaluate_every=steps // 9, evaluate_episodes=5, save_every=max(1, steps // 10)
-            )  # fmt: skip
-            lines.close()
 
 
 @dataclass(frozen=True)
@@ -199,19 +151,15 @@ class InSegments:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
-    parser.add_argument("--steps", type=int, default=45_000, help="of a trial, for asha; a multiple of 9")
-    parser.add_argument("--timed", type=int, default=90_000, help="steps of a trial that is timed; a multiple of 9")
+    parser.add_argument("--steps", type=int, default=45_000, help="of a trial, for asha and overhead; a multiple of 9")
+    parser.add_argument("--timed", type=int, default=90_000, help="steps of a trial, for jobs; a multiple of 9")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="trials of the grid at a time, for asha")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
         kind, engine, steps = options.cell.split("/")
-        if kind == "outside":
-            measure.answer(share_outside(engine, int(steps)))
-            return
-        carry_out(kind, engine, int(steps))
-        measure.answer({})
+        measure.answer(share_outside(kind, engine, int(steps)))
         return
     found = measure.read(__file__)
 
@@ -225,10 +173,8 @@ def main() -> None:
             keep(part, asha(options.steps, options.jobs))
         elif part == "jobs":
             keep(part, jobs(options.timed, options.repeats))
-        elif part == "outside":
-            keep(part, outside(options.steps, options.repeats))
         else:
-            overhead(options.timed, options.repeats, functools.partial(keep, part))
+            keep(part, overhead(options.steps, options.repeats))
 
 
 if __name__ == "__main__":

@@ -199,11 +199,19 @@ def _sweep(held: dict[str, Any]) -> str:
 
 def _tuning(held: dict[str, Any]) -> str:
     shares = _each(round(seed["share of the grid's steps"], 2) for seed in held["asha"]["asha"])
-    outside = " and ".join(f"{100 * held['outside'][name]['median']:.2g} % on {name}" for name in ("torch", "jax"))
+    overhead = " and ".join(
+        f"{_percent(found['one after the other'])} ({_percent(found['in segments'])} in segments) on {engine}"
+        for engine in ("torch", "jax")
+        for found in [held["overhead"][engine]]
+    )
     return (
         f"successive halving takes {shares} of the grid's steps; two jobs are {_spread(held['jobs']['two over one'])} "
-        f"times as fast as one; what a study does outside of its runs takes {outside} of their processor time"
+        f"times as fast as one; what a study does outside of its runs takes {overhead} of their processor time"
     )
+
+
+def _percent(shares: dict[str, float]) -> str:
+    return f"{100 * shares['median']:.2g} %"
 
 
 def _median(values: Iterable[float]) -> int:
