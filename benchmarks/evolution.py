@@ -38,7 +38,7 @@ ENV, TARGET = "CartPole-v1", 475.0
 PARTS = ("bad", "peers", "searches")
 CHECKED, CHECK_SEED = 50, 1_000_000  # episodes of the best member on seeds that nothing was selected by
 
-BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 5}
+BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 20}
 OFF = (1.0, 0.1, 10.0)  # times the preset's learning rate
 TINY = (4,)
 
@@ -123,7 +123,7 @@ def bad(key: str) -> dict[str, Any]:
         return fixed(algorithm, given)
     mutations = etude.Mutations(
         none=0.2, architecture=0.4, new_layer=0.2, parameters=0.0, hyperparameters=0.4, select=["learning_rate"],
-        step=0.8, limits={"learning_rate": (1e-6, 1.0)}, network=ArchitectureLimits(layers=(1, 3), units=(4, 256)),
+        step=1.6, limits={"learning_rate": (1e-6, 1.0)}, network=ArchitectureLimits(layers=(1, 3), units=(4, 256)),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="etude-evolution-") as folder:
         study = etude.tuning.evolution.Evolution(
