@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import statistics
 import time
@@ -36,14 +37,15 @@ TASKS = {
     "ppo": ((*DISCRETE, *CONTINUOUS, *FIRST), 100_000, (25, 110)),
     "a2c": ((*DISCRETE, *CONTINUOUS), 100_000, (15, 80)),
     "dqn": ((*DISCRETE, *FIRST[:2]), 100_000, (30, 70)),
-    "sac": (CONTINUOUS, 20_000, (150, 250)),
-    "td3": (CONTINUOUS, 20_000, (90, 160)),
-    "ddpg": (CONTINUOUS, 20_000, (80, 140)),
+    "sac": (CONTINUOUS, 20_000, (210, 350)),
+    "td3": (CONTINUOUS, 20_000, (150, 350)),
+    "ddpg": (CONTINUOUS, 20_000, (140, 320)),
 }
 SIDES = ("etude", "sb3")
 EPISODES, COLUMNS = 20, 10
 EVALUATION = 7_919  # added to a seed for the episodes of its evaluation
 RESAMPLES = 10_000
+PANELS, NARROWEST = 9, 0.05  # in a row of the picture; its narrowest axis, as a part of the values
 FEWEST = 3  # seeds; the interval of fewer says nothing
 
 
@@ -160,24 +162,24 @@ def draw(summary: dict[str, dict], path: Path) -> None:
     """Means and intervals of both sides, one panel for each algorithm and environment."""
     from matplotlib.figure import Figure  # without pyplot: no display
 
-    measured = {task.split("/")[0] for task in summary}
-    rows = [(algorithm, names) for algorithm, (names, _, _) in TASKS.items() if algorithm in measured]
-    columns = max(len(names) for _, names in rows)
-    figure = Figure(figsize=(1.9 * columns, 1.9 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), columns, squeeze=False)
-    for row, (algorithm, names) in enumerate(rows):
-        for column, panel in enumerate(panels[row]):
-            found = summary.get(f"{algorithm}/{names[column]}") if column < len(names) else None
-            if found is None:
-                panel.set_axis_off()
-                continue
-            for place, (side, color) in enumerate(zip(SIDES, ("tab:blue", "tab:orange"), strict=True)):
-                mean, (low, high) = found[side]["mean"], found[side]["interval"]
-                panel.errorbar(place, mean, [[mean - low], [high - mean]], fmt="o", color=color, capsize=4)
-            panel.set_title(f"{algorithm}, {names[column]}", fontsize=7)
-            panel.set_xticks(range(len(SIDES)), SIDES, fontsize=7)
-            panel.set_xlim(-0.6, len(SIDES) - 0.4)
-            panel.tick_params(axis="y", labelsize=6)
+    rows = -(-len(summary) // PANELS)
+    figure = Figure(figsize=(1.9 * PANELS, 1.9 * rows), layout="constrained")
+    panels = figure.subplots(rows, PANELS, squeeze=False).flat
+    for panel, (task, found) in itertools.zip_longest(panels, summary.items(), fillvalue=("", None)):
+        if found is None:
+            panel.set_axis_off()
+            continue
+        for place, (side, color) in enumerate(zip(SIDES, ("tab:blue", "tab:orange"), strict=True)):
+            mean, (low, high) = found[side]["mean"], found[side]["interval"]
+            panel.errorbar(place, mean, [[mean - low], [high - mean]], fmt="o", color=color, capsize=4)
+        low, high = panel.get_ylim()
+        least = NARROWEST * max(abs(low), abs(high)) / 2  # what is alike is to look alike
+        panel.set_ylim(min(low, (low + high) / 2 - least), max(high, (low + high) / 2 + least))
+        panel.set_title(task.replace("/", "\n"), fontsize=7)
+        panel.set_xticks(range(len(SIDES)), SIDES, fontsize=7)
+        panel.set_xlim(-0.6, len(SIDES) - 0.4)
+        panel.tick_params(axis="y", labelsize=6)
+        panel.ticklabel_format(axis="y", useOffset=False)
     figure.savefig(path, dpi=150)
 
 
