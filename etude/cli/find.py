@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,18 @@ class FindOptimizer(FindOptions):
     jobs: int | None = None  # candidates at a time, in worker processes; None: as many as cores; 1: this process
 
 
+# Options of FindRate that `etude train` lacks, reads otherwise, or is given anew.
+OF_THE_SEARCH = {
+    "--steps",
+    "--episodes",
+    "--updates",
+    "--start-lr",
+    "--end-lr",
+    "--window",
+    "--plot",
+    "--set.learning-rate",
+}
+
 KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimizer}
 
 
@@ -84,7 +97,9 @@ def main(arguments: Sequence[str]) -> int:
     offered.__doc__ = KINDS[what].__doc__
     options = parse(offered, rest, f"find {what} {algorithm} {env}")
     with _run(algorithm, env, options, None if keeps_preset(options, offered) else options.set) as run:
-        return _find_rate(run, env, options) if what == "lr" else _find_optimizer(run, options)
+        if what == "optimizer":
+            return _find_optimizer(run, options)
+        return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(rest)])
 
 
 def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
@@ -97,7 +112,19 @@ def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
     )  # fmt: skip
 
 
-def _find_rate(run: Any, env: str, options: Any) -> int:
+def _of_training(arguments: list[str]) -> list[str]:
+    """The options that `etude train` takes in the same sense, each with its values."""
+    kept: list[str] = []
+    keeps = True
+    for argument in arguments:
+        if argument.startswith("--"):
+            keeps = argument.partition("=")[0].replace("_", "-") not in OF_THE_SEARCH
+        kept += [argument] if keeps else []
+    return kept
+
+
+def _find_rate(run: Any, options: Any, training: list[str]) -> int:
+    """training: the command that trains as the finder does."""
     from etude.tuning import LRFinder
 
     finder = LRFinder(run)
@@ -115,7 +142,7 @@ def _find_rate(run: Any, env: str, options: Any) -> int:
     say(f"Learning rate {found.rate:.3g}: {found.reason}")
     say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
     say("".join(f"{path}\n" for path in drawn))
-    rows([(f"etude train {run.algorithm} {env} --set.learning-rate {found.rate:.3g}", "train with it")], indent="  ")
+    rows([(shlex.join([*training, "--set.learning-rate", f"{found.rate:.3g}"]), "train with it")], indent="  ")
     return 0
 
 

@@ -60,7 +60,9 @@ def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made
     line += "--env-arg sutton_barto_reward=True --wrapper gymnasium.wrappers:TimeAwareObservation"
     assert cli.main(["find", *line.split()]) == 0
     printed = capsys.readouterr().out
-    assert FOUND.reason in printed and "etude train dqn CartPole-v1 --set.learning-rate 0.0123" in printed
+    command = "etude train dqn CartPole-v1 --set.batch-size 16 --env-arg sutton_barto_reward=True "
+    command += "--wrapper gymnasium.wrappers:TimeAwareObservation --set.learning-rate 0.0123"
+    assert FOUND.reason in printed and command in printed
     assert made_up["find"] == {
         "N": 40, "start_lr": 1e-4, "end_lr": 2, "window_size": 7, "episodes": None, "steps": 100_000,
     }  # fmt: skip
