@@ -11,8 +11,8 @@ import numpy as np
 
 from etude.base.errors import DataError
 from etude.base.spaces import Spaces
+from etude.offline.locations import files_at, local
 from etude.offline.recordings import PARTIAL, SUPERSEDED
-from etude.offline.sources import files_at, local
 from etude.offline.streaming import FileStream
 
 

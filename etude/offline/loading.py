@@ -16,8 +16,8 @@ from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Space, Spaces, describe
 from etude.offline.dataset import Dataset
 from etude.offline.files import FORMATS, read
+from etude.offline.locations import is_remote
 from etude.offline.reader import EpisodeSource, Reader
-from etude.offline.sources import is_remote
 
 
 @dataclass(frozen=True)

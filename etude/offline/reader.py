@@ -16,7 +16,7 @@ from etude.base.spaces import Spaces, zeros
 from etude.offline.canonical import canonical_spaces
 from etude.offline.dataset import Dataset
 from etude.offline.limits import COPIES, require_memory
-from etude.offline.sources import files_at, local, share
+from etude.offline.locations import files_at, local, share
 from etude.offline.streaming import FileStream
 
 
