@@ -1,6 +1,7 @@
 """What evolution finds, and what it costs, against fixed runs, AgileRL and searches over trials.
 
-`python benchmarks/evolution.py` adds to evolution.json, cell by cell: what is there already is not measured again.
+`python benchmarks/evolution.py` adds to evolution.json, cell by cell, and draws evolution.svg of what is there; that is
+not measured again.
 `--only bad`, `--only peers`, `--only searches` measures one part, `--jobs 2` two cells at a time, each in a process
 with one thread.
 
@@ -35,7 +36,9 @@ from typing import Any
 import measure
 
 ENV, TARGET = "CartPole-v1", 475.0
-PARTS = ("bad", "peers", "searches")
+DRAWN_REACHED = {"marker": "o", "color": "C0", "label": "target reached"}
+DRAWN_MISSED = {"marker": ">", "color": "C3", "fillstyle": "none", "label": "not reached until then"}
+PARTS = {"bad": "From bad hyperparameters", "peers": "Beside AgileRL", "searches": "Beside searches"}
 CHECKED, CHECK_SEED = 50, 1_000_000  # episodes of the best member on seeds that nothing was selected by
 
 BAD = {"population": 6, "every": 4_096, "steps": 98_304, "evaluate_episodes": 20}
@@ -159,7 +162,7 @@ def fixed(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
         reached = best >= TARGET
         checked = run.evaluate(CHECKED, seed=CHECK_SEED).mean
     seconds = round(time.perf_counter() - began, 1)
-    found = {"steps": run.step if reached else None, "seconds": seconds if reached else None}
+    found = {"steps": run.step if reached else None, "seconds": seconds if reached else None, "steps_taken": run.step}
     return {"reached": reached, **found, "best": best, "checked": measure.significant(checked)}
 
 
@@ -277,6 +280,34 @@ def summary(cells: dict[str, dict]) -> dict[str, Any]:
     return found
 
 
+def draw(cells: dict[str, dict]) -> None:
+    """Every seed's environment steps until the target, a panel for each part."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot, ticker
+
+    figure, panels = pyplot.subplots(1, len(PARTS), figsize=(13, 3.6), layout="constrained")
+    for panel, (part, title) in zip(panels, PARTS.items(), strict=True):
+        groups: dict[str, list[dict]] = {}
+        for key, cell in sorted(cells.items(), reverse=True):
+            if key.startswith(f"{part}/") and int(key.rpartition("/")[2]) < 100:
+                groups.setdefault(key.split("/", 1)[1].rpartition("/")[0], []).append(cell)
+        for reached, style in ((True, DRAWN_REACHED), (False, DRAWN_MISSED)):
+            found = [(cell, y) for y, group in enumerate(groups.values()) for cell in group]
+            shown = [(cell["steps"] or cell["steps_taken"], y) for cell, y in found if cell["reached"] == reached]
+            panel.plot(*zip(*shown, strict=True), linestyle="", alpha=0.8, **style)
+        panel.set(title=title, xscale="log", xlabel="environment steps", yticks=range(len(groups)))
+        panel.set_yticklabels(list(groups), fontsize="small")
+        panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+        panel.xaxis.set_minor_formatter(ticker.NullFormatter())
+        panel.margins(y=0.1)
+        panel.grid(True, axis="x", alpha=0.3)
+    panels[0].legend(fontsize="small")
+    figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS))
@@ -300,6 +331,7 @@ def main() -> None:
         measure.write(__file__, {"cells": held, "summary": summary(held)})
 
     failed = measure.run_cells(keys, options.jobs, lambda key: measured(key, options.peers), keep)
+    draw(measure.read(__file__)["cells"])
     if failed:
         raise SystemExit(f"Failed: {', '.join(failed)}")
 

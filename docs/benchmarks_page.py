@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compared
 import measured
+import measured_evolution
 import measured_features
 from markdown_table import NOTE
 
@@ -16,7 +17,7 @@ SPEED = {
     "simultaneous": "One, two and four runs at once on two cores: total environment steps per second, cost per step",
     "solo_speed": "Agents in Keras or PyTorch: collecting (environment steps per second), with and without learning",
 }
-MACHINES = ("learning", "defaults", "offline", "solo_learning", "whole_run", *SPEED)
+MACHINES = ("learning", "defaults", "evolution", "offline", "solo_learning", "whole_run", *SPEED)
 
 
 def about() -> str:
@@ -71,6 +72,24 @@ return of 20 episodes from the same initial states after the last step. In paren
 mean over seeds. `python benchmarks/compare_ppo_update.py --peers PYTHON` compares single updates of PPO.
 
 {measured.defaults()}
+{_picture("defaults.png", "Returns of etude and of Stable-Baselines3 with the defaults of each")}
+## Evolution and searches
+
+`benchmarks/evolution.py`: environment steps of all members, those of evaluations included, and seconds until an
+evaluation reaches the target: the median (lowest to highest) of all seeds, with "never" for one that did not reach it.
+
+From a learning rate that is wrong and a network of four units, on CartPole-v1 with the target 475: a population of six,
+and a run that keeps these hyperparameters for as many steps as its members may train together.
+
+{measured_evolution.evolution("bad", ["", "learning rate", ""])}
+Populations of four by etude, with its presets, and by AgileRL, with the values of its documentation, on one thread.
+The target is 475 on CartPole-v1, 200 on LunarLander-v3.
+
+{measured_evolution.evolution("peers", ["", "environment", ""])}
+PPO on CartPole-v1 with the target 475: evolution and searches over the same ranges with the same number of steps.
+
+{measured_evolution.evolution("searches", [""])}
+{_picture("evolution.svg", "Environment steps of each seed until the target")}
 ## Learning from recorded data
 
 {measured.offline()}

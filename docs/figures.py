@@ -16,7 +16,7 @@ from measured import BENCHMARKS, HERE, curves
 from etude.report.plots import COLOURS, aggregate
 
 FIGURES = HERE / "figures"
-SIMULTANEOUS = BENCHMARKS / "simultaneous.svg"  # drawn where it is measured
+DRAWN = ("defaults.png", "evolution.svg", "simultaneous.svg")  # by the benchmarks themselves
 PANELS = {
     "CartPole-v1": ("dqn", "ppo", "rainbow"),
     "LunarLander-v3": ("ppo", "rainbow"),
@@ -83,5 +83,6 @@ def draw() -> None:
     FIGURES.mkdir(exist_ok=True)
     learning(FIGURES / "learning.png")
     speed(FIGURES / "speed.png")
-    if SIMULTANEOUS.exists():
-        shutil.copy(SIMULTANEOUS, FIGURES)
+    for name in DRAWN:
+        if (BENCHMARKS / name).exists():
+            shutil.copy(BENCHMARKS / name, FIGURES)

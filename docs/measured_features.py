@@ -94,19 +94,6 @@ def _evaluation(held: dict[str, Any]) -> str:
     return f"times the seconds: beside {_ratio(wall['beside'])}, in the same process {_ratio(wall['sequential'])}"
 
 
-def _evolution(held: dict[str, Any]) -> str:
-    return "; ".join(f"{name}: {_reached(found)}" for name, found in held["summary"].items())
-
-
-def _reached(found: dict[str, Any]) -> str:
-    text = found["reached"]
-    if found["median_steps"]:
-        text += f" after {found['median_steps']:,} steps and {found['median_seconds']:g} s"
-    if "most_megabytes" in found:
-        text += f", {found['most_megabytes']:g} MB"
-    return text
-
-
 def _gsde(held: dict[str, Any]) -> str:
     return f"return of each seed after {held['steps']:,} steps: " + _each(c["return"] for c in held["cells"].values())
 
@@ -242,7 +229,6 @@ FEATURES = (
     Feature("curriculum", "curricula.md", _curriculum),
     Feature("estimation", "estimating.md", _estimation),
     Feature("evaluation", "training.md", _evaluation),
-    Feature("evolution", "coming-from-agilerl.md", _evolution),
     Feature("gsde", "algorithms/sac.md", _gsde),
     Feature("hindsight", "training.md", _hindsight),
     Feature("policies", "multi-agent.md", _policies),

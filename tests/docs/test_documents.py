@@ -162,7 +162,7 @@ def test_the_page_of_benchmarks_reads_every_committed_measurement(monkeypatch):
 def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
     page = benchmarks_page.benchmarks()
-    assert page.count(measured.NOT_MEASURED) == 12 + len(benchmarks_page.SPEED)
+    assert page.count(measured.NOT_MEASURED) == 17 + len(benchmarks_page.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
     cells = {f"dqn/CartPole-v1/jax/{seed}": {"return": 100.0 * seed, "steps": 50_000} for seed in (1, 2, 10)}
@@ -188,6 +188,10 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
     tasks = {"ppo, threads: one": whole, "ppo as CleanRL, threads: one": as_cleanrl}
     summary = {"none": {"solved": 0, "seeds": 5}, "rnd": {"solved": 4, "seeds": 5}}
     (tmp_path / "sparse_rewards.json").write_text(json.dumps({"summary": summary}))
+    seeds = {1: (True, 900, 1.4), 2: (True, 1_100, 2.6), 3: (False, None, None), 101: (True, 5, 0.1)}
+    cells = {f"bad/ppo/0.1/evolved/{k}": {"reached": r, "steps": n, "seconds": s} for k, (r, n, s) in seeds.items()}
+    cells["peers/dqn/CartPole-v1/etude/1"] = {"reached": True, "steps": 7, "seconds": 3.0, "megabytes": 251.4}
+    (tmp_path / "evolution.json").write_text(json.dumps({"cells": cells}))
     (tmp_path / "whole_run.json").write_text(json.dumps({"about": {}, **tasks}))
     page = benchmarks_page.benchmarks()
     assert "| PPO, CartPole-v1 | 6 | 5.25 x |  | 8.9 x |" in page
@@ -197,6 +201,8 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
     )
     assert "| mpe2:spread | maddpg (jax, 10,000 steps) | -51.5 | -51, -52 |" in page
     assert "not? | seeds that find it: none 0 of 5, rnd 4 of 5 | [rewriting](rewriting.md) |" in page
+    assert "| ppo | a tenth of the preset's | evolved | 2 of 3 | 1,100 (900 to never) | 3 (1 to never) |" in page
+    assert "| dqn | CartPole-v1 | etude | 1 of 1 | 7 (7 to 7) | 3 (3 to 3) | 251 |" in page
     assert "| catch/0 | dqn | 2,000 | 0.5 | 0.25 | 1 |" in page
     assert (
         "| CartPole-v1 | dqn | 9.5 | 800 | 475 |" in page and "| CartPole-v1 | apex_dqn | None | None | 475 |" in page
