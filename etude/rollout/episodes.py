@@ -25,12 +25,13 @@ class EpisodeStatistics:
         self.length, self.total = np.zeros(environments, np.int64), np.zeros(environments)
         self.by_agent = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
 
-    def add(self, scores: np.ndarray, reward: np.ndarray) -> None:
-        """Add one step of every environment. scores: what it adds to the return [N]; reward: [N] or [N, agents]."""
-        self.total += scores
-        self.length += 1
+    def add(self, scores: np.ndarray, reward: np.ndarray, at: Any = ...) -> None:
+        """Add one step of the n environments at these positions (...: all). scores: what it adds to the return [n];
+        reward: [n] or [n, agents]."""
+        self.total[at] += scores
+        self.length[at] += 1
         if self.agents:
-            self.by_agent += reward
+            self.by_agent[at] += reward
 
     def reset(self, i: int) -> None:
         """A new episode begins in environment i."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.data import EpisodeEnd
 from etude.base.seeding import generator
 from etude.envs import make_for_evaluation
@@ -129,8 +130,9 @@ def evaluate(
 ) -> Evaluation | None:
     """Play whole episodes; None where `stopped`, which is asked before every step, says so.
 
-    Each environment plays a fixed share, so that short episodes are not counted more often than long ones. Those that
-    play a part of a request play the same episodes as beside the others.
+    Each environment plays a fixed share, so that short episodes are not counted more often than long ones, and is then
+    stepped no more, unless it is part of a native simulator. Environments that play a part of a request play the same
+    episodes as beside the others.
     cut_at: the length of the episodes that the environments truncate for this evaluation alone.
     """
     assert request.seed is not None
@@ -140,22 +142,25 @@ def evaluate(
     statistics, state = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.state_size), np.nan)
     stateful = with_state(actor, np.zeros((n, actor.state_size), np.float32))
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
-    observation, cut_off, playing = environments.reset(), 0, set(range(n))
+    observation, cut_off, playing = trees.map(np.array, environments.reset()), 0, list(range(n))
     while playing:
         if stopped():
             return None
         noise = explorer.draw(rng, request.parallel, environments.spaces.action)[columns]
         choice = explorer(stateful.act(observation), noise, 0, state)
-        observation, reward, _, truncated, final = environments.step(choice.action)
-        statistics.add(environments.scores, reward)
-        for i in final:
+        stepped = list(range(n)) if environments.native else list(playing)
+        following, reward, _, truncated, final = environments.step(choice.action[stepped], stepped)
+        trees.put(observation, stepped, following)
+        statistics.add(environments.scores, reward, stepped)
+        for place in final:
+            i = stepped[place]
             if i in playing:
-                end = statistics.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[i]))
+                end = statistics.end(i, int(environments.columns[i]), len(finished[i]), bool(truncated[place]))
                 finished[i].append(end)
                 cut_off += end.truncated and end.length == cut_at
                 episodes, steps = shares[i]
                 if len(finished[i]) >= episodes and sum(end.length for end in finished[i]) >= steps:
-                    playing.discard(i)
+                    playing.remove(i)
             state[i] = np.nan
             statistics.reset(i)
             stateful.reset(i)

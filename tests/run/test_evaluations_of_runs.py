@@ -51,6 +51,32 @@ def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_what_it_earned(
         assert run.evaluate(episodes=2, max_steps=7).lengths == (7, 7)
 
 
+class Uneven(Counted):
+    """Its episodes have 1 to 40 steps; `taken` counts the steps of all of them."""
+
+    taken = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(np.random.default_rng(seed).integers(1, 41))
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Uneven.taken += 1
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+def test_an_environment_that_has_played_its_episodes_is_stepped_no_more():
+    with tiny(Uneven) as run:
+        for episodes in (1, 4, 17):
+            before = Uneven.taken
+            found = run.evaluate(episodes)
+            assert len(found.returns) == episodes
+            assert found.lengths == found.returns
+            assert sum(found.lengths) == Uneven.taken - before
+
+
 class WithoutOptions(Counted):
     """Its `reset` takes a seed alone."""
 
