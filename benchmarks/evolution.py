@@ -8,12 +8,12 @@ with one thread.
 bad: DQN and PPO on CartPole-v1 with a network of one layer of four units, and a learning rate that is the preset's, a
     tenth, or ten times of it: a population that starts there, and a run that keeps these hyperparameters and takes as
     many steps as all members of the population together.
-peers: populations of four by etude, with its presets, and by AgileRL (`--peers PYTHON`, an environment with
-    `agilerl==2.58.0 peft transformers torch==2.13.0`), with the values of its `dqn.yaml` and `ppo.yaml`, its
-    environments in processes as its documentation has them, and in one: the same environments, widths, lengths of a
-    generation, mutations and episodes of evaluation: seconds and environment steps, those of evaluations included,
-    until an evaluation of a member reaches the target, and the peak of the memory of all processes (proportional set
-    size).
+peers: populations of four by etude, with its presets, in one process and with two members at a time (`jobs=2`), and by
+    AgileRL (`--peers PYTHON`, an environment with `agilerl==2.58.0 peft transformers torch==2.13.0`), with the values
+    of its `dqn.yaml` and `ppo.yaml`, its environments in processes as its documentation has them, and in one: the same
+    environments, widths, lengths of a generation, mutations and episodes of evaluation: seconds and environment steps,
+    those of evaluations included, until an evaluation of a member reaches the target, and the peak of the memory of all
+    processes (proportional set size).
 searches: PPO on CartPole-v1 by evolution, PBT, ASHA, Optuna's TPE and random search, over the same ranges, with the
     same number of environment steps, those of evaluations included: the steps until an evaluation reaches the target.
 
@@ -66,7 +66,7 @@ PEERS = {
     "dqn/LunarLander-v3": {**OFF_POLICY, "target": 200, "steps": 307_200},
     "ppo/LunarLander-v3": {**ON_POLICY, "target": 200, "steps": 614_400},
 }
-LIBRARIES = ("etude", "agilerl", "agilerl in one process")
+LIBRARIES = ("etude", "etude in two processes", "agilerl", "agilerl in one process")
 
 RANGES = {"learning_rate": (1e-5, 1e-1), "minibatch_size": (16, 512), "entropy_coefficient": (1e-5, 1e-1)}
 SEARCHES = ("evolution", "pbt", "asha", "tpe", "random")
@@ -167,10 +167,10 @@ def fixed(algorithm: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def peers(key: str) -> dict[str, Any]:
-    """A cell ALGORITHM/ENVIRONMENT/etude/SEED; those of AgileRL are measured by `peers_evolution.py`."""
+    """A cell ALGORITHM/ENVIRONMENT/LIBRARY/SEED of etude; those of AgileRL are measured by `peers_evolution.py`."""
     import etude
 
-    algorithm, env, _, seed = key.split("/")
+    algorithm, env, library, seed = key.split("/")
     spec = PEERS[f"{algorithm}/{env}"]
     batch = "batch_size" if algorithm == "dqn" else "minibatch_size"
     # The probabilities of AgileRL's README.
@@ -185,7 +185,7 @@ def peers(key: str) -> dict[str, Any]:
             algorithm, env, population=spec["population"], every=spec["every"], steps=spec["steps"],
             evaluate_episodes=spec["environments"], target=spec["target"], mutations=mutations,
             config=tuned(algorithm, env, spec["widths"]), environments=spec["environments"], seed=int(seed),
-            engine="jax", device="cpu", folder=Path(folder) / "study",
+            engine="jax", device="cpu", folder=Path(folder) / "study", jobs=1 if library == "etude" else 2,
         )  # fmt: skip
         found = evolved(study, watch)
     return {**found, "megabytes": memory.peak}
@@ -245,7 +245,7 @@ def wanted(part: str, seeds: list[int], with_peers: bool) -> list[str]:
             for seed in seeds for algorithm in ("ppo", "dqn") for off in OFF for kind in ("evolved", "fixed")
         ]  # fmt: skip
     if part == "peers":
-        libraries = LIBRARIES if with_peers else LIBRARIES[:1]
+        libraries = LIBRARIES if with_peers else LIBRARIES[:2]
         return [f"{part}/{task}/{library}/{seed}" for seed in seeds for task in PEERS for library in libraries]
     return [f"{part}/{search}/{seed}" for seed in seeds for search in SEARCHES]
 
@@ -287,7 +287,7 @@ def draw(cells: dict[str, dict]) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot, ticker
 
-    figure, panels = pyplot.subplots(1, len(PARTS), figsize=(13, 3.6), layout="constrained")
+    figure, panels = pyplot.subplots(1, len(PARTS), figsize=(13, 4.2), layout="constrained")
     for panel, (part, title) in zip(panels, PARTS.items(), strict=True):
         groups: dict[str, list[dict]] = {}
         for key, cell in sorted(cells.items(), reverse=True):
@@ -299,7 +299,7 @@ def draw(cells: dict[str, dict]) -> None:
             panel.plot(*zip(*shown, strict=True), linestyle="", alpha=0.8, **style)
         panel.set(title=title, xscale="log", xlabel="environment steps", yticks=range(len(groups)))
         panel.set_yticklabels(list(groups), fontsize="small")
-        panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
         panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
         panel.xaxis.set_minor_formatter(ticker.NullFormatter())
         panel.margins(y=0.1)

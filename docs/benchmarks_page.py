@@ -82,8 +82,9 @@ From a learning rate that is wrong and a network of four units, on CartPole-v1 w
 and a run that keeps these hyperparameters for as many steps as its members may train together.
 
 {measured_evolution.evolution("bad", ["", "learning rate", ""])}
-Populations of four by etude, with its presets, and by AgileRL, with the values of its documentation, on one thread.
-The target is 475 on CartPole-v1, 200 on LunarLander-v3.
+Populations of four by etude, with its presets, and by AgileRL, with the values of its documentation, one thread a
+process; `agilerl` has its environments in processes of their own. The target is 475 on CartPole-v1, 200 on
+LunarLander-v3.
 
 {measured_evolution.evolution("peers", ["", "environment", ""])}
 PPO on CartPole-v1 with the target 475: evolution and searches over the same ranges with the same number of steps.
