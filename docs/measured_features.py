@@ -185,15 +185,16 @@ def _sweep(held: dict[str, Any]) -> str:
 
 
 def _tuning(held: dict[str, Any]) -> str:
-    shares = _each(round(seed["share of the grid's steps"], 2) for seed in held["asha"]["asha"])
+    shares = [found["share of the grid's steps"] for found in held["asha"]["asha"]]
     overhead = " and ".join(
         f"{_percent(found['one after the other'])} ({_percent(found['in segments'])} in segments) on {engine}"
         for engine in ("torch", "jax")
         for found in [held["overhead"][engine]]
     )
     return (
-        f"successive halving takes {shares} of the grid's steps; two jobs are {_spread(held['jobs']['two over one'])} "
-        f"times as fast as one; what a study does outside of its runs takes {overhead} of their processor time"
+        f"successive halving takes {min(shares):.2f} to {max(shares):.2f} of the grid's steps; two jobs are "
+        f"{_spread(held['jobs']['two over one'])} times as fast as one; what a study does outside of its "
+        f"runs takes {overhead} of their processor time"
     )
 
 

@@ -31,7 +31,9 @@ class Fifo:
 @dataclass(frozen=True)
 class ASHA:
     """Asynchronous successive halving: of the configurations that have come to a rung, the best 1/`reduction` go on to
-    the next one, as soon as there is a place. Li et al. 2020, arXiv:1810.05934, algorithm 2.
+    the next one, as soon as there is a place. Li et al. 2020, arXiv:1810.05934, algorithm 2. No more than 1/`reduction`
+    of those that came to a rung ever leave it, in whatever order they come, so that a study takes no more steps than
+    successive halving does: the delayed promotion of Li et al. 2022, "Hyper-Tune", arXiv:2201.06834.
 
     min_steps: the first rung; None: so that there are as many rungs as the number of configurations fills. Each further
     rung is `reduction` times as far. Rungs are rounded up to evaluations.
@@ -86,10 +88,13 @@ class ASHA:
 
     def _promoted(self, configurations: list[Configuration], rung: int) -> Configuration | None:
         """The best configuration that may go on from a rung."""
-        there = [each for each in configurations if each.reached(rung)]
-        ranked = sorted(there, key=lambda each: -each.score_at(rung))
-        best = [each for each in ranked[: len(ranked) // self.reduction] if not each.failed]
-        return next((each for each in best if not each.over and each.until == rung), None)
+        gone = [each for each in configurations if each.until > rung]
+        there = gone + [each for each in configurations if each.until == rung and each.reached(rung)]
+        places = len(there) // self.reduction
+        if len(gone) >= places:
+            return None
+        best = sorted(there, key=lambda each: (-each.score_at(rung), each.number))[:places]
+        return next((each for each in best if each.until == rung and not each.over and not each.failed), None)
 
     def _finishing(self, configurations: list[Configuration], rungs: list[int]) -> Sequence[Decision]:
         """Where no configuration got to the end, the best one on the highest rung goes there."""

@@ -88,9 +88,21 @@ def test_asha_takes_the_best_third_from_rung_to_rung():
     assert steps == 900 + 2 * 300 + 6 * 100 <= 0.4 * 9 * 900
 
 
-def test_asha_promotes_early_and_still_finds_the_best_of_a_rising_order():
-    trials, _ = play(ASHA(), StudyPlan(900, 100, 9), lambda trial, step: trial.configuration)
+def test_asha_promotes_early_and_still_finds_the_best_of_a_rising_order_in_the_steps_of_successive_halving():
+    trials, steps = play(ASHA(), StudyPlan(900, 100, 9), lambda trial, step: trial.configuration)
     assert trials[8].status == "finished"
+    assert [trial.until for trial in trials] == [100, 100, 300, 100, 100, 300, 100, 100, 900]
+    assert steps == 900 + 2 * 300 + 6 * 100
+
+
+def test_asha_counts_what_is_on_its_way_to_the_next_rung():
+    plan, trials = StudyPlan(900, 100, 9), []
+    for number in range(6):
+        trials.append(Trial(number, Genome("ppo", TINY, 0), number, until=100))
+        take(trials[-1], plan, 100, lambda trial, step: -trial.configuration)
+    for promoted in trials[:2]:
+        promoted.until, promoted.status = 300, "running"
+    assert ASHA().decide(StudyState(plan, SPACE, trials)) == [New(100)], "the third of six went on"
 
 
 def test_asha_never_promotes_what_failed_and_takes_one_to_the_end_where_rungs_are_too_small():
