@@ -3,8 +3,6 @@ torch."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import dataclasses
 import functools
 from collections.abc import Iterable
@@ -137,10 +135,7 @@ class FunctionalEngine:
         k, n = batches.weight.shape[:2]
         noise = self.layout.draw_noise(self._noise, k, n)
         inputs = self._inputs(_read(batches), noise, hyper)
-        traces = self._compiler.traces
         self._state, summary, td_error = self._learn(self._state, *inputs)
-        if self._compiler.traces > traces:
-            release_freed_memory()
         losses, metrics = self._compiler._names
         reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
         due = self.layout.times_due(self._done, k, hyper)
@@ -307,12 +302,6 @@ class FunctionalEngine:
         self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         self._done = int(state["step"])
-
-
-def release_freed_memory() -> None:
-    """Give back to the system what the compiler freed and glibc keeps: 60 to 110 MB after JAX compiled a learn call."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _differing_fields(config: Any, other: Any) -> set[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import os
 from typing import Any
 
@@ -38,7 +41,23 @@ class JaxBackend:
         return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
-        return jax.jit(function)
+        traces: list[None] = []
+
+        @functools.wraps(function)
+        def traced(*arguments: Any) -> Any:
+            traces.append(None)
+            return function(*arguments)
+
+        compiled = jax.jit(traced)
+
+        def call(*arguments: Any) -> Any:
+            found = compiled(*arguments)
+            if traces:
+                traces.clear()
+                release_freed_memory()
+            return found
+
+        return call
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         more: Any = None
@@ -68,6 +87,12 @@ class JaxBackend:
 
     def numpy(self, tree: Any) -> Any:
         return jax.tree_util.tree_map(np.array, tree)
+
+
+def release_freed_memory() -> None:
+    """Give back to the system what the compiler freed and glibc keeps: 60 to 110 MB after a learn call was compiled."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _start_with(threads: int) -> None:

@@ -90,6 +90,19 @@ def test_nothing_is_compiled_again_on_the_second_call_nor_when_a_hyperparameter_
     assert engine.traces == traced
 
 
+def test_memory_that_the_compiler_freed_is_given_back_once_for_each_shape(engine_name, monkeypatch):
+    if engine_name != "jax":
+        pytest.skip("the compiler of JAX leaves much")
+    from etude.engines import jax as backend
+
+    calls = []
+    monkeypatch.setattr(backend, "release_freed_memory", lambda: calls.append(None))
+    double = backend.JaxBackend("cpu").compile(lambda x: 2 * x)
+    for size, times in ((3, 1), (3, 1), (4, 2)):
+        assert double(np.ones(size, np.float32)).shape == (size,)
+        assert len(calls) == times
+
+
 def test_a_changed_hyperparameter_takes_effect(engine_name):
     case = CASES[0]
     outcomes = []
