@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from tyro.conf import UseAppendAction
+
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
+from etude.cli import INTERRUPTED
 from etude.cli.options import Quiet, environment_arguments, executor, parse, split_positionals, with_address
 from etude.cli.output import rows, say
-from etude.tuning.evolution import Evolution, Mutations, Tournament
+from etude.cli.train import data_sources, keeps_preset, offered_for
+from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
 
 USAGE = "evolve ALGORITHM ENV"
+OF_EVOLUTION = (
+    "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "engine", "device", "workers",
+    "shared_replay", "frame_stack",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,10 @@ class Rates:
     hyperparameters: float = Mutations.hyperparameters  # of a step of one hyperparameter
     select: tuple[str, ...] = ()  # hyperparameters that change; (): learning rate, batch size, train_every
     limits: tuple[str, ...] = ()  # NAME=LOW:HIGH of a hyperparameter
+    step: float = Mutations.step  # standard deviation of the logarithm of the factor by which one changes
     strength: float = Mutations.strength  # standard deviation of the noise, relative to each weight
+    activations: tuple[str, ...] = tuple(Mutations.activations)  # activation functions that are drawn from
+    network: ArchitectureLimits = ArchitectureLimits()  # (smallest, largest) architecture
 
 
 @dataclass(frozen=True)
@@ -51,18 +64,26 @@ class Evolve:
     over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
     seed: int = 0  # of everything that is random
     jobs: int = 1  # members that learn at the same time, in worker processes
+    devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
     ray: str | None = None  # members learn in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     folder: Path | None = None  # of the evolution; None: a new one in studies/
+    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     envs: int | None = None  # environments stepped in parallel by each member; None: the preset's
-    env_arg: tuple[str, ...] = ()  # NAME=VALUE, keyword arguments of ENV's constructor
+    workers: int = 0  # worker processes that collect, for each member; 0: the process of the member
+    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
+    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
+    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
+    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
+    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     quiet: Quiet = False  # print nothing but the result
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Evolve, with a table of each generation; then say where the best member is."""
+    """Evolve, with a live table; then say where the best member is."""
     names, rest = split_positionals(with_address(arguments))
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
@@ -72,36 +93,19 @@ def main(arguments: Sequence[str]) -> int:
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
         )
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    options = parse(_with_hyperparameters(algorithm, env), rest, f"evolve {algorithm} {env}")
-    given = {name: getattr(options, name) for name in (
-        "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "engine", "device",
-        "shared_replay",
-    )}  # fmt: skip
+    offered = offered_for(algorithm, env, rest, Evolve)
+    options = parse(offered, rest, f"evolve {algorithm} {env}")
+    given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg) or None}
-    given["executor"] = executor(options.jobs, ray=options.ray)
-    given = {name: value for name, value in given.items() if value is not None}
+    given |= {"wrappers": options.wrapper or None, "data": data_sources(options.data)}
+    given["executor"] = executor(options.jobs, options.devices, options.ray)
+    given["config"] = None if keeps_preset(options, offered) else options.set
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)
-    unchanged = options.set == _config_for(algorithm, env)
-    config = None if unchanged else options.set
     with Evolution(
-        algorithm, env, config=config, mutations=_mutations(options.mutations), tournament=tournament, **given
-    ) as evolution:
-        return _carry_out(evolution, options.quiet)
-
-
-def _with_hyperparameters(algorithm: str, env: str) -> type:
-    """`Evolve` with a field `set`, the config that members begin with."""
-    config = _config_for(algorithm, env)
-    fields = [("set", type(config), dataclasses.field(default=config))]
-    made = dataclasses.make_dataclass("Evolve", fields, bases=(Evolve,), frozen=True)
-    made.__doc__ = Evolve.__doc__
-    return made
-
-
-def _config_for(algorithm: str, env: str) -> Any:
-    from etude.training.build import config_for
-
-    return config_for(algorithm, env)
+        algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,
+        **{name: value for name, value in given.items() if value is not None},
+    ) as evolution:  # fmt: skip
+        return _carry_out(evolution, options, arguments)
 
 
 def _mutations(rates: Rates) -> Mutations:
@@ -119,29 +123,19 @@ def _mutations(rates: Rates) -> Mutations:
     return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in rates.select))
 
 
-class GenerationTables:
-    """Prints the population when a generation is complete."""
+def _carry_out(evolution: Evolution, options: Any, arguments: Sequence[str]) -> int:
+    from etude.report import EvolutionTable
 
-    def __init__(self) -> None:
-        self._shown = 0
-
-    def __call__(self, evolution: Evolution) -> None:
-        if evolution.generation > self._shown and not evolution.state.in_flight:
-            self._shown = evolution.generation
-            say(f"\nGeneration {self._shown}, {evolution.global_steps:,} environment steps in all")
-            header, members = evolution.table()
-            rows([header, *members])
-
-
-def _carry_out(evolution: Evolution, quiet: bool) -> int:
-    evolution.run(() if quiet else GenerationTables())
-    failed = [trial for trial in evolution.trials if trial.status == "failed"]
-    for trial in failed:
-        say(f"Member {trial.number} failed: {trial.reason}")
-    best = evolution.best
+    if options.quiet:
+        evolution.run()
+    else:
+        with closing(EvolutionTable()) as live:
+            evolution.run(live)
     if not evolution.finished:
-        say(f"\nInterrupted. The same command with --folder {evolution.folder} goes on.")
-        return 130
+        folder = [] if options.folder else ["--folder", str(evolution.folder)]
+        say(f"\nStopped, and saved. Continue with\n  {shlex.join(['etude', 'evolve', *arguments, *folder])}")
+        return INTERRUPTED
+    best = evolution.best
     evolution.plot(evolution.folder / "evolution.png")
     evolution.lineage.plot(evolution.folder / "lineage.png")
     say(f"\nBest: member {best.trial} at step {best.step:,}, fitness {best.fitness:.4g}")

@@ -138,8 +138,8 @@ def with_hyperparameters(
     optimizer: str = "auto",
     options: type | None = None,
 ) -> Any:
-    """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps are the
-    preset's for `env`, but for what the file says."""
+    """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps (unless they
+    are None in the options) are the preset's for `env`, but for what the file says."""
     from etude.training.build import config_for
 
     config: Any = config_for(algorithm, env)
@@ -150,12 +150,11 @@ def with_hyperparameters(
         config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network](**held)))
     if optimizer != "auto" and type(config.optimizer) is not OPTIMIZERS[optimizer]:
         config = dataclasses.replace(config, optimizer=OPTIMIZERS[optimizer]())
-    preset = presets.lookup(algorithm, env) if env else None
-    fields = [
-        ("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)),
-        ("set", type(config), dataclasses.field(default=config)),
-    ]
-    base = Train if options is None else options
+    base: Any = Train if options is None else options
+    fields = [("set", type(config), dataclasses.field(default=config))]
+    if base.steps is not None:
+        preset = presets.lookup(algorithm, env) if env else None
+        fields.append(("steps", int, dataclasses.field(default=preset.steps if preset else STEPS)))
     made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True)
     made.__doc__ = base.__doc__
     return made

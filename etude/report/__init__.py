@@ -12,13 +12,13 @@ from etude.report.json_lines import JsonLines, read_records
 from etude.report.plots import draw_episodes, draw_run, draw_runs
 from etude.report.rates import draw_rates
 from etude.report.series import read_run
-from etude.report.studies import StudyTable, draw_importance, draw_parallel_coordinates
+from etude.report.studies import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
 from etude.report.sweeps import SweepProgress
 from etude.report.terminal import Progress, Table
 from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
-    "Curve", "EpisodeLines", "EventLines", "JsonLines", "Progress", "StudyTable", "SweepProgress", "Table",
-    "TensorBoard", "Video", "WandB", "draw_episodes", "draw_importance", "draw_parallel_coordinates", "draw_rates",
-    "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif", "write_video",
+    "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "JsonLines", "Progress", "StudyTable", "SweepProgress",
+    "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_importance", "draw_parallel_coordinates",
+    "draw_rates", "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif", "write_video",
 ]  # fmt: skip

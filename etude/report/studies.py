@@ -48,24 +48,49 @@ class StudyTable:
             self._live.update(_grid(study), refresh=True)
 
     def _tell(self, study: Any) -> None:
-        """Print warnings, and without a terminal the trials that are over."""
+        """Print warnings, and what is over."""
         for number, text in study.notes[self._notes :]:
-            self._console.print(f"trial {number}: {text}", markup=False, soft_wrap=True)
+            self._print(f"trial {number}: {text}")
         self._notes = len(study.notes)
         for trial in study.trials:
             if trial.over and trial.number not in self._over:
                 self._over.add(trial.number)
-                if self._live is None and not self._console.is_terminal or trial.status == "failed":
-                    values = named(study.space.values(trial.genome.config))
-                    text = f"trial {trial.number} {trial.status} at step {trial.step:,}: {number_text(trial.score())}"
-                    reason = f" ({trial.reason})" if trial.status == "failed" else ""
-                    self._console.print(f"{text}, {values}{reason}", markup=False, soft_wrap=True)
+                self._tell_over(study, trial)
+
+    def _tell_over(self, study: Any, trial: Any) -> None:
+        """Print how a trial ended that failed; without a terminal, of every trial."""
+        if self._live is None and not self._console.is_terminal or trial.status == "failed":
+            values = named(study.space.values(trial.genome.config))
+            reason = f" ({trial.reason})" if trial.status == "failed" else ""
+            score = number_text(trial.score())
+            self._print(f"trial {trial.number} {trial.status} at step {trial.step:,}: {score}, {values}{reason}")
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Give the terminal back. May be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+class EvolutionTable(StudyTable):
+    """A live table of the population of an evolution: give it to `evolution.run`. That of every complete generation
+    stays above it, and is all that is printed where the output is no terminal."""
+
+    _generation = 0  # the last one that was printed
+
+    def _tell(self, evolution: Any) -> None:
+        super()._tell(evolution)
+        if evolution.generation > self._generation and not evolution.state.in_flight:
+            self._generation = evolution.generation
+            self._console.print(_grid(evolution), soft_wrap=True)
+            self._console.print()
+
+    def _tell_over(self, evolution: Any, trial: Any) -> None:
+        if trial.status == "failed":
+            self._print(f"member {trial.number} failed at step {trial.step:,}: {trial.reason}")
 
 
 def _grid(study: Any) -> Any:

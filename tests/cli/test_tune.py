@@ -6,6 +6,7 @@ import pytest
 
 from etude import Linear, cli
 from etude.tuning import ASHA, PBT, Choice, Log, MedianStopping, ProcessExecutor, RayExecutor, Uniform
+from etude.tuning.evolution import ArchitectureLimits
 
 
 @pytest.fixture
@@ -90,6 +91,34 @@ def test_trials_and_members_run_in_ray_actors(made, command, line, place):
 def test_an_evolution_runs_in_worker_processes_or_here(made):
     assert made("dqn CartPole-v1 --jobs 3", "evolve")[1]["executor"].jobs == 3
     assert "executor" not in made("dqn CartPole-v1", "evolve")[1]
+
+
+def test_an_evolution_takes_what_trials_take(made):
+    (algorithm, env), options = made(
+        "cql CartPole-v1 --data demos.h5 --workers 2 --envs 4 --frame-stack 2 --wrapper a:B --wrapper c:D "
+        "--env-arg x=1 --network mlp --optimizer sgd --set.network.widths 8 8 --jobs 2 --devices cpu --mutations.step 0.8 "
+        "--mutations.activations tanh relu --mutations.network.units 4 256 --every 10",
+        "evolve",
+    )
+    assert (algorithm, env) == ("cql", "CartPole-v1")
+    assert (options["data"], options["workers"], options["environments"], options["frame_stack"]) == (
+        "demos.h5",
+        2,
+        4,
+        2,
+    )
+    assert (options["wrappers"], options["env_args"]) == (("a:B", "c:D"), {"x": 1})
+    assert type(options["config"].optimizer).__name__ == "SGD" and options["config"].network.widths == (8, 8)
+    assert options["executor"].devices == ("cpu",)
+    mutations = options["mutations"]
+    assert (mutations.step, mutations.activations) == (0.8, ("tanh", "relu"))
+    assert mutations.network == ArchitectureLimits(units=(4, 256))
+
+
+def test_an_evolution_has_the_presets_hyperparameters_and_steps_unless_it_is_given_others(made):
+    _, options = made("ppo CartPole-v1", "evolve")
+    assert not {"config", "steps", "data", "wrappers"} & options.keys()
+    assert made("ppo CartPole-v1 --steps 100", "evolve")[1]["steps"] == 100
 
 
 @pytest.mark.parametrize(

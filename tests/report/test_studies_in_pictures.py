@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from etude.base.errors import ConfigError
-from etude.report import StudyTable, draw_importance, draw_parallel_coordinates
+from etude.report import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
 from etude.report.studies import importance
 
 
@@ -38,9 +38,9 @@ def trial(number: int, status: str, reason: str = "") -> Any:
     )  # fmt: skip
 
 
-def shown(study: MadeUpStudy, terminal: bool) -> str:
+def shown(study: MadeUpStudy, terminal: bool, kind: type[StudyTable] = StudyTable) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=100, height=40)
-    table = StudyTable(console)
+    table = kind(console)
     table(study)
     table(study)
     table.close()
@@ -61,6 +61,27 @@ def test_other_outputs_get_a_line_for_each_trial_that_ends_and_for_each_warning_
         "trial 0 finished at step 100: 7, learning_rate 0.01",
         "trial 1 failed at step 100: 7, learning_rate 0.01 (Loss is NaN [1])",
     ]
+
+
+@dataclass
+class MadeUpEvolution(MadeUpStudy):
+    """What the live table reads of an evolution besides."""
+
+    generation: int = 0
+    state: Any = field(default_factory=lambda: SimpleNamespace(in_flight=False))
+
+
+def test_other_outputs_get_the_population_of_every_complete_generation_once():
+    assert shown(MadeUpEvolution(), False, EvolutionTable) == ""
+    assert shown(MadeUpEvolution(generation=1, state=SimpleNamespace(in_flight=True)), False, EvolutionTable) == ""
+    text = shown(MadeUpEvolution([trial(0, "failed", "it does")], generation=1), False, EvolutionTable)
+    assert text.startswith("member 0 failed at step 100: it does\n3 of 5 configurations; 8 more below\n")
+    assert text.count("rank") == 1
+
+
+def test_a_terminal_shows_the_present_generation_below_the_complete_ones():
+    text = shown(MadeUpEvolution(generation=1), True, EvolutionTable)
+    assert text.count("rank") > 1
 
 
 def test_importance_is_the_share_of_variance_between_the_values_of_one_hyperparameter():

@@ -13,6 +13,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
 from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_lineage
+from etude.report.studies import number_text
 from etude.run import Run, load
 from etude.run.shared_rows import copy_checkpoint
 from etude.training import build
@@ -146,10 +147,8 @@ class Evolution(Study):
     @property
     def generation(self) -> int:
         """How many generations are complete."""
-        assert isinstance(self.scheduler, Generations)
-        return (
-            min((trial.step for trial in self.members if trial.status != "failed"), default=0) // self.scheduler.every
-        )
+        steps = [trial.step for trial in self.members if trial.status != "failed"]
+        return min(steps, default=0) // self.plan.evaluate_every
 
     @property
     def members(self) -> list[Trial]:
@@ -173,6 +172,16 @@ class Evolution(Study):
         path = trial_folder(self.folder, trial.number) / "checkpoints" / "best.etude"
         return Individual(trial.number, -step, fitness, trial.genome, path)
 
+    def summary(self) -> str:
+        """How far the evolution is, in a line."""
+        complete, every, members = self.generation, self.plan.evaluate_every, self.members
+        evaluated = sum(trial.step > complete * every for trial in members)
+        present = f", {evaluated} of {len(members)} members evaluated in the next one" if evaluated else ""
+        return (
+            f"Generation {complete} of at most {self.plan.steps // every}{present}; {self.global_steps:,} environment "
+            "steps in all"
+        )
+
     def table(self) -> tuple[list[str], list[list[str]]]:
         """A header, and a row for each member, the best one first."""
         changed = changed_fields(self.trials)
@@ -181,7 +190,7 @@ class Evolution(Study):
             config = trial.genome.config
             numbers = " ".join(f"{name}={value_at_start(getattr(config, name)):.3g}" for name in changed)
             found.append([
-                str(trial.number), f"{trial.score():.4g}", "" if trial.parent is None else str(trial.parent),
+                str(trial.number), number_text(trial.score()), "" if trial.parent is None else str(trial.parent),
                 str(mutation_of(trial)) if trial.parent is not None else "", numbers, shape_of(config.network),
             ])  # fmt: skip
         return ["member", "fitness", "parent", "mutation", "hyperparameters", "network"], found

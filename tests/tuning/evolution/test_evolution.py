@@ -269,9 +269,10 @@ def test_the_command_line_prints_each_generation_and_where_the_best_member_is(tm
         "--engine", "torch", "--envs", "2", "--evaluate-episodes", "1", "--set.rollout-length", "32",
         "--mutations.architecture", "1", "--mutations.limits", "learning_rate=1e-4:1e-2",
     ]) == 0  # fmt: skip
-    printed = capsys.readouterr().out
-    assert "Generation 2" in printed and "member" in printed and "network" in printed
-    assert "etude evaluate" in printed and (folder / "lineage.png").exists()
+    printed = capsys.readouterr()
+    assert "Generation 1 of at most 2; " in printed.err and "Generation 2 of at most 2; " in printed.err
+    assert "member" in printed.err and "network" in printed.err
+    assert "etude evaluate" in printed.out and (folder / "lineage.png").exists()
     assert main(["evolve", "ppo"]) == 2
     assert main(["evolve", "ppo", "CartPole-v1", "--mutations.limits", "gamma=1"]) == 2
 
