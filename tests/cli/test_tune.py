@@ -96,8 +96,8 @@ def test_an_evolution_runs_in_worker_processes_or_here(made):
 def test_an_evolution_takes_what_trials_take(made):
     (algorithm, env), options = made(
         "cql CartPole-v1 --data demos.h5 --workers 2 --envs 4 --frame-stack 2 --wrapper a:B --wrapper c:D "
-        "--env-arg x=1 --network mlp --optimizer sgd --set.network.widths 8 8 --jobs 2 --devices cpu --mutations.step 0.8 "
-        "--mutations.activations tanh relu --mutations.network.units 4 256 --every 10",
+        "--env-arg x=1 --network mlp --optimizer sgd --set.network.widths 8 8 --jobs 2 --devices cpu "
+        "--mutations.step 0.8 --mutations.activations tanh relu --mutations.network.units 4 256 --every 10",
         "evolve",
     )
     assert (algorithm, env) == ("cql", "CartPole-v1")
