@@ -15,15 +15,14 @@ from tyro.conf import UseAppendAction
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import Quiet, environment_arguments, executor, parse, split_positionals, with_address
+from etude.cli.options import Quiet, executor, parse, run_arguments, split_positionals, with_address
 from etude.cli.output import rows, say
 from etude.cli.train import data_sources, keeps_preset, offered_for
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
 
 USAGE = "evolve ALGORITHM ENV"
 OF_EVOLUTION = (
-    "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "engine", "device", "workers",
-    "shared_replay", "frame_stack",
+    "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "workers", "shared_replay",
 )  # fmt: skip
 
 
@@ -96,8 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     offered = offered_for(algorithm, env, rest, Evolve)
     options = parse(offered, rest, f"evolve {algorithm} {env}")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
-    given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg) or None}
-    given |= {"wrappers": options.wrapper or None, "data": data_sources(options.data)}
+    given |= {**run_arguments(options), "data": data_sources(options.data)}
     given["executor"] = executor(options.jobs, options.devices, options.ray)
     given["config"] = None if keeps_preset(options, offered) else options.set
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)

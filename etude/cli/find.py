@@ -14,7 +14,7 @@ from tyro.conf import UseAppendAction
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
-from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
+from etude.cli.options import Quiet, parse, run_arguments, split_positionals
 from etude.cli.output import rows, say
 from etude.cli.train import keeps_preset, offered_for
 
@@ -105,11 +105,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
     from etude.run import Run
 
-    return Run(
-        algorithm, env, config=config, seed=options.seed, engine=options.engine, device=options.device,
-        environments=options.envs, env_args=environment_arguments(options.env_arg) or None,
-        wrappers=options.wrapper or None, frame_stack=options.frame_stack,
-    )  # fmt: skip
+    return Run(algorithm, env, config=config, seed=options.seed, **run_arguments(options))
 
 
 def _of_training(arguments: list[str]) -> list[str]:

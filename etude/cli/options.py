@@ -103,6 +103,15 @@ def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def run_arguments(options: Any) -> dict[str, Any]:
+    """The arguments of `Run` that the options of every command stand for which makes runs."""
+    return {
+        "engine": options.engine, "device": options.device, "environments": options.envs,
+        "env_args": environment_arguments(options.env_arg) or None, "wrappers": options.wrapper or None,
+        "frame_stack": options.frame_stack,
+    }  # fmt: skip
+
+
 def plain_value(text: str) -> Any:
     """What a text stands for: a Python literal, true and false, and itself otherwise."""
     try:

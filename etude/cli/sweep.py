@@ -14,7 +14,7 @@ from tyro.conf import UseAppendAction
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import Quiet, environment_arguments, parse, split_positionals
+from etude.cli.options import Quiet, parse, run_arguments, split_positionals
 from etude.cli.output import rows, say
 from etude.cli.train import STEPS, keeps_preset, offered_for
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 USAGE = "sweep ALGORITHM ENV"
 OF_SWEEP = (
-    "steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every", "engine", "device",
-    "vectorization", "frame_stack",
+    "steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every", "vectorization",
 )  # fmt: skip
 
 
@@ -83,10 +82,8 @@ def _carry_out(algorithm: str, env: str, options: Any, config: Any, arguments: S
     from etude.tuning import Sweep
 
     given = {name: getattr(options, name) for name in OF_SWEEP}
-    given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg)}
-    given |= {"wrappers": options.wrapper or None}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    with Sweep(algorithm, env, seeds=seeds, config=config, **given) as sweep:
+    with Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
         if options.quiet:
             sweep.run()
         else:

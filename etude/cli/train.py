@@ -21,9 +21,9 @@ from etude.cli.config_file import read_config
 from etude.cli.options import (
     Quiet,
     Verbose,
-    environment_arguments,
     explorer,
     parse,
+    run_arguments,
     shown,
     split_positionals,
     with_address,
@@ -277,25 +277,19 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
 
     check_launched(options.devices)
     names = (
-        "seed", "engine", "device", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices",
+        "seed", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices", "policies",
+        "start_from",
     )  # fmt: skip
-    setup = {name: getattr(options, name) for name in names}
     schedule = _schedule(options)
-    given = {
-        "config": config,
-        "data": data_sources(options.data),
-        "policies": options.policies,
-        "environments": options.envs,
-    }
-    given |= {"env_args": environment_arguments(options.env_arg), "wrappers": options.wrapper or None}
-    given["frame_stack"], given["start_from"] = options.frame_stack, options.start_from
+    given = {name: getattr(options, name) for name in names} | run_arguments(options)
+    given |= {"config": config, "data": data_sources(options.data)}
     given["explorer"] = options.explorer and explorer(options.explorer)
     if options.adapt and config is None:
         given["adapt"] = options.adapt
     elif options.adapt:
         given["config"] = dataclasses.replace(config, adapt=options.adapt)
     output = None if options.output is None else Output(str(options.output), options.output_format)
-    with Run(algorithm, env, **given, **setup) as run:
+    with Run(algorithm, env, **given) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         name = f"{algorithm}-{env}-s{options.seed}"
         run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))

@@ -17,10 +17,10 @@ from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
     Quiet,
-    environment_arguments,
     executor,
     parse,
     plain_value,
+    run_arguments,
     schedule,
     split_positionals,
     with_address,
@@ -31,7 +31,7 @@ from etude.cli.train import STEPS, data_sources, keeps_preset, offered_for
 USAGE = "tune ALGORITHM ENV"
 OF_STUDY = (
     "steps", "trials", "seeds", "folder", "evaluate_every", "evaluate_episodes", "target", "save_every", "seed",
-    "engine", "device", "workers", "frame_stack",
+    "workers",
 )  # fmt: skip
 SHOWN = 10  # configurations in the table at the end
 
@@ -108,11 +108,10 @@ def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
 
     base = config_for(algorithm, env) if config is None else config
     given = {name: getattr(options, name) for name in OF_STUDY}
-    given |= {"environments": options.envs, "env_args": environment_arguments(options.env_arg)}
-    given |= {"wrappers": options.wrapper or None, "data": data_sources(options.data)}
     study = Study(
         algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
-        executor=executor(options.jobs, options.devices, options.ray), **given,
+        executor=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
+        **given, **run_arguments(options),
     )  # fmt: skip
     return _carry_out(study, options.quiet)
 
