@@ -46,6 +46,8 @@ class StudyTable:
         if self._live is not None and (self._clock() >= self._next or not study.busy):
             self._next = self._clock() + REDRAW_SECONDS
             self._live.update(_grid(study), refresh=True)
+            if study.over:
+                self.close()
 
     def _tell(self, study: Any) -> None:
         """Print warnings, and what is over."""

@@ -41,7 +41,7 @@ from etude.tuning.segment import (
     unchanged,
 )
 from etude.tuning.space import Space, space_given
-from etude.tuning.trial import Trial
+from etude.tuning.trial import Status, Trial
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
@@ -203,7 +203,7 @@ class Study:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        return not self._queued() and not self.scheduler.decide(self.state)
+        return not self._trials_that_are("queued") and not self.scheduler.decide(self.state)
 
     def ranking(self) -> list[Result]:
         """The configurations so far, the best one first; see `Result`."""
@@ -221,7 +221,12 @@ class Study:
     @property
     def busy(self) -> bool:
         """Whether a trial is under way."""
-        return bool(self._running())
+        return bool(self._trials_that_are("running"))
+
+    @property
+    def over(self) -> bool:
+        """Whether `run` ends now: nothing is left to do, or it was asked to stop, and no trial is under way."""
+        return not self.busy and (self._stopping or self.finished)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The ranking as text: (header, rows)."""
@@ -253,19 +258,19 @@ class Study:
             str(self.folder.absolute()), what.algorithm, what.env, what.config, self.plan, what.options,
             *self._of_trials,
         )  # fmt: skip
-        for trial in self._queued():
+        for trial in self._trials_that_are("queued"):
             self._link(trial)
         with obeying_signals(self.stop, lambda: None):
             try:
                 self._executor.open(settings)
-                while self._fill() or self._running():
+                while self._fill() or self._trials_that_are("running"):
                     for report in self._executor.wait():
                         self._record(report)
                         for call in calls:
                             call(self)
             finally:
                 self._executor.close()
-                for trial in self._running():
+                for trial in self._trials_that_are("running"):
                     trial.status = "queued"
         return self.ranking()
 
@@ -284,17 +289,14 @@ class Study:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _queued(self) -> list[Trial]:
-        return [trial for trial in self._history.trials if trial.status == "queued"]
-
-    def _running(self) -> list[Trial]:
-        return [trial for trial in self._history.trials if trial.status == "running"]
+    def _trials_that_are(self, status: Status) -> list[Trial]:
+        return [trial for trial in self._history.trials if trial.status == status]
 
     def _fill(self) -> bool:
         """Begin with segments while there is a place; whether one was begun."""
         begun = False
         while not self._stopping and self._executor.free:
-            queued = self._queued()
+            queued = self._trials_that_are("queued")
             if not queued:
                 decisions = self.scheduler.decide(self.state)
                 if not decisions:

@@ -22,6 +22,7 @@ class MadeUpStudy:
     trials: list[Any] = field(default_factory=list)
     notes: list[Any] = field(default_factory=list)
     busy: bool = True
+    over: bool = False
     space: Any = field(default_factory=lambda: SimpleNamespace(values=lambda config: {"learning_rate": config}))
 
     def table(self):
@@ -51,6 +52,16 @@ def shown(study: MadeUpStudy, terminal: bool, kind: type[StudyTable] = StudyTabl
 def test_a_terminal_shows_the_best_rows_and_how_many_there_are_more():
     text = shown(MadeUpStudy(), terminal=True)
     assert "3 of 5 configurations; 8 more below" in text and "rank" in text
+
+
+def test_the_terminal_is_given_back_when_the_study_is_over():
+    hidden, shown_again = "\x1b[?25l", "\x1b[?25h"
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+    table = StudyTable(console)
+    table(MadeUpStudy())
+    assert hidden in console.file.getvalue() and shown_again not in console.file.getvalue()
+    table(MadeUpStudy(busy=False, over=True))
+    assert shown_again in console.file.getvalue()
 
 
 def test_other_outputs_get_a_line_for_each_trial_that_ends_and_for_each_warning_once():

@@ -209,14 +209,15 @@ class Evolution(Study):
 STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks", "shared_replay")
 
 
-def evolve(algorithm: str | Agent, env: Any, **given: Any) -> Evolution:
+def evolve(algorithm: str | Agent, env: Any, *, reporters: Any = (), **given: Any) -> Evolution:
     """Evolve a population to its end; arguments as of `Evolution`. With the `folder` of an evolution that was
-    interrupted, it goes on from there."""
-    evolution = Evolution(algorithm, env, **given)
-    try:
-        evolution.run()
-    finally:
-        evolution.close()
+    interrupted, it goes on from there.
+
+    reporters: functions of the evolution, called whenever a member was evaluated, ended or failed, such as
+        `report.EvolutionTable()`.
+    """
+    with Evolution(algorithm, env, **given) as evolution:
+        evolution.run(reporters)
     return evolution
 
 
