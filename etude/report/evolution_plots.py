@@ -83,7 +83,7 @@ def draw_lineage(members: Sequence[MemberCurve], path: str | Path) -> None:
         axes.annotate(label, (before, row), fontsize=6, va="center")
     axes.set(yticks=[])
     axes.spines["left"].set_visible(False)
-    axes.margins(x=0.16)
+    axes.set_xlim(0, 1.25 * max(step for member in members for step, *_ in member.points))  # room for labels
     _finish(axes, "environment steps of a member", "")
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

@@ -28,6 +28,8 @@ class StudyTable:
     console: a `rich.console.Console`; by default one on the standard error stream.
     """
 
+    _stays = True  # when the study is over
+
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
         from rich.console import Console
 
@@ -41,7 +43,7 @@ class StudyTable:
 
         self._tell(study)
         if self._live is None and self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live = Live(console=self._console, auto_refresh=False, transient=not self._stays)
             self._live.start()
         if self._live is not None and (self._clock() >= self._next or not study.busy):
             self._next = self._clock() + REDRAW_SECONDS
@@ -81,6 +83,7 @@ class EvolutionTable(StudyTable):
     """A live table of the population of an evolution: give it to `evolution.run`. That of every complete generation
     stays above it, and is all that is printed where the output is no terminal."""
 
+    _stays = False  # above it is that of the last generation
     _generation = 0  # the last one that was printed
 
     def _tell(self, evolution: Any) -> None:

@@ -184,11 +184,12 @@ class Evolution(Study):
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """A header, and a row for each member, the best one first."""
-        changed = changed_fields(self.trials)
-        found: list[list[str]] = []
+        assert isinstance(self.scheduler, Generations)
+        mutations, found = self.scheduler.mutations, list[list[str]]()
         for trial in sorted(self.members, key=lambda member: -member.score()):
             config = trial.genome.config
-            numbers = " ".join(f"{name}={value_at_start(getattr(config, name)):.3g}" for name in changed)
+            held = {name: value_at_start(getattr(config, name)) for name in mutations.selected(config)}
+            numbers = " ".join(f"{name}={value:.3g}" for name, value in held.items())
             found.append([
                 str(trial.number), number_text(trial.score()), "" if trial.parent is None else str(trial.parent),
                 str(mutation_of(trial)) if trial.parent is not None else "", numbers, shape_of(config.network),

@@ -97,7 +97,7 @@ class Mutations:
                 )
             if name not in self.limits and name not in LIMITS:
                 raise ConfigError(f"Mutations: {name} has no limits; give limits={{{name!r}: (smallest, largest)}}.")
-        for name in [name for name in self._selected(config) if name in self.limits]:
+        for name in [name for name in self.selected(config) if name in self.limits]:
             (low, high), value = self.limits[name], value_at_start(getattr(config, name))
             if not low <= value <= high:
                 raise ConfigError(
@@ -123,6 +123,11 @@ class Mutations:
             if found is not None:
                 return found
             weights = {**weights, kind: 0.0}
+
+    def selected(self, config: Any) -> tuple[str, ...]:
+        """The hyperparameters of a config that are mutated."""
+        numbers = _numbers(config)
+        return tuple(self.select) or tuple(name for name in LIMITS if name in numbers)
 
     def _weights(self) -> dict[str, float]:
         return {
@@ -167,7 +172,7 @@ class Mutations:
         return None
 
     def _hyperparameters(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
-        for name in _shuffled(list(self._selected(config)), rng):
+        for name in _shuffled(list(self.selected(config)), rng):
             value = getattr(config, name)
             for _ in range(TRIES):
                 changed = _stepped(value, self._limits(name, value_at_start(value)), self.step, rng)
@@ -181,10 +186,6 @@ class Mutations:
                     HYPERPARAMETER, name, before=value_at_start(value), after=value_at_start(changed)
                 )
         return None
-
-    def _selected(self, config: Any) -> tuple[str, ...]:
-        numbers = _numbers(config)
-        return tuple(self.select) or tuple(name for name in LIMITS if name in numbers)
 
     def _limits(self, name: str, value: float) -> tuple[float, float]:
         """Those that were given; else the default ones, which hold any value that a config has."""
