@@ -27,7 +27,7 @@ OF_EVOLUTION = (
 
 
 @dataclass(frozen=True)
-class Rates:
+class MutationOptions:
     """Relative probabilities of mutations, and what they change."""
 
     none: float = Mutations.none  # of a copy without mutation
@@ -57,7 +57,7 @@ class Evolve:
     steps: int | None = None  # environment steps of each member at most; None: the preset's, or 20 generations
     target: float | None = None  # end with the generation in which the mean return of an evaluation reaches it
     evaluate_episodes: int = 5  # whole episodes in the evaluation of a member; the same for all members
-    mutations: Rates = field(default_factory=Rates)
+    mutations: MutationOptions = field(default_factory=MutationOptions)
     tournament_size: int = Tournament.size  # members of which the best one becomes a parent
     elitism: bool = Tournament.elitism  # the best member goes on unchanged
     over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
@@ -106,9 +106,9 @@ def main(arguments: Sequence[str]) -> int:
         return _carry_out(evolution, options, arguments)
 
 
-def _mutations(rates: Rates) -> Mutations:
+def _mutations(options: MutationOptions) -> Mutations:
     limits = {}
-    for text in rates.limits:
+    for text in options.limits:
         name, _, ends = text.partition("=")
         try:
             low, high = (float(end) for end in ends.split(":"))
@@ -117,8 +117,10 @@ def _mutations(rates: Rates) -> Mutations:
                 f"--mutations.limits {text}: expected NAME=LOW:HIGH, as in learning_rate=1e-4:1e-2."
             ) from None
         limits[name.replace("-", "_")] = (low, high)
-    given = {f.name: getattr(rates, f.name) for f in dataclasses.fields(rates) if f.name not in ("limits", "select")}
-    return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in rates.select))
+    given = {
+        f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name not in ("limits", "select")
+    }
+    return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in options.select))
 
 
 def _carry_out(evolution: Evolution, options: Any, arguments: Sequence[str]) -> int:

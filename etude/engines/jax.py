@@ -41,7 +41,7 @@ class JaxBackend:
         return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
-        traces: list[None] = []
+        traces: list[None] = []  # since the last call: whether it compiled
 
         @functools.wraps(function)
         def traced(*arguments: Any) -> Any:
