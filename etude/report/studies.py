@@ -17,6 +17,7 @@ from etude.report.streams import Lasting
 
 REDRAW_SECONDS = 0.5
 ROWS = 12  # of the live table
+WIDE = 1_000  # characters in a line of a file
 GROUPS = 4  # of a hyperparameter's numbers, for its importance
 DECADES = 10.0  # numbers further apart than this factor are drawn on a logarithmic axis
 
@@ -90,7 +91,8 @@ class EvolutionTable(StudyTable):
         super()._tell(evolution)
         if evolution.generation > self._generation and not evolution.state.in_flight:
             self._generation = evolution.generation
-            self._console.print(_grid(evolution), soft_wrap=True)
+            width = self._console.width if self._console.is_terminal else WIDE
+            self._console.print(_grid(evolution), width=width, crop=False)
             self._console.print()
 
     def _tell_over(self, evolution: Any, trial: Any) -> None:

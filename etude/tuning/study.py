@@ -41,7 +41,7 @@ from etude.tuning.segment import (
     unchanged,
 )
 from etude.tuning.space import Space, space_given
-from etude.tuning.trial import Status, Trial
+from etude.tuning.trial import Status, Trial, failures
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
@@ -214,8 +214,7 @@ class Study:
         """The best configuration so far. ConfigError where none was evaluated."""
         found = self.ranking()
         if not found or not math.isfinite(found[0].score):
-            reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self._history.trials if t.status == "failed")
-            raise ConfigError(f"No trial was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
+            raise ConfigError(f"No trial was evaluated yet{failures(self._history.trials)}.")
         return found[0]
 
     @property

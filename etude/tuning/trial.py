@@ -146,3 +146,9 @@ def lineage(trials: Sequence[Trial], number: int) -> list[Trial]:
         found.insert(0, trials[parent])
         parent = trials[parent].parent
     return found
+
+
+def failures(trials: Iterable[Trial]) -> str:
+    """The end of a message that nothing was evaluated: which trials failed, and why; "" where none did."""
+    reasons = [f"trial {trial.number}: {trial.reason.rstrip('.')}" for trial in trials if trial.status == "failed"]
+    return f", and these failed: {'; '.join(reasons)}" if reasons else ""

@@ -29,7 +29,7 @@ from etude.tuning.journal import NAME, read_lines
 from etude.tuning.plan import StudyPlan
 from etude.tuning.segment import trial_folder
 from etude.tuning.study import Study
-from etude.tuning.trial import Trial, lineage
+from etude.tuning.trial import Trial, failures, lineage
 
 KNOWN = (Generations, Mutations, Tournament, ArchitectureLimits)
 DEFAULT_GENERATIONS = 20  # where neither steps nor a preset say how long it goes on
@@ -166,8 +166,7 @@ class Evolution(Study):
         ones the first. ConfigError where none was evaluated."""
         scored = [(score.mean, -score.step, -trial.number, trial) for trial in self.trials for score in trial.scores]
         if not scored:
-            reasons = "; ".join(f"trial {t.number}: {t.reason}" for t in self.trials if t.status == "failed")
-            raise ConfigError(f"No member was evaluated yet{f', and these failed: {reasons}' if reasons else ''}.")
+            raise ConfigError(f"No member was evaluated yet{failures(self.trials)}.")
         fitness, step, number, trial = max(scored, key=lambda found: found[:3])
         path = trial_folder(self.folder, trial.number) / "checkpoints" / "best.etude"
         return Individual(trial.number, -step, fitness, trial.genome, path)
