@@ -36,6 +36,8 @@ class StudyTable:
 
         in_cell = console is None and in_notebook()
         self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
+        if console is None and not self._console.is_terminal:
+            self._console.width = WIDE
         self._clock, self._next, self._over, self._notes = clock, 0.0, set[int](), 0
         self._live: Any = CellOutput("study") if in_cell else None
 
@@ -91,8 +93,7 @@ class EvolutionTable(StudyTable):
         super()._tell(evolution)
         if evolution.generation > self._generation and not evolution.state.in_flight:
             self._generation = evolution.generation
-            width = self._console.width if self._console.is_terminal else WIDE
-            self._console.print(_grid(evolution), width=width, crop=False)
+            self._console.print(_grid(evolution))
             self._console.print()
 
     def _tell_over(self, evolution: Any, trial: Any) -> None:
