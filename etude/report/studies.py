@@ -93,7 +93,7 @@ class EvolutionTable(StudyTable):
         super()._tell(evolution)
         if evolution.generation > self._generation and not evolution.state.in_flight:
             self._generation = evolution.generation
-            self._console.print(_grid(evolution))
+            self._console.print(_grid(evolution, most=None))
             self._console.print()
 
     def _tell_over(self, evolution: Any, trial: Any) -> None:
@@ -101,16 +101,17 @@ class EvolutionTable(StudyTable):
             self._print(f"member {trial.number} failed at step {trial.step:,}: {trial.reason}")
 
 
-def _grid(study: Any) -> Any:
+def _grid(study: Any, most: int | None = ROWS) -> Any:
+    """The table of a study. most: rows that are shown; None: all."""
     from rich.console import Group
     from rich.table import Table as Grid
     from rich.text import Text
 
     header, rows = study.table()
     grid = Grid(*header, box=None, header_style="bold", pad_edge=False)
-    for row in rows[:ROWS]:
+    for row in rows[:most]:
         grid.add_row(*map(Text, row))
-    left = f"; {len(rows) - ROWS} more below" if len(rows) > ROWS else ""
+    left = f"; {len(rows) - most} more below" if most is not None and len(rows) > most else ""
     return Group(Text(f"{study.summary()}{left}"), grid)
 
 

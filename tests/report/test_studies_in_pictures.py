@@ -86,8 +86,10 @@ def test_other_outputs_get_the_population_of_every_complete_generation_once():
     assert shown(MadeUpEvolution(), False, EvolutionTable) == ""
     assert shown(MadeUpEvolution(generation=1, state=SimpleNamespace(in_flight=True)), False, EvolutionTable) == ""
     text = shown(MadeUpEvolution([trial(0, "failed", "it does")], generation=1), False, EvolutionTable)
-    assert text.startswith("member 0 failed at step 100: it does\n3 of 5 configurations; 8 more below\n")
+    assert text.startswith("member 0 failed at step 100: it does\n3 of 5 configurations\n")
     assert text.count("rank") == 1
+    members = [line.split()[0] for line in text.splitlines()[3:] if line]
+    assert members == [str(number) for number in range(1, 21)]
 
 
 def test_a_terminal_shows_the_present_generation_below_the_complete_ones():
