@@ -75,6 +75,12 @@ def test_sizes_of_batches_stay_within_bounds_that_are_no_powers_of_two(bounds, e
     assert found == expected
 
 
+@pytest.mark.parametrize(("sign", "expected"), [(1, 2.0 * 3.0), (-1, 3.0 / 2.0)])
+def test_a_scale_multiplies_the_ratio_of_the_signal_to_its_target(sign, expected):
+    change = Change("learning_rate", sign, scale=3.0)
+    assert change.value(change.moved(1.0, 0.01, 2.0), 0.01) == pytest.approx(0.01 * expected)
+
+
 def test_sizes_are_multiples_of_an_alignment_and_probabilities_are_at_most_1():
     aligned = Change("batch_size", 1, align=24)
     assert [aligned.value(factor, 64.0) for factor in (0.1, 0.75, 1.0, 1.5)] == [24.0, 48.0, 48.0, 96.0]

@@ -301,6 +301,16 @@ def test_rewards_are_those_of_single_pairs_however_the_function_is_written(funct
     assert shapes[-1] == ((count, 3) if function is whole else (3,))
 
 
+@pytest.mark.parametrize("width", [7, 8, 9, 10])
+def test_a_sum_over_the_wrong_axis_shows_although_every_goal_is_reached_at_first(width):
+    """As many pairs as a goal has numbers, all of the first ones equal: the sums would be those of the pairs."""
+    rewards = GoalRewards(sums_over_the_first_axis)
+    rewards(*np.zeros((2, width, width), np.float32), ())
+    achieved, goal = pairs(width, width)
+    reward, _ = rewards(achieved, goal, ())
+    np.testing.assert_array_equal(reward, -np.abs(achieved - goal).sum(1))
+
+
 def test_a_function_that_mixes_the_pairs_of_an_array_is_called_pair_by_pair():
     def relative(achieved, goal):
         far = np.abs(achieved - goal)

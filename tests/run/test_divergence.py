@@ -37,6 +37,19 @@ def test_a_loss_far_above_its_first_ones_is_reported_once(phases):
     assert message.startswith("q is -1e+06; it was 3 at most in the first 10 learning phases. ")
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_bound_is_100_000_times_the_largest_early_size_in_both_directions(sign, phases):
+    """Of losses and of norms of gradients; sizes below 1 count as 1."""
+    own = {"q": (-3.0 * sign, 3e5), "actor": (0.2 * sign, 1e5)}
+    assert phases(EARLY, {name: early for name, (early, _) in own.items()}, q_gradient_norm=2.0) == []
+    assert phases(1, {name: sign * most for name, (_, most) in own.items()}, q_gradient_norm=2e5) == []
+    for name, (_, most) in own.items():
+        watch = Phases()
+        watch(EARLY, {name: own[name][0]})
+        assert len(watch(1, {name: 1.01 * sign * most})) == 1
+    assert len(phases(1, q_gradient_norm=2.01e5)) == 1
+
+
 def test_enormous_losses_of_enormous_rewards_are_no_divergence(phases):
     assert phases(100, {"q": 1e9}, q_gradient_norm=1e9) == []
 

@@ -1,0 +1,113 @@
+"""The size of every loss, every metric and every error for priorities is what a slow program makes of the batch, which
+imports nothing of etude."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import slow_losses as slow
+from batches import pick, random_batches
+from cases import CASES, made, variants_but
+
+from etude.engines.parameter_layout import loss_noise
+
+TRUTH = {
+    "dqn": slow.dqn,
+    "double dqn, masked": slow.dqn,
+    "dqn, dueling and noisy, masked": slow.dqn,
+    "apex_dqn": slow.dqn,
+    "c51": slow.c51,
+    "c51, double, masked": slow.c51,
+    "rainbow": slow.c51,
+    "qr_dqn": slow.qr_dqn,
+    "qr_dqn, double, masked": slow.qr_dqn,
+    "r2d2, masked": slow.r2d2,
+    "a2c discrete": slow.a2c,
+    "a2c multibinary": slow.a2c,
+    "a3c box": slow.a2c,
+    "a3c discrete": slow.a2c,
+    "ppo discrete": slow.ppo,
+    "ppo multidiscrete": slow.ppo,
+    "ppo box, normalised": slow.ppo,
+    "ppo box, gsde": slow.ppo,
+    "ppo masked": slow.ppo,
+    "ppo with a penalty": slow.ppo,
+    "recurrent_ppo, masked": slow.recurrent_ppo,
+    "reinforce discrete": slow.reinforce,
+    "reinforce box, bare": slow.reinforce,
+    "impala discrete": slow.impala,
+    "impala multidiscrete": slow.impala,
+    "appo discrete": slow.appo,
+    "appo box": slow.appo,
+    "bc box": slow.bc,
+    "bc box, squared error": slow.bc,
+    "bc masked": slow.bc,
+    "marwil discrete": slow.marwil,
+    "marwil box": slow.marwil,
+    "gail discrete": slow.gail,
+    "gail box": slow.gail,
+    "airl discrete": slow.airl,
+    "airl box": slow.airl,
+    "sac": slow.sac,
+    "sac, fixed temperature": slow.sac,
+    "sac, five critics": slow.sac,
+    "sac, gsde": slow.sac,
+    "sac_n": slow.sac,
+    "edac": slow.edac,
+    "cql discrete": slow.cql,
+    "cql box": slow.cql,
+    "cql box, lagrange": slow.cql,
+    "cal_ql": slow.cql,
+    "discrete sac": slow.discrete_sac,
+    "discrete sac, masked": slow.discrete_sac,
+    "ddpg": slow.ddpg,
+    "apex_ddpg": slow.ddpg,
+    "td3": slow.td3,
+    "td3_bc": slow.td3_bc,
+    "rebrac": slow.rebrac,
+    "awac": slow.awac,
+    "iql discrete": slow.iql,
+    "iql box": slow.iql,
+}
+CASE = {case.name: case for case in CASES}
+FIRST = {case.algorithm: case.name for case in reversed(CASES) if case.name in TRUTH}  # of each algorithm
+
+
+def otherwise(weights, rng):
+    """Weights that are far from their initial ones, so that targets differ and policies are no longer alike."""
+    found = {}
+    for name, x in weights.items():
+        moved = x + 0.3 * rng.standard_normal(x.shape)
+        positive = name.endswith((".scale", "coefficient", "moments"))
+        found[name] = x if "noise_" in name else np.asarray(np.abs(moved) + 0.1 if positive else moved, x.dtype)
+    return found
+
+
+@pytest.mark.parametrize("name", variants_but(tuple(FIRST.values()), TRUTH))
+def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name):
+    case = CASE[name]
+    engine, layout = made(case, engine_name), made(case, engine_name).layout
+    weights = otherwise(engine.weights(), np.random.default_rng(5))
+    engine.load(weights)
+    due = dict.fromkeys(layout.agent.trained_every.values(), 1)
+    still = dict.fromkeys(layout.rates.values(), 0.0)
+    hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
+    batches, noise = random_batches(case, 2, 16), layout.draw_noise(loss_noise(0), 2, 16)
+    update = engine.learn(batches, hyper)
+    config = {field.name: getattr(case.config, field.name) for field in dataclasses.fields(case.config)}
+    more = {key: getattr(case.config, key, None) for key in ("n_target_critics", "policy_delay")}
+    c = SimpleNamespace(**{**more, **config, **hyper})
+    found = []
+    for i in range(2):
+        drawn = {key: x[i] for key, x in noise.items()}
+        given = slow.Numbers(weights, drawn, c, case.spaces.observation, case.spaces.action)
+        batch = pick(batches, i)
+        plain = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+        found.append(TRUTH[name](given, SimpleNamespace(**plain)))
+    for reported, expected in ((update.losses, [x[0] for x in found]), (update.metrics, [x[1] for x in found])):
+        own = {key: x for key, x in reported.items() if "gradient" not in key or key == "gradient_similarity"}
+        mean = {key: np.mean([each[key] for each in expected]) for key in expected[0]}
+        assert own == pytest.approx(mean, rel=1e-4, abs=1e-5)
+    if update.td_error is not None:
+        np.testing.assert_allclose(update.td_error, [x[2] for x in found], rtol=1e-3, atol=1e-4)
