@@ -69,10 +69,13 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
 
 @shapes(x="*B", weight="?*B")
 def standardise(x: Array, weight: Array | float = 1.0) -> Array:
-    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal.
+    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal, or none has a weight.
 
     weight: how far each number counts in mean and deviation, of the shape of x.
     """
-    share = ops.replica_mean(ops.mean(weight))
-    centred = x - ops.replica_mean(ops.mean(weight * x)) / share
-    return centred / (ops.sqrt(ops.replica_mean(ops.mean(weight * ops.square(centred))) / share) + 1e-8)
+    share = ops.maximum(ops.replica_mean(ops.mean(weight)), 1e-8)
+    mean = ops.replica_mean(ops.mean(weight * x)) / share
+    centred = x - mean
+    deviation = ops.sqrt(ops.replica_mean(ops.mean(weight * ops.square(centred))) / share)
+    # Equal values deviate by the rounding of their mean in float32.
+    return ops.where(deviation <= 1e-5 * ops.abs(mean), 0.0, centred / (deviation + 1e-8))

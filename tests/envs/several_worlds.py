@@ -83,6 +83,42 @@ class Coming(ParallelEnv):
         return {name: np.ones(self.observation_space(name).shape, np.float32) for name in names}
 
 
+class Leaving(ParallelEnv):
+    """`stays` plays for 60 steps, `leaves` for the first `steps` of them, none for 0; each earns the action it takes.
+    Observations are the time since the episode began, plus 100 for `leaves`."""
+
+    metadata = {"name": "leaving"}
+    possible_agents = ["stays", "leaves"]
+
+    def __init__(self, steps=2, truncated=False):
+        self.steps, self.truncated = steps, truncated
+
+    def observation_space(self, agent):
+        return Box(0, 200, (1,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, ["stays", "leaves"] if self.steps else ["stays"]
+        return self._see(), {name: {} for name in self.agents}
+
+    def step(self, actions):
+        assert sorted(actions) == sorted(self.agents), (actions, self.agents)
+        self.time += 1
+        rewards = {name: float(action) for name, action in actions.items()}
+        gone = {name: name == "leaves" and self.time == self.steps for name in self.agents}
+        over, seen = dict.fromkeys(self.agents, self.time == 60), self._see()
+        self.agents = [] if self.time == 60 else [name for name in self.agents if not gone[name]]
+        ended = {name: gone[name] or over[name] for name in gone}
+        terminated = {name: ended[name] and not self.truncated for name in gone}
+        truncated = {name: ended[name] and self.truncated for name in gone}
+        return seen, rewards, terminated, truncated, {name: {} for name in seen}
+
+    def _see(self):
+        return {name: np.float32([self.time + 100 * (name == "leaves")]) for name in self.agents}
+
+
 class Counting(AECEnv):
     """Two agents take eight turns, one after the other. A turn earns its agent 1 at once, and the other 0.5; so a turn
     is worth 1.5 up to the next one. The clock stops the episode; nobody sees the time.

@@ -55,6 +55,13 @@ def test_standardised_numbers_have_mean_zero_and_deviation_one_and_equal_ones_be
     np.testing.assert_array_equal(policy.standardise(f(3, 3, 3)), 0)
 
 
+def test_numbers_without_weight_change_nothing_and_all_of_them_without_weight_become_zero():
+    x, weight = f(1, 2, 3, 6, 999), f(1, 1, 1, 1, 0)
+    np.testing.assert_allclose(policy.standardise(x, weight)[:4], policy.standardise(x[:4]), rtol=1e-6)
+    np.testing.assert_array_equal(policy.standardise(f(1, 1, 1, 1), f(0, 0, 0, 0)), 0)
+    assert np.isnan(policy.standardise(f(1, np.nan, 2))).any()  # a fault that losses are to show
+
+
 def test_soft_losses_hand_worked():
     np.testing.assert_allclose(soft.minimum(np.array([[1, 5], [2, 4]], np.float32)), [1, 4])
 

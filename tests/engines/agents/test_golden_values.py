@@ -149,6 +149,15 @@ def test_no_gradient_flows_into_targets(name, framework):
     assert [bool(np.any(gradient != 0)) for gradient in gradients] == carried
 
 
+@pytest.mark.parametrize("size", [3, 64, 1000, 32_768])
+def test_equal_numbers_are_standardised_to_zero_whatever_the_rounding_of_their_mean(size, framework):
+    for number in np.float32([0.1, -7.3, 1e-3, 12_345.678]):
+        x, weight = np.full(size, number), np.ones(size, np.float32)
+        for given in ((x,), (x, weight)):
+            found = policy.standardise(*(framework.array(each) for each in given))
+            np.testing.assert_array_equal(framework.numpy(found), 0)
+
+
 def test_double_q_moves_the_value_of_the_action_alone(framework):
     def loss(q, next_q, selector):
         ones = ops.ones_like(q[:, 0])

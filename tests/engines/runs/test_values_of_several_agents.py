@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import variants_but
-from several_worlds import Coming, Counting, Hidden, Meeting, Mixed
+from several_worlds import Coming, Counting, Hidden, Leaving, Meeting, Mixed
 
 from etude import Mlp, Policies, Run
-from etude.algorithms import DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
+from etude.algorithms import A2CConfig, DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
 from etude.base import trees
 from etude.envs import make_environments, with_global_state
 from etude.multi_agent.joint import ACTING
@@ -141,6 +141,27 @@ def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, mo
     after = trained("dqn", Coming, engine_name, 600)
     for name, value in before.engine.weights().items():
         np.testing.assert_allclose(value, after.engine.weights()[name], rtol=1e-4, atol=1e-5)
+
+
+BRIEF = {"network": Mlp((4,)), "rollout_length": 60}
+OF_FEW = {
+    "ppo": PPOConfig(**BRIEF, minibatch_size=10, epochs=2),
+    "mappo": MAPPOConfig(**BRIEF, minibatch_size=10, epochs=2),
+    "a2c": A2CConfig(**BRIEF, minibatch_size=10, normalize_advantage=True),
+}
+
+
+@pytest.mark.parametrize("algorithm", OF_FEW)
+def test_minibatches_in_which_no_agent_of_a_policy_acts_change_nothing_of_it(algorithm, engine_name):
+    config = OF_FEW[algorithm]
+    run = trained(algorithm, Leaving, engine_name, 480, config=config)
+    assert all(np.isfinite(value).all() for value in run.engine.weights().values())
+    never = partial(Leaving, steps=0)
+    with Run(algorithm, never, config=config, engine=engine_name, environments=4, seed=1) as run:
+        before = run.learner.trained_weights()
+        run.train(240)
+        for name, value in run.learner.trained_weights().items():
+            assert np.array_equal(value, before[name]) == name.startswith("leaves."), name
 
 
 def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engine_name):
