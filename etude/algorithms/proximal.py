@@ -124,18 +124,19 @@ class NormalisedValues(Part):
         return output * self.scale + self.variables["moments"][0]
 
     def metrics(self, batch: Batch) -> dict[str, Any]:
-        """Mean and standard deviation of the batch's returns."""
+        """Mean of the batch's returns, and of their squared deviations from the running mean: unlike deviations, these
+        can be averaged over minibatches."""
         found = batch.extras["return"]
-        return {"return_mean": ops.mean(found), "return_deviation": ops.replica_std(found)}
+        squared = ops.square(found - self.variables["moments"][0])
+        return {"return_mean": ops.mean(found), "return_squared_deviation": ops.mean(squared)}
 
     def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
         """The moments after a learning phase."""
         mean, deviation, phases = values["moments"].tolist()
         rate = 1.0 / min(phases + 1.0, REMEMBERED)
-        square = mean**2 + deviation**2
-        square += rate * (metrics["return_mean"] ** 2 + metrics["return_deviation"] ** 2 - square)
-        mean += rate * (metrics["return_mean"] - mean)
-        return {"moments": np.array([mean, max(square - mean**2, 1e-8) ** 0.5, phases + 1.0])}
+        shift = rate * (metrics["return_mean"] - mean)
+        variance = deviation**2 + rate * (metrics["return_squared_deviation"] - deviation**2) - shift**2
+        return {"moments": np.array([mean + shift, max(variance, 1e-8) ** 0.5, phases + 1.0])}
 
 
 def value_error(value: Any, batch: Batch, clip_range: float | None, scale: Any = 1.0) -> Any:

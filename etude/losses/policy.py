@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from etude import ops
 from etude.losses.shapes import shapes
 from etude.ops import Array
+from etude.ops.replicas import mean_over_replicas
 
 
 @shapes(log_prob="*B", advantage="*B")
@@ -69,10 +72,13 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
 
 @shapes(x="*B", weight="?*B")
 def standardise(x: Array, weight: Array | float = 1.0) -> Array:
-    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal, or none has a weight.
+    """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal, or none has a weight. A
+    single number stays as it is: 0 would teach nothing.
 
     weight: how far each number counts in mean and deviation, of the shape of x.
     """
+    if mean_over_replicas() is None and math.prod(x.shape) == 1:
+        return x
     share = ops.maximum(ops.replica_mean(ops.mean(weight)), 1e-8)
     mean = ops.replica_mean(ops.mean(weight * x)) / share
     centred = x - mean

@@ -440,12 +440,9 @@ def ppo(given: Numbers, batch: Any, found: Any = None) -> Any:
         return actor_critic(given, found, lambda row: clipped_surrogate(row.ratio, row.advantage, c.clip_range), **more)
     beta = float(given.w["objective.kl_coefficient"])
     losses, metrics, _ = actor_critic(given, found, lambda row: beta * row.kl - row.ratio * row.advantage, **more)
-    returns = [float(row.extras["return"]) for row in found]
-    return (
-        losses,
-        {**metrics, "kl_coefficient": beta, "return_mean": np.mean(returns), "return_deviation": np.std(returns)},
-        None,
-    )
+    returns = np.array([float(row.extras["return"]) for row in found])
+    moments = {"return_mean": np.mean(returns), "return_squared_deviation": np.mean((returns - mean) ** 2)}
+    return losses, {**metrics, "kl_coefficient": beta, **moments}, None
 
 
 def recurrent_ppo(given: Numbers, batch: Any) -> Any:
