@@ -151,11 +151,14 @@ class Learner:
             return losses, metrics, ()
         adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
         if adjusted:
-            self.update_schedule = self.adapting.update_schedule()
-            self.update_schedule.updates_due(
-                self.progress, self.replay
-            )  # phases are counted from here with this schedule
+            self._follow_schedule(self.adapting.update_schedule())
         return losses, metrics, adjusted
+
+    def _follow_schedule(self, schedule: UpdateSchedule) -> None:
+        """Count phases by this schedule from here on: it owes none for the steps before, by which another may have
+        counted."""
+        self.update_schedule = schedule
+        schedule.updates_due(self.progress, self.replay)
 
     def hyper(self) -> dict[str, float]:
         """The present values of the hyperparameters that may change while the run goes on."""
@@ -248,6 +251,7 @@ class Learner:
         if self.adapting is not None and "adapting" in state:
             self.adapting.rules.restore(state["adapting"])
             self.update_schedule = self.adapting.update_schedule()
+        self._follow_schedule(self.update_schedule)
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

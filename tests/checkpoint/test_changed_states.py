@@ -9,6 +9,7 @@ import functools
 import numpy as np
 import pytest
 
+import etude
 from benchmarks.reliability.changes import change
 from benchmarks.reliability.runs import RUNS
 from etude import Mlp, Run, checkpoint
@@ -128,6 +129,43 @@ def test_a_state_of_a_run_with_other_workers_is_taken():
 def test_a_run_that_is_to_learn_less_often_goes_on():
     config = RUNS["dqn"]().agent.config
     with from_state(state_of("dqn"), config=dataclasses.replace(config, train_every=16)) as run:
-        assert run.learner.progress.phases == 6
+        before = run.learner.progress.gradient_steps
         run.train(16)
-        assert run.learner.progress.phases == 4
+        assert run.learner.progress.gradient_steps == before + 4, "a phase at step 64"
+
+
+@functools.cache
+def trained_seldom(environments: int = 1, mixed: bool = False, steps: int = 2_000) -> dict:
+    """A run that learned every 50 steps. mixed: half of each batch is recorded data."""
+    data = [(etude.record("CartPole-v1", 4, seed=5), 0.5), ("sampler", 0.5)] if mixed else None
+    with Run("dqn", "CartPole-v1", config=SELDOM, engine="torch", environments=environments, data=data) as run:
+        run.train(steps)
+        return copy.deepcopy(run.state())
+
+
+SELDOM = DQNConfig(
+    network=Mlp((4,)), learning_starts=30, train_every=50, gradient_steps=1, batch_size=8, buffer_size=500
+)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(("environments", "train_every"), [(1, 1), (4, 1), (4, 3), (1, 40), (1, 7)])
+def test_a_run_that_is_to_learn_more_often_takes_no_gradient_steps_for_the_steps_before(
+    environments, train_every, mixed
+):
+    state = trained_seldom(environments, mixed)
+    assert state["progress"]["gradient_steps"] == 2_000 // 50
+    with from_state(state, config=dataclasses.replace(SELDOM, train_every=train_every)) as run:
+        for taken, piece in ((12, 12), (20, 8), (84, 64)):
+            run.train(piece)
+            due = sum(step % train_every == 0 for step in range(2_001, 2_001 + taken))
+            assert run.learner.progress.gradient_steps == 40 + due
+
+
+def test_a_run_that_is_to_begin_learning_later_or_earlier_owes_no_gradient_steps():
+    state, step = trained_seldom(steps=1_000), 1_000
+    for changed, expected in (({"learning_starts": 1_040}, 61), ({"learning_starts": 0, "train_every": 10}, 10)):
+        with from_state(state, config=dataclasses.replace(SELDOM, **{"train_every": 1, **changed})) as run:
+            run.train(100)
+            assert run.step == step + 100
+            assert run.learner.progress.gradient_steps == 20 + expected

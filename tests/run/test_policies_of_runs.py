@@ -2,6 +2,7 @@
 are saved and resumed."""
 
 import copy
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -187,6 +188,18 @@ def test_policies_learn_in_turns_and_a_run_is_resumed_in_the_middle_of_one():
         again.train(15)
         again.train(39)
         assert_same_weights(again.engine.weights(), expected)
+
+
+def test_policies_that_are_to_learn_more_often_take_no_gradient_steps_for_the_steps_before():
+    often = DQN(dataclasses.replace(DQN_TINY, train_every=2))
+    with pair({"ann": DQN(DQN_TINY), "bob": DQN(DQN_TINY)}, Meeting, train_only=Alternate(every=40)) as run:
+        run.train(400)
+        state = copy.deepcopy(run.state())
+    before = {policy: each["progress"]["gradient_steps"] for policy, each in state["learners"].items()}
+    with from_state(state, Meeting, agent={"ann": often}) as again:
+        again.train(80)  # each learns for 40 steps
+        after = {policy: learner.progress.gradient_steps for policy, learner in again.learner.of.items()}
+    assert {policy: after[policy] - before[policy] for policy in before} == {"ann": 20, "bob": 5}
 
 
 def test_what_is_stored_after_a_pause_does_not_continue_what_was_stored_before():

@@ -204,7 +204,7 @@ class OffPolicySchedule:
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         phases = progress.step // self.config.train_every
-        due, progress.phases = max(0, phases - progress.phases), phases  # a resumed run may learn less often
+        due, progress.phases = phases - progress.phases, phases
         return UpdatesDue(
             due * self.config.gradient_steps if progress.step >= self.config.learning_starts else 0,
             self.config.batch_size,

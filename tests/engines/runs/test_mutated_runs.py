@@ -81,6 +81,22 @@ def test_a_changed_learning_rate_is_that_of_the_engine_and_keeps_all_moments(eng
     run.close()
 
 
+def test_a_child_that_learns_more_often_takes_no_gradient_steps_for_the_steps_of_its_parent(engine_name):
+    config = {"network": Mlp((4,)), "learning_starts": 50, "train_every": 120, "gradient_steps": 1, "batch_size": 8}
+    run = etude.Run("dqn", "CartPole-v1", engine=engine_name, environments=1, seed=3, **config)
+    run.train(600)
+    limits = {"train_every": (3, 120)}
+    child, _ = mutated(
+        run, only("hyperparameters", select=("train_every",), limits=limits, step=100.0), np.random.default_rng(1)
+    )
+    assert child.agent.config.train_every == 3
+    before = child.learner.progress.gradient_steps
+    child.train(120)
+    assert child.learner.progress.gradient_steps - before == 120 // 3 == 40
+    child.close()
+    run.close()
+
+
 @pytest.mark.variant
 def test_kernels_and_filters_change_on_images(engine_name):
     spaces = Spaces(gym.spaces.Box(0, 255, (12, 12, 3), np.uint8), gym.spaces.Discrete(3))
