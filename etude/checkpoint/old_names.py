@@ -43,7 +43,7 @@ WEIGHTS = {"airl": _PPO, "gail": _PPO, "ppo": _PPO}  # names of weights
 EXPLORERS = {"SpreadEpsilonGreedy": "PerActorEpsilonGreedy", "SpreadGaussianNoise": "PerActorGaussianNoise"}
 COMPONENTS = {"perturbation": "layer_noise"}  # of the state of a run
 STATE = {"updates": "gradient_steps"}  # of the progress, and of gradients that wait to be applied
-SESSION = {"rounds": "collections", "targets": "target_updates", **STATE}  # of the progress of an agent of one's own
+SESSION = {"rounds": "collections", **STATE}  # of the progress of an agent of one's own
 AGENT = {"record": "history"}  # of a file that an agent of one's own saved
 ROLLOUT = {"contributions": "worker_gradients"}
 EXTRAS = {"memory": "recurrent_state"}  # of the steps of recurrent agents
@@ -92,6 +92,10 @@ def present_agent(state: Any, weights: Collection[str]) -> Any:
         present = {**training}
         for component in {"progress", "rollout"} & training.keys():
             present[component] = _renamed(training[component], SESSION)
+        progress: Any = present.get("progress")
+        for name in {"targets", "target_updates"} & progress.keys() if isinstance(progress, dict) else ():
+            del progress[name]  # how many; that of the earlier setting, and so of no use for another one
+            progress["followed"] = [progress.get("step"), progress.get("batches")]
         if isinstance(engine := training.get("engine"), Mapping):
             present["engine"] = _with_attributes_of(engine, "values", weights)
         renamed["training"] = present

@@ -53,7 +53,7 @@ class EpisodeLearner:
         self.configure(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
         self.batches = 0  # minibatches learned since the agent was made
-        self._target_updates = 0  # calls of update_param so far
+        self._followed = (0, 0)  # environment steps and minibatches up to which calls of update_param were due
         self._collections = 0
         self._received = np.zeros(count, np.int64)  # rows that each column of the ring ever got
 
@@ -73,8 +73,7 @@ class EpisodeLearner:
         assert given is not None
         self._counts[name] = given, int(value)
         if name in ("update_steps", "update_batches"):
-            passed = self.progress.step if name == "update_steps" else self.batches
-            self._target_updates = passed // int(value)
+            self._followed = self.progress.step, self.batches
 
     def _count(self, name: str) -> int:
         """The same, of one that is always given."""
@@ -152,15 +151,11 @@ class EpisodeLearner:
 
     def _due_target_updates(self, minibatches: int) -> int:
         """How many calls of `update_param` belong to this phase."""
-        steps, batches = self.count_of("update_steps"), self.count_of("update_batches")
-        if steps is not None:
-            due = self.progress.step // steps - self._target_updates
-        elif batches is not None:
-            due = (self.batches + minibatches) // batches - self._target_updates
-        else:
-            due = 0  # the engine calls it after every minibatch
-        self._target_updates += due
-        return self.regime.target_updates(due)
+        before, now = self._followed, (self.progress.step, self.batches + minibatches)
+        each = self.count_of("update_steps"), self.count_of("update_batches")
+        due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
+        self._followed = now
+        return self.regime.target_updates(due)  # of neither, the engine calls it after every minibatch
 
     def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
@@ -196,7 +191,7 @@ class EpisodeLearner:
 
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data from which `restore` continues. replay: whether the replay is part of it."""
-        counted: dict[str, Any] = {"batches": self.batches, "target_updates": self._target_updates}
+        counted: dict[str, Any] = {"batches": self.batches, "followed": list(self._followed)}
         counted |= {"collections": self._collections, "loss": self.loss}
         counted |= {"received": self._received.tolist(), "generator": generator_state(self._rng)}
         kept = {"replay": self.buffer.state()} if replay else {}
@@ -205,10 +200,10 @@ class EpisodeLearner:
     def check_state(self, stored: dict[str, Stored]) -> None:
         """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""
         self.engine.check_state(stored["engine"])
-        counted = ("batches", "target_updates", "collections", "loss", "received", "generator")
+        counted = ("batches", "followed", "collections", "loss", "received", "generator")
         progress = check_progress(stored["progress"], counted)
-        for name in ("batches", "target_updates", "collections"):
-            progress[name].whole()
+        for number in (progress["batches"], progress["collections"], *progress["followed"].items(2)):
+            number.whole()
         if progress["loss"].value is not None:
             progress["loss"].number()
         for number in progress["received"].items(self.count):
@@ -221,7 +216,7 @@ class EpisodeLearner:
         """Continue from `state`; without its replay, with an empty one."""
         self.engine.restore(state["engine"])
         counted = dict(state["progress"])
-        self.batches, self._target_updates = counted.pop("batches"), counted.pop("target_updates")
+        self.batches, self._followed = counted.pop("batches"), tuple(counted.pop("followed"))
         self._collections, self.loss = counted.pop("collections"), counted.pop("loss")
         self._received[:] = counted.pop("received")
         restore_generator(self._rng, counted.pop("generator"))

@@ -98,6 +98,28 @@ def test_targets_follow_every_so_many_environment_steps_spread_over_the_minibatc
     assert [each.count("target") for each in play(made, 25, 4, 1)] == [2, 0, 1]
 
 
+@pytest.mark.parametrize("every", ["update_steps", "update_batches"])
+def test_targets_that_are_to_follow_more_often_owe_no_updates_for_the_time_before(every):
+    seldom, often = learner(num_updates=10, **{every: 50}), learner(num_updates=10, **{every: 5})
+    often.engine.restore, seldom.engine.state = lambda state: None, dict
+    play(seldom, *[10] * 31)  # 310 steps, and as many minibatches
+    often.restore(seldom.state(replay=True))
+    assert [heard.count("target") for heard in play(often, 10, 10, 10)] == [2, 2, 2]
+
+
+def test_targets_follow_after_a_resumption_between_two_phases_as_they_would_have_without_it():
+    given = {"num_updates": 2, "update_steps": 10}
+    whole, again = learner(**given), learner(**given)
+    whole.engine.state, again.engine.restore = dict, lambda state: None
+    for made in (whole, again):
+        made.configure(Options(num_store=3), Callbacks([], None))
+    play(whole, 10, 10, 10, 10)
+    again.restore(whole.state(replay=True))
+    found = play(again, 10, 10)
+    assert found == play(whole, 10, 10)
+    assert found[1].count("target") == 3
+
+
 def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
     made = learner(PPO=True, update_steps=10)
     first, second = play(made, 8, 8)

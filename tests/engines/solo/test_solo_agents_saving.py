@@ -57,7 +57,8 @@ def renamed_back(path):
     state = checkpoint.read(path)
     state["agent"]["record"] = state["agent"].pop("history")
     progress = state["training"]["progress"]
-    progress |= {"rounds": progress.pop("collections"), "targets": progress.pop("target_updates")}
+    (_, batches), rounds = progress.pop("followed"), progress.pop("collections")
+    progress |= {"rounds": rounds, "targets": batches // KINDS["DQN"].get("update_batches", 1)}
     progress["updates"] = progress.pop("gradient_steps")
     checkpoint.write(path, state)
 
