@@ -13,7 +13,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -139,6 +139,23 @@ def present(observation: Tree) -> Any:
     """Which agents act, or would go on if their time had not run out, 1 or 0: [..., agents] float32."""
     status = observation[STATUS]
     return ops.cast((status == ACTING) | (status == TRUNCATED), "float32")
+
+
+class Turns(NamedTuple):
+    """Of collected steps, [T, N, agents] bool."""
+
+    acting: np.ndarray  # the agent acts
+    complete: np.ndarray  # what its last action earned is known: it acts next, or its part of the episode is over
+    over: np.ndarray  # its part of the episode is over: it ended, or the episode did
+
+
+def turns(steps: Steps) -> Turns:
+    """The turns of each agent in collected steps."""
+    status = steps.observation[STATUS]
+    following = np.concatenate([status[1:], steps.next_observation[STATUS][None]])
+    ended = (steps.terminated | steps.truncated)[..., None]
+    over = ended | (following == TERMINATED) | (following == TRUNCATED)
+    return Turns(status == ACTING, over | (following == ACTING), over)
 
 
 def _choices(space: Any) -> list[int]:

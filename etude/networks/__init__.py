@@ -1,7 +1,7 @@
 """Networks: specs (data), architectures (functions of named parameters), and the parts that agents are built of."""
 
 from etude.networks.network import Maker, Part, RecurrentNetwork, target
-from etude.networks.normaliser import RunningMoments, RunningScale
+from etude.networks.normaliser import RunningMoments, RunningScale, RunningScales
 from etude.networks.specs import (
     ActorCritic,
     ByEmbedding,
@@ -26,6 +26,7 @@ __all__ = [
     "RecurrentNetwork",
     "RunningMoments",
     "RunningScale",
+    "RunningScales",
     "Spec",
     "actor_of",
     "critic_of",

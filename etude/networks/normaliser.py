@@ -3,7 +3,8 @@ weights and frozen where the agent is only evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,8 @@ class Moments(NamedTuple):
     def merged(self, x: np.ndarray) -> Moments:
         """With [T, N, ...] more values. Chan, Golub & LeVeque 1983, doi:10.1080/00031305.1983.10483115."""
         n = float(x.shape[0] * x.shape[1])
+        if not n:
+            return self
         total, delta = self.seen + n, x.mean((0, 1), dtype=np.float64) - self.mean
         squares = self.variance * self.seen + x.var((0, 1), dtype=np.float64) * n
         variance = (squares + delta**2 * self.seen * n / total) / total
@@ -125,6 +128,10 @@ class RunningScale:
         self.returns[columns] = running
         self.moments = self.moments.merged(history)
 
+    def restart(self, columns: np.ndarray) -> None:
+        """What comes next of these columns does not continue what came before."""
+        self.returns[columns] = 0.0
+
     @property
     def factor(self) -> float:
         """What rewards are multiplied by."""
@@ -141,3 +148,68 @@ class RunningScale:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns, self.moments = np.array(state["returns"]), Moments(**state["moments"])
+
+
+class RunningScales:
+    """A `RunningScale` for each policy of several agents: of the discounted returns of its agents, over the turns of
+    each. What comes between two turns of an agent is earned by the first of them; where it is absent, nothing counts.
+
+    driven: policy -> the positions of its agents among all.
+    """
+
+    def __init__(self, environments: int, driven: Mapping[str, Sequence[int]]):
+        self.driven = {policy: list(places) for policy, places in driven.items()}
+        shape = environments, sum(map(len, self.driven.values()))
+        self.returns, self.waiting = np.zeros(shape), np.zeros(shape, bool)
+        self.moments = {policy: Moments(0.0, 0.0, 1.0) for policy in self.driven}
+
+    def update(self, reward: np.ndarray, turns: Any, columns: np.ndarray, gamma: float) -> None:
+        """Take in rewards [T, N, agents] and turns (`multi_agent.joint.Turns`) of some columns."""
+        acting, complete, over = turns
+        history, counts = np.empty(reward.shape), np.empty(reward.shape, bool)
+        running, waiting = self.returns[columns], self.waiting[columns]
+        for t in range(len(reward)):
+            waiting = waiting | acting[t]
+            running = np.where(acting[t], running * gamma, running) + np.where(waiting, reward[t], 0.0)
+            history[t], counts[t] = running, waiting & complete[t]
+            running, waiting = np.where(over[t], 0.0, running), waiting & ~complete[t]
+        self.returns[columns], self.waiting[columns] = running, waiting
+        for policy, places in self.driven.items():
+            found = history[..., places][counts[..., places]]
+            self.moments[policy] = self.moments[policy].merged(found[None])
+
+    def restart(self, columns: np.ndarray) -> None:
+        """What comes next of these columns does not continue what came before."""
+        self.returns[columns], self.waiting[columns] = 0.0, False
+
+    @property
+    def factor(self) -> tuple[float, ...]:
+        """What the rewards of each agent are multiplied by."""
+        factors = {place: self.moments[policy].scale for policy, places in self.driven.items() for place in places}
+        return tuple(float(factors[place]) for place in sorted(factors))
+
+    def state(self) -> dict[str, Any]:
+        moments = {policy: moments._asdict() for policy, moments in self.moments.items()}
+        return {"returns": self.returns, "waiting": self.waiting, "moments": moments}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        if "waiting" not in saved.table():
+            RunningScale(len(self.returns)).check_state(saved)
+            return
+        held = saved.fields(("returns", "waiting", "moments"))
+        held["returns"].array(np.float64, self.returns.shape)
+        held["waiting"].array(np.bool_, self.waiting.shape)
+        for moments in held["moments"].fields(self.moments).values():
+            check_moments(moments, ())
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if "waiting" not in state:
+            warnings.warn(
+                "An earlier version normalised the rewards of all agents by the deviation of their mean. They are now "
+                "divided by that of each policy's own returns, which is estimated from here on.",
+                stacklevel=2,
+            )
+            return
+        self.returns, self.waiting = np.array(state["returns"]), np.array(state["waiting"])
+        self.moments = {policy: Moments(**moments) for policy, moments in state["moments"].items()}

@@ -19,7 +19,7 @@ from etude.replay.selectors import Selection, Unprioritised
 class View(Protocol):
     """Makes batches of the rows of a ring."""
 
-    reward_scale: float
+    reward_scale: Any  # a number; of several agents one for each, too
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 

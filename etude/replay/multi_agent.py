@@ -23,12 +23,14 @@ from etude.replay.ring import Ring
 from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
 
+Scale = float | tuple[float, ...]  # of rewards: of all of them, or of those of each agent
+
 
 class MultiAgentTransitions(Stateless):
     """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
-    rewards."""
+    rewards: a number, or one for each agent."""
 
-    def __init__(self, gamma: float, n: int = 1, reward_scale: float = 1.0):
+    def __init__(self, gamma: float, n: int = 1, reward_scale: Scale = 1.0):
         if n < 1:
             raise ConfigError(f"MultiAgentTransitions: n = {n}; expected at least 1 turn.")
         self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
@@ -113,7 +115,7 @@ class MultiAgentAdvantages(Stateless):
     the rollout ends is bootstrapped from what it observes then.
     """
 
-    def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: Scale = 1.0):
         self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
         self._basis: tuple = ()
         self._estimates: dict[str, np.ndarray] = {}
@@ -147,7 +149,7 @@ class MultiAgentAdvantages(Stateless):
         first = ring.head - ring.filled
         slots = (first + np.arange(times)[:, None]) % ring.slots
         rows = slots * columns + np.arange(columns)  # [T, N]
-        kind, reward = ring.kind.take(rows), self.reward_scale * ring.reward[rows].astype(np.float64)
+        kind, reward = ring.kind.take(rows), ring.reward[rows].astype(np.float64) * self.reward_scale
         acting = ring.observation(rows)[STATUS] == ACTING
         stops = kind != 0
         stops[-1] = True

@@ -202,8 +202,9 @@ def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
     return array
 
 
-def scaled(reward: np.ndarray, scale: float) -> np.ndarray:
-    return reward if scale == 1.0 else reward * np.float32(scale)
+def scaled(reward: np.ndarray, scale: float | tuple[float, ...]) -> np.ndarray:
+    """Rewards [...] times a number, or [..., agents] times one for each agent."""
+    return reward if scale == 1.0 else reward * np.asarray(scale, np.float32)
 
 
 def discounts(gamma: float) -> np.ndarray:

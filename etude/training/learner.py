@@ -16,7 +16,9 @@ from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.engines.gradients import GradientSource
-from etude.networks import RunningMoments, RunningScale
+from etude.multi_agent import MultiAgent
+from etude.multi_agent.joint import turns
+from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import RecordedTerms
 from etude.rewrite import Rewriters
@@ -60,7 +62,7 @@ class Learner:
         self.terms, self.progress, self.rewriters = parts.terms, RunProgress(), rewriters
         self.adapting = parts.adapting
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
-        self.scale = RunningScale(self.count) if agent.config.normalize_reward else None
+        self.scale = _running_scale(agent, engine, self.count) if agent.config.normalize_reward else None
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
@@ -102,9 +104,12 @@ class Learner:
             steps = replace(steps, reward=np.sign(steps.reward))
         if self.scale is not None:
             assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
-            ended = steps.terminated | steps.truncated
-            each = steps.reward if steps.reward.ndim == 2 else steps.reward.mean(-1)  # over several agents
-            self.scale.update(each, ended, steps.columns, self.hyper()["gamma"])
+            self.scale.restart(steps.columns[steps.restarted])
+            gamma = self.hyper()["gamma"]
+            if isinstance(self.scale, RunningScales):
+                self.scale.update(steps.reward, turns(steps), steps.columns, gamma)
+            else:
+                self.scale.update(steps.reward, steps.terminated | steps.truncated, steps.columns, gamma)
         (self.replay if buffer is None else buffer).add(steps)
 
     def learn_if_due(self) -> Learned | None:
@@ -259,6 +264,14 @@ class Learner:
             self.moments.restore(state["moments"])
         if self.scale is not None:
             self.scale.restore(state["scale"])
+
+
+def _running_scale(agent: Agent, engine: Engine, environments: int) -> RunningScale | RunningScales:
+    """The scale of rewards, or of those of each policy."""
+    if not isinstance(agent, MultiAgent) or engine.spaces.agents is None:
+        return RunningScale(environments)
+    order, driven = list(engine.spaces.agents), agent.policies.driven(engine.spaces.agents)
+    return RunningScales(environments, {policy: [order.index(a) for a in own] for policy, own in driven.items()})
 
 
 def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:

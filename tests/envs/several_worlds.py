@@ -231,6 +231,33 @@ class Duel(ParallelEnv):
         return {name: self.rng.uniform(-1, 1, 1).astype(np.float32) for name in self.possible_agents}
 
 
+class Dominant(ParallelEnv):
+    """Eight rounds in which `left` wins its own action less that of `right`, and `right` the other way round: 1 is the
+    better action whatever the other one does."""
+
+    metadata = {"name": "dominant"}
+    possible_agents = ["left", "right"]
+
+    def observation_space(self, agent):
+        return Box(0, 1, (1,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, list(self.possible_agents)
+        return self._of(np.ones(1, np.float32)), self._of({})
+
+    def step(self, actions):
+        self.time += 1
+        won, over = float(actions["left"]) - float(actions["right"]), self.time == 8
+        self.agents = [] if over else self.agents
+        return self._of(np.ones(1, np.float32)), {"left": won, "right": -won}, self._of(over), self._of(False), {}
+
+    def _of(self, value):
+        return dict.fromkeys(self.possible_agents, value)
+
+
 class Hidden(ParallelEnv):
     """Nobody sees the side, 0 or 1, which only `state()` holds beside the time. Both agents earn the side in each of
     `length` steps, after which time is out: discounted without end, a side of 1 is worth 1 / (1 - gamma).

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY
-from several_worlds import Coming, Counting, Duel, Meeting, Mixed
+from several_worlds import Coming, Counting, Duel, Leaving, Meeting, Mixed
 
 import etude
 from etude import Mlp, Policies, Run
 from etude.algorithms import MADDPGConfig
-from etude.base.errors import ConfigError, SpaceError
+from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.events import Collected, Evaluated
 from etude.multi_agent.policies import identified
 from etude.run import from_state
@@ -98,12 +98,90 @@ def test_workers_collect_the_same_steps_as_one_process(algorithm, env):
         np.testing.assert_array_equal(value, found[1][name], name)
 
 
-def test_rewards_of_several_agents_are_scaled_by_one_factor():
-    with tiny(
-        "ppo", Coming, config=etude.algorithms.PPOConfig(network=Mlp((4,)), rollout_length=16, normalize_reward=True)
-    ) as run:
-        run.train(64)
-        assert 0 < run.learner.scale.factor < 10
+SCALED = {"network": Mlp((4,)), "rollout_length": 7, "minibatch_size": 8, "epochs": 1, "gamma": 0.9}
+
+
+def discounted_returns(rows, agent, gamma):
+    """Those of one agent in one environment, over its own turns. rows: (status, reward, whether the episode ended,
+    status that followed) in a row."""
+    found, running, earned = [], 0.0, None
+    for status, reward, over, following in rows:
+        if status[agent] == 1:
+            earned = 0.0
+        if earned is None:
+            continue
+        earned += reward[agent]
+        if over or following[agent] in (1, 2, 3):
+            running, earned = gamma * running + earned, None
+            found.append(running)
+        if over or following[agent] in (2, 3):
+            running = 0.0
+    return found
+
+
+@pytest.mark.parametrize(
+    ("world", "policies"),
+    [
+        (Coming, "each"),
+        (Counting, "each"),
+        (Counting, "shared"),
+        (Duel, "each"),
+        (Duel, "shared"),
+        (partial(Leaving, steps=3, truncated=True), "shared"),
+    ],
+)
+def test_rewards_of_each_policy_are_divided_by_the_deviation_of_its_own_returns_over_its_own_turns(world, policies):
+    config = etude.algorithms.PPOConfig(**SCALED)
+    rows = {0: [], 1: []}
+    with tiny("ppo", world, policies, config=config) as run:
+        for event in run.steps(140):
+            for steps in event.steps if isinstance(event, Collected) else ():
+                status, following = steps.observation["status"], steps.next_observations()["status"]
+                for t, n in np.ndindex(*steps.shape):
+                    over = steps.terminated[t, n] or steps.truncated[t, n]
+                    rows[n].append((status[t, n].copy(), steps.reward[t, n].copy(), over, following[t, n]))
+        agents = sorted(run.engine.spaces.agents)
+        driven = run.agent.policies.driven(run.engine.spaces.agents)
+        factor = dict(zip(agents, run.learner.scale.factor, strict=True))
+        seen = {policy: moments.seen for policy, moments in run.learner.scale.moments.items()}
+        assert run.learner.replay.view.reward_scale == run.learner.scale.factor
+    for policy, names in driven.items():
+        returns = [r for name in names for n in rows for r in discounted_returns(rows[n], agents.index(name), 0.9)]
+        assert seen[policy] == len(returns) > 20
+        expected = 1 / np.sqrt(np.var(returns) + 1e-8)
+        assert [factor[name] for name in names] == pytest.approx([expected] * len(names), rel=1e-6)
+
+
+def test_the_scales_of_rewards_go_on_where_a_run_was_saved_between_two_turns():
+    config = etude.algorithms.PPOConfig(**SCALED)
+    with tiny("ppo", Counting, config=config) as run:
+        run.train(56 + 2 * 3)  # three turns of an episode, and of a rollout
+        state = copy.deepcopy(run.state())
+        run.train(70)
+        expected = run.learner.scale.state()
+    assert state["scale"]["waiting"].any()
+    with from_state(state, Counting) as again:
+        again.train(70)
+        found = again.learner.scale.state()
+    assert found["moments"] == expected["moments"]
+    np.testing.assert_array_equal(found["returns"], expected["returns"])
+    np.testing.assert_array_equal(found["waiting"], expected["waiting"])
+
+
+def test_a_checkpoint_with_one_scale_for_all_agents_goes_on_with_one_for_each_policy_and_says_so():
+    config = etude.algorithms.PPOConfig(**SCALED)
+    with tiny("ppo", Duel, config=config) as run:
+        run.train(70)
+        state = copy.deepcopy(run.state())
+    state["scale"] = {"returns": np.zeros(2), "moments": {"seen": 70.0, "mean": 0.0, "variance": 0.0}}
+    with pytest.warns(UserWarning, match="rewards of all agents by the deviation of their mean.*each policy's own"):
+        again = from_state(state, Duel)
+    with again:
+        again.train(70)
+        assert all(0.1 < factor < 1 for factor in again.learner.scale.factor)
+    for wrong in ({**state["scale"], "returns": np.zeros((2, 2))}, {**state["scale"], "waiting": np.zeros(2, bool)}):
+        with pytest.raises(CheckpointError, match="scale"):
+            from_state({**state, "scale": wrong}, Duel)
 
 
 def ends(run, steps):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import variants_but
-from several_worlds import Coming, Counting, Hidden, Leaving, Meeting, Mixed
+from several_worlds import Coming, Counting, Dominant, Hidden, Leaving, Meeting, Mixed
 
 from etude import Mlp, Policies, Run
 from etude.algorithms import A2CConfig, DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
@@ -162,6 +162,16 @@ def test_minibatches_in_which_no_agent_of_a_policy_acts_change_nothing_of_it(alg
         run.train(240)
         for name, value in run.learner.trained_weights().items():
             assert np.array_equal(value, before[name]) == name.startswith("leaves."), name
+
+
+@pytest.mark.variant
+def test_the_better_action_of_a_zero_sum_game_is_found_with_normalised_rewards(engine_name):
+    config = PPOConfig(network=Mlp((16,), "tanh"), rollout_length=64, minibatch_size=128, learning_rate=1e-2)
+    assert config.normalize_reward
+    run = trained("ppo", Dominant, engine_name, 2_048, config=config)
+    seen = {"agents": dict.fromkeys(("left", "right"), np.ones((1, 1), np.float32)), "status": np.ones((1, 2), np.int8)}
+    for policy in run.actor().act(seen):
+        assert policy.probabilities()[0, 1] > 0.95
 
 
 def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engine_name):
