@@ -26,7 +26,7 @@ from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import minimum
 from etude.losses.value import squared, td
-from etude.multi_agent.joint import ACTIVE, AGENTS, present, split_actions, width
+from etude.multi_agent.joint import ACTIVE, AGENTS, present, present_for, split_actions, width
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, average_weights
 from etude.networks import Maker, Mlp, Spec, target
 
@@ -124,14 +124,15 @@ class MADDPG(CentralisedCritics):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)
-        here, there = present(observation), present(following)
+        here = present(observation)
         actions = self._recorded(batch.action)
         next_actions = {name: self._target_action(name, following[AGENTS], noise) for name in self.agents}
-        state, next_state = self._joined(observation, actions, here), self._joined(following, next_actions, there)
+        state = self._joined(observation, actions, here)
         losses, errors = Losses(), 0.0
         for i, name in enumerate(self.agents):
             active = batch.extras[ACTIVE][:, i : i + 1]
             weight = average_weights(batch.weight, active)
+            next_state = self._joined(following, next_actions, present_for(following, i))
             error, losses[f"{name}.critic"] = self.critic_loss(name, batch, weight, state, next_state)
             errors = errors + ops.mean(ops.abs(error), 0) * active[:, 0]
 
@@ -188,8 +189,8 @@ class MADDPG(CentralisedCritics):
         }
 
     def _joined(self, observation: Tree, actions: dict[str, Any], here: Any) -> Tree:
-        """The input of critics: observations or the state, actions (0 where an agent is gone), and which agents are
-        there."""
+        """The input of critics: observations or the state, actions (0 where an agent is not there), and which agents
+        are there."""
         masked = [actions[name] * here[:, i : i + 1] for i, name in enumerate(self.agents)]
         return self.critic_observation(observation), ops.concatenate(masked, -1), here
 

@@ -22,7 +22,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Dict, Space, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
-from etude.multi_agent.joint import AGENTS, present, split_actions
+from etude.multi_agent.joint import AGENTS, present_for, split_actions
 from etude.multi_agent.policies import (
     CRITIC_READS,
     CentralisedCritics,
@@ -103,7 +103,7 @@ class MAPPO(CentralisedCritics):
             losses[f"{policy}.model"] = self._loss(policy, self._policy(policy, seen), own, everything)
         return losses
 
-    def _loss(self, name: str, policy: Any, batch: Batch, everything: Tree) -> Loss:
+    def _loss(self, name: str, policy: Any, batch: Batch, everything: dict[str, Tree]) -> Loss:
         """That of PPO, for the agents of one policy."""
         config, found = self.config, importance_ratio(policy, batch, self.config.normalize_advantage)
         value_error = ops.square(self._value(name, everything) - batch.extras["return"])
@@ -117,13 +117,15 @@ class MAPPO(CentralisedCritics):
         parts = {name.removeprefix("model."): part for name, part in getattr(self, policy).items()}
         return self.heads[policy](parts, own, own)
 
-    def _value(self, policy: str, everything: Tree) -> Any:
+    def _value(self, policy: str, everything: dict[str, Tree]) -> Any:
         """The values of a policy's agents, stacked."""
-        own = self._stacked([everything] * len(self.driven[policy]), True)
+        own = self._stacked([everything[name] for name in self.driven[policy]], True)
         return getattr(self, policy)["model.critic"](own)[:, 0]
 
-    def _everything(self, observation: Tree) -> Tree:
-        return {"all": self.critic_observation(self.normaliser(observation)), "there": present(observation)}
+    def _everything(self, observation: Tree) -> dict[str, Tree]:
+        """What the critic reads for each agent."""
+        seen = self.critic_observation(self.normaliser(observation))
+        return {name: {"all": seen, "there": present_for(observation, i)} for i, name in enumerate(self.agents)}
 
     @staticmethod
     def _space(space: Space, names: tuple[str, ...], identity: bool) -> Space:

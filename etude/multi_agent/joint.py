@@ -136,9 +136,26 @@ class AgentSubset:
 
 
 def present(observation: Tree) -> Any:
-    """Which agents act, or would go on if their time had not run out, 1 or 0: [..., agents] float32."""
+    """Which agents act, 1 or 0: [..., agents] float32."""
+    return ops.cast(observation[STATUS] == ACTING, "float32")
+
+
+def present_for(observation: Tree, agent: int) -> Any:
+    """Which agents are there where the value of this one is asked for, 1 or 0: [..., agents] float32. Those that act;
+    and for an agent whose time ran out with this observation, all whose time ran out with it: they would go on."""
+    cut = observation[STATUS] == TRUNCATED
+    return ops.cast((observation[STATUS] == ACTING) | (cut & cut[..., agent : agent + 1]), "float32")
+
+
+def ended(status: Any) -> Any:
+    """Where agents have terminated or were truncated."""
+    return (status == TERMINATED) | (status == TRUNCATED)
+
+
+def without_earlier_ends(observation: Tree, before: np.ndarray) -> Tree:
+    """Observations in which agents that had ended `before` [..., agents] are absent: WAITING."""
     status = observation[STATUS]
-    return ops.cast((status == ACTING) | (status == TRUNCATED), "float32")
+    return {**observation, STATUS: np.where(before & ended(status), WAITING, status).astype(status.dtype)}
 
 
 class Turns(NamedTuple):

@@ -18,7 +18,17 @@ from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
 from etude.losses import returns
-from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATE, STATUS, TERMINATED, TRUNCATED, state_space
+from etude.multi_agent.joint import (
+    ACTING,
+    ACTIVE,
+    AGENTS,
+    STATE,
+    STATUS,
+    TERMINATED,
+    ended,
+    state_space,
+    without_earlier_ends,
+)
 from etude.replay.ring import Ring
 from etude.replay.ring_view import RingView, Stateless
 from etude.replay.views import scaled
@@ -51,7 +61,7 @@ class MultiAgentTransitions(Stateless):
             action=ring.actions(rows),
             reward=scaled(found.reward, self.reward_scale),
             discount=found.discount,
-            next_observation=_following(ring, found),
+            next_observation=without_earlier_ends(_following(ring, found), ended(observation[STATUS])),
             weight=weight,
             index=rows,
             extras=ring.stored(rows) | {ACTIVE: found.active.astype(np.float32)},
@@ -71,8 +81,8 @@ class MultiAgentTransitions(Stateless):
             stop = ((kind != 0) | (ring.until_head(row) == 1))[..., None]
             acts = status == ACTING
             # Out of turn there is nothing yet to bootstrap from.
-            turns -= open_ & ~acts & ~_ended(status)
-            resolved = open_ & (_ended(status) | (acts & (stop | (turns == self.n))))
+            turns -= open_ & ~acts & ~ended(status)
+            resolved = open_ & (ended(status) | (acts & (stop | (turns == self.n))))
             active |= resolved
             discount[resolved] = (self.gamma ** turns[resolved]) * (status[resolved] != TERMINATED)
             open_ &= ~resolved & ~stop
@@ -88,10 +98,6 @@ class _Found(NamedTuple):
     active: np.ndarray
     last: np.ndarray  # [k, n, agents] the row that each agent's next observation follows
     latest: np.ndarray  # [k, n] the latest of these
-
-
-def _ended(status: np.ndarray) -> np.ndarray:
-    return (status == TERMINATED) | (status == TRUNCATED)
 
 
 def _following(ring: Ring, found: _Found) -> Tree:
@@ -150,15 +156,15 @@ class MultiAgentAdvantages(Stateless):
         slots = (first + np.arange(times)[:, None]) % ring.slots
         rows = slots * columns + np.arange(columns)  # [T, N]
         kind, reward = ring.kind.take(rows), ring.reward[rows].astype(np.float64) * self.reward_scale
-        acting = ring.observation(rows)[STATUS] == ACTING
-        stops = kind != 0
+        observation, stops = ring.observation(rows), kind != 0
+        acting = observation[STATUS] == ACTING
         stops[-1] = True
-        values, after = self._values(ring, rows, rows[stops])
+        values, after = self._values(observation, ring.following, rows, stops)
         status = ring.following_part(STATUS, rows)
         next_value = np.concatenate([values[1:], values[:1]])
         next_value[stops] = after
         next_value = np.where(status == TERMINATED, 0.0, next_value)
-        advantage = self._advantages(reward, values, next_value, acting, _ended(status) | stops[..., None])
+        advantage = self._advantages(reward, values, next_value, acting, ended(status) | stops[..., None])
         found = {"advantage": advantage, "value": values * acting, "return": (advantage + values) * acting}
         return {name: _scatter(ring.rows, rows, estimate) for name, estimate in found.items()}
 
@@ -172,20 +178,27 @@ class MultiAgentAdvantages(Stateless):
         discount, trace = np.where(acting, self.gamma, 1.0), np.where(acting, self.gae_lambda, 1.0) * ~cut
         return np.where(acting, returns.advantages(reward, discount, value, next_value, trace), 0.0)
 
-    def _values(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values [T, N, agents] of these rows, and [E, agents] of what followed the last ones."""
+    def _values(
+        self, observation: Tree, following: Callable[[np.ndarray], Tree], rows: np.ndarray, stops: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values [T, N, agents] of these observations, and [E, agents] of what followed the rows that are stops."""
+        over, last = ended(observation[STATUS]), np.flatnonzero(stops)
+        before = np.concatenate([np.ones_like(over[:1]), over[:-1]])
+        observation = trees.map(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), without_earlier_ends(observation, before)
+        )
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
         room = 1 << (len(last) - 1).bit_length()
         padded = np.append(last, np.repeat(last[:1], room - len(last)))
-        flat = rows.reshape(-1)
-        observations = trees.concatenate([ring.observation(flat), ring.following(padded)])
-        values = np.asarray(self.value(observations), np.float64)
-        if values.shape != (len(flat) + room, *ring.reward.shape[1:]):
+        final = without_earlier_ends(following(rows.reshape(-1)[padded]), over.reshape(rows.size, -1)[padded])
+        observations = trees.concatenate([observation, final])
+        values, expected = np.asarray(self.value(observations), np.float64), (rows.size + room, over.shape[-1])
+        if values.shape != expected:
             raise ConfigError(
-                f"`value` returned shape {values.shape} for {len(flat) + room} observations of several agents; "
-                f"expected {(len(flat) + room, *ring.reward.shape[1:])}, one number for each agent."
+                f"`value` returned shape {values.shape} for {rows.size + room} observations of several agents; "
+                f"expected {expected}, one number for each agent."
             )
-        return values[: len(flat)].reshape(*rows.shape, -1), values[len(flat) :][: len(last)]
+        return values[: rows.size].reshape(*rows.shape, -1), values[rows.size :][: len(last)]
 
 
 def _over_turns(

@@ -9,7 +9,18 @@ from etude.base import trees
 from etude.base.data import Steps
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
-from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TERMINATED, TRUNCATED, WAITING, joined_spaces
+from etude.multi_agent.joint import (
+    ACTING,
+    ACTIVE,
+    AGENTS,
+    STATUS,
+    TERMINATED,
+    TRUNCATED,
+    WAITING,
+    joined_spaces,
+    present,
+    present_for,
+)
 from etude.replay import MultiAgentAdvantages, MultiAgentTransitions, Ring
 
 GAMMA, LAMBDA = 0.8, 0.7
@@ -127,6 +138,8 @@ def test_each_agent_has_transitions_from_its_own_action_to_its_own_next_turn(tur
             assert batch.next_observation[AGENTS][name][place] == expected
             assert batch.next_observation[STATUS][place][i] == rows[column][last][1][i]
             kinds.add((last - t > 0, discount == 0))
+        gone = np.isin(rows[column][t][0], (TERMINATED, TRUNCATED))  # in an earlier step
+        assert not np.isin(batch.next_observation[STATUS][place][gone], (TERMINATED, TRUNCATED)).any()
     later = turns or n > 1  # whether the next turn may be more than a step away
     assert kinds >= {(later, False), (later, True)}
 
@@ -186,3 +199,35 @@ def test_a_value_for_each_agent_is_asked_for():
     view = MultiAgentAdvantages(GAMMA, LAMBDA, lambda observation: observation[STATUS][:, 0])
     with pytest.raises(ConfigError, match=r"expected \(\d+, 3\), one number for each agent"):
         view(ring, ring.locate(np.arange(4)[None]), np.ones((1, 4), np.float32))
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["at once", "in turns"])
+def test_values_are_asked_for_with_the_agents_that_have_just_ended_and_without_those_that_ended_earlier(turns):
+    steps, rows = record(200, 2, turns)
+    asked = []
+
+    def value(observation):
+        asked.append(observation)
+        return np.zeros((len(observation[STATUS]), 3))
+
+    ring = ring_of(steps)
+    where = ring.locate(np.arange(len(ring)))
+    MultiAgentAdvantages(GAMMA, LAMBDA, value)(ring, where, np.ones(where.shape, np.float32))
+    found = asked[0][STATUS][:400].reshape(200, 2, 3)
+    over = (TERMINATED, TRUNCATED)
+    for column in range(2):
+        for t in range(1, 200):
+            now, earlier = rows[column][t][0], rows[column][t - 1][0]
+            expected = np.where(np.isin(now, over) & np.isin(earlier, over), WAITING, now)
+            np.testing.assert_array_equal(found[t, column], expected)
+    last = [(t, n) for t in range(200) for n in range(2) if rows[n][t][4] or t == 199]
+    for (t, n), status in zip(last, asked[0][STATUS][400:], strict=False):
+        expected = np.where(np.isin(rows[n][t][1], over) & np.isin(rows[n][t][0], over), WAITING, rows[n][t][1])
+        np.testing.assert_array_equal(status, expected)
+
+
+def test_the_value_of_an_agent_whose_time_ran_out_is_that_with_all_whose_time_ran_out_with_it():
+    status = np.array([[ACTING, TRUNCATED, TRUNCATED, WAITING, TERMINATED]])
+    found = [present_for({STATUS: status}, agent)[0].tolist() for agent in range(5)]
+    assert found == [[1, 0, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]
+    assert present({STATUS: status})[0].tolist() == [1, 0, 0, 0, 0]

@@ -174,6 +174,35 @@ def test_the_better_action_of_a_zero_sum_game_is_found_with_normalised_rewards(e
         assert policy.probabilities()[0, 1] > 0.95
 
 
+class LeavesFor(Leaving):
+    """`leaves` is terminated or truncated after its steps; `stays` terminates."""
+
+    def step(self, actions):
+        seen, rewards, terminated, truncated, infos = super().step(actions)
+        terminated["stays"], truncated["stays"] = self.time == 60, False
+        return seen, rewards, terminated, truncated, infos
+
+
+@pytest.mark.parametrize("algorithm", ["maddpg", "matd3", "mappo"])
+@pytest.mark.parametrize("steps", [1, 30])
+def test_whoever_stays_learns_the_same_whether_another_agent_was_truncated_or_terminated(algorithm, steps, engine_name):
+    often = {"learning_starts": 60, "train_every": 30, "gradient_steps": 4, "batch_size": 32}
+    config = {
+        "maddpg": MADDPGConfig(network=Mlp((4,)), n_step=2, **often),
+        "matd3": MATD3Config(network=Mlp((4,)), **often),
+        "mappo": OF_FEW["mappo"],
+    }[algorithm]
+    weights = []
+    for truncated in (False, True):
+        run = trained(algorithm, partial(LeavesFor, steps, truncated), engine_name, 480, config=config)
+        weights.append(run.engine.weights())
+    for name, value in weights[0].items():
+        if name.startswith("stays."):
+            np.testing.assert_array_equal(weights[1][name], value, name)
+    differ = [name for name in weights[0] if not np.array_equal(weights[0][name], weights[1][name])]
+    assert {name.split(".")[0] for name in differ} == {"leaves"}  # its last value is bootstrapped from, or is not
+
+
 def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engine_name):
     for policies, parts in (("each", {"ann", "bob"}), ("shared", {"shared"})):
         with Run("dqn", Meeting, config=DQN, policies=policies, engine=engine_name) as run:
