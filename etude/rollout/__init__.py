@@ -11,12 +11,12 @@ from etude.rollout.pool.lockstep import LockstepPool, acting_in_process, workers
 from etude.rollout.pool.pool import Pool
 from etude.rollout.pool.process import ProcessBackend
 from etude.rollout.pool.ray_workers import RayBackend
-from etude.rollout.pool.supervisor import PoolOptions, split_environments
+from etude.rollout.pool.supervisor import PoolOptions, buffer_size, split_environments
 from etude.rollout.shared import SharedRollout, own_environments
 
 __all__ = [
     "Actor", "AsyncGradients", "BroadcastRollout", "Collector", "FollowingActor", "InProcess", "LocalActorLearners",
     "LockstepPool", "Pool", "PoolOptions", "ProcessBackend", "RayBackend", "RemoteActorLearners", "SharedRollout",
-    "SingleActor", "SingleEpisode", "WorkerBackend", "acting_in_process", "own_environments", "split_environments",
-    "workers_pay_off",
+    "SingleActor", "SingleEpisode", "WorkerBackend", "acting_in_process", "buffer_size", "own_environments",
+    "split_environments", "workers_pay_off",
 ]  # fmt: skip

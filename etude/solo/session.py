@@ -10,7 +10,7 @@ from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
 from etude.protocols import Explorer, ProcessGroup, Rollout
-from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process
+from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process, buffer_size
 from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
 from etude.solo.callbacks import EndTraining
@@ -171,7 +171,8 @@ class Session:
         actor = engine.actor()
         if not options.workers:
             return InProcess(make(range(count)), engine if actor is None else actor, explorer, seed)
-        pool = PoolOptions(overlap=self.overlaps(options))
+        buffer = buffer_size(engine.spaces, count, options.workers)
+        pool = PoolOptions(overlap=self.overlaps(options), buffer=buffer)
         if actor is None:
             return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
         make_actor = functools.partial(acting_in_worker, actor, self.learner.policies)

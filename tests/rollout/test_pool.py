@@ -74,7 +74,7 @@ def test_chunks_larger_than_the_shared_buffers_arrive_whole(opened):
 
 
 def test_a_buffer_too_small_for_one_time_step_is_refused_with_what_to_do(opened):
-    with pytest.raises(ConfigError, match="larger buffer"):
+    with pytest.raises(ConfigError, match="more workers"):
         opened(pool(buffer=500)).collect(1, 0)
 
 

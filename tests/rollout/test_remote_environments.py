@@ -48,7 +48,7 @@ def test_a_board_gives_back_trees_and_final_observations_at_any_places(positions
 
 
 def test_a_board_that_is_too_small_is_refused_with_what_to_do():
-    with pytest.raises(ConfigError, match="larger buffer"):
+    with pytest.raises(ConfigError, match="fewer environments"):
         LockstepPool(Labelled, Adder(), Noisy(), 1, 4, 2, PoolOptions(buffer=100))
 
 

@@ -137,3 +137,19 @@ class HangsAtItsEnd(Counted):
 
     def close(self):
         time.sleep(1000)
+
+
+class Large(gym.Env):
+    """Observations of more than a megabyte."""
+
+    observation_space = gym.spaces.Box(0, 1, (300_000,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(300_000, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.full(300_000, self.time / 10, np.float32), 1.0, self.time == 5, False, {}

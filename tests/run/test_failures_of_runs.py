@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, tiny
-from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd
+from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd, Large
 
 import etude
 from etude import checkpoint
@@ -23,6 +23,12 @@ def own_network():
     import torch
 
     return torch.nn.Linear(2, 2)
+
+
+def wide_network():
+    import torch
+
+    return torch.nn.Linear(300_000, 2)
 
 
 LOCKSTEP = {
@@ -268,3 +274,15 @@ def test_an_agent_of_ones_own_is_asked_for_and_goes_on(tmp_path):
         assert list(again.steps(40))[-1].totals == expected
     with pytest.raises(CheckpointError, match="is of own, and the run is of dqn"):
         etude.load(path, Counted, agent=etude.algorithms.DQN(DQN_TINY))
+
+
+@pytest.mark.parametrize("network", [etude.Mlp((1,)), wide_network], ids=["acting", "lockstep"])
+def test_workers_hand_over_observations_of_any_size(network):
+    def collected(workers):
+        config = etude.algorithms.DQNConfig(network=network, learning_starts=100, buffer_size=160, batch_size=8)
+        with etude.Run("dqn", Large, config=config, engine="torch", environments=8, workers=workers, seed=1) as run:
+            run.train(16)
+            return [leaf.copy() for leaf in (run.learner.replay.ring.reward, run.learner.replay.ring.action)]
+
+    for alone, among_workers in zip(collected(0), collected(2), strict=True):
+        assert np.array_equal(alone, among_workers)

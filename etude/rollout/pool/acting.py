@@ -165,7 +165,7 @@ class ActingServer:
         room = capacity(self._collector.template(), width, size)
         if room < 1:
             raise ConfigError(
-                f"One time step of {width} environments does not fit in the pool's buffer of {size} bytes. Use more "
-                "workers, or give the pool options with a larger buffer."
+                f"One time step of {width} environments does not fit in the pool's buffer of {size} bytes: the "
+                "explorer or info adds more than the observation has. Use more workers, or keep less of info."
             )
         return room

@@ -291,6 +291,6 @@ def _check_room(buffer: Any, environments: Environments, places: int) -> None:
         _board_for(buffer, environments, zeros(environments.spaces.action, 0), places)
     except TypeError:  # an array does not fit in the buffer
         raise ConfigError(
-            f"One time step of {places} environments does not fit in the pool's buffer of {len(buffer)} bytes. Give "
-            "the pool options with a larger buffer."
+            f"One time step of {places} environments does not fit in the pool's buffer of {len(buffer)} bytes. Take "
+            "fewer environments."
         ) from None

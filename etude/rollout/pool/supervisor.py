@@ -14,9 +14,10 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from etude.base import errors
+from etude.base import errors, trees
 from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.spaces import Spaces, zeros
 from etude.envs.faults import TracebackText, text_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import Job, Note, Raised, Ready
@@ -25,6 +26,7 @@ from etude.rollout.pool.process import ProcessBackend
 
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
 _GRACE = 1.0  # seconds that a worker may take to close its environments
+BUFFER = 4 << 20  # bytes
 _LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
 
 
@@ -36,7 +38,7 @@ class PoolOptions:
     deadline: float | None = None  # seconds without a time step after which a worker counts as stuck; None: backend's
     restarts: int = 5  # how often in a row one worker may fail before the pool gives up
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
-    buffer: int = 4 << 20  # bytes of each worker's two buffers
+    buffer: int = BUFFER  # bytes of each worker's two buffers; see `buffer_size`
     remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
     actor_priorities: bool = False  # workers compute initial priorities of what they collect, the extra `priority`
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
@@ -222,6 +224,13 @@ class WorkerSupervisor:
             f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at what its "
             f"environments do, or allow more restarts in the pool's options.{failure.indented}"
         )
+
+
+def buffer_size(spaces: Spaces, environments: int, workers: int) -> int:
+    """Bytes for what one worker hands over at a time: four time steps of its environments, and what explorers and
+    `info` add to them."""
+    leaves = [*trees.leaves(zeros(spaces.observation, 1)), *trees.leaves(zeros(spaces.action, 1))]
+    return BUFFER + 4 * -(-environments // workers) * sum(leaf.nbytes for leaf in leaves)
 
 
 def split_environments(environments: int | range, workers: int) -> list[list[int]]:

@@ -37,6 +37,7 @@ from etude.rollout import (
     RayBackend,
     SharedRollout,
     WorkerBackend,
+    buffer_size,
     own_environments,
 )
 from etude.training.adapting import Adapting
@@ -314,7 +315,9 @@ class LearningKind:
                 f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
                 "your own act in this process. Leave ray out: workers are then processes of this machine."
             )
-        options = PoolOptions(setup.overlap, actor_priorities=priorities, backend=backend_for(setup))
+        buffer = buffer_size(engine.spaces, len(indices), setup.workers)
+        backend = backend_for(setup)
+        options = PoolOptions(setup.overlap, buffer=buffer, actor_priorities=priorities, backend=backend)
         if engine.exportable:
             return Pool(make, make_actor, explorer, setup.seed, indices, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, indices, setup.workers, options)
