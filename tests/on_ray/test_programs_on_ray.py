@@ -92,7 +92,8 @@ def test_actors_on_two_nodes_give_the_same_numbers_and_move_when_their_node_is_l
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_ctrl_c_saves_the_run_and_leaves_no_process_behind(tmp_path):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_saves_the_run_and_leaves_no_process_behind(name, tmp_path):
     mark, directory = uuid.uuid4().hex, tmp_path / "run"
     command = "-m etude train dqn CartPole-v1 --engine torch --workers 2 --envs 2 --ray local --steps 10000000"
     program = started([*command.split(), "--run-dir", str(directory)], tmp_path, mark)
@@ -101,8 +102,9 @@ def test_ctrl_c_saves_the_run_and_leaves_no_process_behind(tmp_path):
     assert program.poll() is None, program.communicate()
     processes = marked(mark)
     assert sum("WorkerActor" in name for name in processes.values()) == 2, processes
-    os.killpg(program.pid, signal.SIGINT)
+    getattr(os, "killpg" if name == "SIGINT" else "kill")(program.pid, getattr(signal, name))
     _, err = program.communicate(timeout=120)
+    assert program.returncode == 130  # as a shell has it, also where Ray would have ended the program
     assert "Traceback" not in err
     assert_nothing_is_left(mark)
     with etude.load(directory) as run:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -37,6 +39,7 @@ def connect(address: str, workers: int) -> Any:
         return ray
     local: dict[str, Any] = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False}
     given = {"address": LOCAL, **local} if address == LOCAL else {"address": address}
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
     except Exception as error:  # of many classes
@@ -45,6 +48,8 @@ def connect(address: str, workers: int) -> Any:
             f"address of its head node (host:6379), auto on a node of the cluster, or {LOCAL} to start one here. One "
             "that asks for a token needs RAY_AUTH_MODE=token and the token in ~/.ray/auth_token here, too."
         ) from error
+    if handler not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own, which replaced it, ends the process without a checkpoint
     return ray
 
 
