@@ -157,9 +157,10 @@ def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def replica_mean(x: Array) -> Array:
     """The mean of x over the replicas that each compute the loss of a part of the batch; x itself where one computes
-    the loss of all of it. For statistics of the batch that a loss divides by: `replica_mean(mean(abs(q)))`."""
+    the loss of all of it, or where x is a number. For statistics of the batch that a loss divides by:
+    `replica_mean(mean(abs(q)))`."""
     mean_of = _mean_over_replicas()
-    return x if mean_of is None else mean_of(x)
+    return x if mean_of is None or isinstance(x, float | int) else mean_of(x)
 
 
 def replica_std(x: Array) -> Array:

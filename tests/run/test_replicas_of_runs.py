@@ -20,11 +20,33 @@ CASES = {
     "sac": {"batch_size": 16, "learning_starts": 40, "train_every": 8, "gradient_steps": 1},
 }
 STEPS = {"dqn": 40 + 8 * 20, "ppo": 32 * 5, "sac": 40 + 8 * 20}  # 20 gradient steps
+OFF_POLICY = {"batch_size": 16, "learning_starts": 40, "train_every": 8, "gradient_steps": 1}
+EVERY_ALGORITHM = {  # that learns online by gradients, and is not yet above
+    "a2c": {"rollout_length": 8, "normalize_advantage": True},
+    "appo": {},
+    "impala": {},
+    "reinforce": {"normalize_advantage": True},
+    "ppo": {"rollout_length": 8, "minibatch_size": 16, "objective": "penalty", "normalize_value": True},
+    "recurrent_ppo": {
+        "rollout_length": 16,
+        "sequence_length": 8,
+        "minibatch_size": 32,
+        "network": etude.Recurrent(etude.Mlp((8,)), 8),
+    },
+    **dict.fromkeys(("c51", "qr_dqn", "discrete_sac", "apex_dqn", "rainbow"), OFF_POLICY),
+    "r2d2": {"learning_starts": 100, "network": etude.Recurrent(etude.Mlp((8,)), 8)},
+    **dict.fromkeys(("ddpg", "td3", "apex_ddpg"), OFF_POLICY),
+    "mappo": {"rollout_length": 8, "minibatch_size": 16, "epochs": 2},
+    **dict.fromkeys(("maddpg", "matd3"), OFF_POLICY),
+}
+ENVIRONMENTS = dict.fromkeys(("sac", "ddpg", "td3", "apex_ddpg"), "Pendulum-v1")
+ENVIRONMENTS |= dict.fromkeys(("mappo", "maddpg", "matd3"), "mpe2:simple_spread_v3")
 
 
-def made(algorithm, devices=2, **changes):
-    env = "Pendulum-v1" if algorithm == "sac" else "CartPole-v1"
-    return etude.Run(algorithm, env, **{**SMALL, **CASES[algorithm], "devices": devices, **changes})
+def made(algorithm, devices=2, case=None, **changes):
+    env = ENVIRONMENTS.get(algorithm, "CartPole-v1")
+    case = CASES[algorithm] if case is None else case
+    return etude.Run(algorithm, env, **{**SMALL, **case, "devices": devices, **changes})
 
 
 def trained(algorithm, size, monkeypatch, **changes):
@@ -50,6 +72,24 @@ def test_one_two_and_four_processes_learn_the_same_weights(algorithm, monkeypatc
             assert own_step == step and own_best == pytest.approx(best, rel=1e-4)
             for name, weight in weights.items():
                 np.testing.assert_allclose(weight, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [name if name in ("appo", "a2c") else pytest.param(name, marks=pytest.mark.long) for name in EVERY_ALGORITHM],
+)
+def test_every_algorithm_learns_in_two_processes_what_it_learns_in_one(algorithm, monkeypatch):
+    def body(rank, size):
+        with made(algorithm, size, EVERY_ALGORITHM[algorithm]) as run:
+            run.train(400 if algorithm in ("appo", "impala", "reinforce", "r2d2") else 200)
+            return run.engine.weights(), run.learner.progress.gradient_steps
+
+    (alone, gradient_steps), *_ = in_processes(1, monkeypatch, lambda rank: body(rank, 1))
+    assert gradient_steps >= 3
+    for weights, own_gradient_steps in in_processes(2, monkeypatch, lambda rank: body(rank, 2)):
+        assert own_gradient_steps == gradient_steps
+        for name, weight in weights.items():
+            np.testing.assert_allclose(weight, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_all_processes_end_with_the_same_bits(monkeypatch):
