@@ -56,7 +56,7 @@ class Linear:
         (_, start), (steps, end), *then = points
         return Linear(start, end, steps=steps, then=tuple(then))
 
-    def at(self, step: int, total: int) -> float:
+    def at(self, step: float, total: int) -> float:
         """The value at a step of a run of `total` steps."""
         if self.steps is None:
             progress = min(1.0, step / max(1.0, self.fraction * total))
@@ -67,6 +67,13 @@ class Linear:
                 return value + (following - value) * (step - before) / (after - before)
             before, value = after, following
         return float(value)
+
+    def mean(self, before: int, after: int, total: int) -> float:
+        """The mean from one step of a run of `total` steps to a later one."""
+        points = [self.fraction * total] if self.steps is None else [self.steps, *(step for step, _ in self.then)]
+        ends = [before, *(point for point in points if before < point < after), after]
+        areas = ((b - a) * (self.at(a, total) + self.at(b, total)) / 2 for a, b in pairwise(ends))
+        return sum(areas) / (after - before)
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -80,7 +87,7 @@ class ScaledLinear(Linear):
 
     factor: float = field(default=1.0, kw_only=True)
 
-    def at(self, step: int, total: int) -> float:
+    def at(self, step: float, total: int) -> float:
         return _times(super().at(step, total), self.factor)
 
     @property
@@ -97,15 +104,17 @@ def _times(value: float, factor: float) -> float:
     return min(value * factor, max(value, 1.0))
 
 
-def at(value: float | Linear, step: int, total: int) -> float:
-    """The value of a number or a schedule at environment step `step` of a run of `total` steps."""
-    return value.at(step, total) if isinstance(value, Linear) else float(value)
+def at(value: float | Linear, step: int, total: int, over: int = 0) -> float:
+    """The value of a number or a schedule at environment step `step` of a run of `total` steps; or its mean over so
+    many steps before."""
+    if not isinstance(value, Linear):
+        return float(value)
+    return value.mean(step - over, step, total) if over else value.at(step, total)
 
 
-def all_at(config: Any, names: Iterable[str], step: int, total: int) -> dict[str, float]:
-    """The values of these fields of a config, such as `gamma` or `optimizer.beta1`, at environment step `step` of a
-    run of `total` steps, by name."""
-    return {name: at(attrgetter(name)(config), step, total) for name in names}
+def all_at(config: Any, names: Iterable[str], step: int, total: int, over: int = 0) -> dict[str, float]:
+    """The values of these fields of a config, such as `gamma` or `optimizer.beta1`, by name; see `at`."""
+    return {name: at(attrgetter(name)(config), step, total, over) for name in names}
 
 
 def schedule(text: str) -> float | Linear:

@@ -33,6 +33,8 @@ class EpisodeLearner:
         of the ring, with `random`.
     """
 
+    explores_anew = False  # layers are the user's, and so is their noise
+
     def __init__(
         self,
         settings: Settings,

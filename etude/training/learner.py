@@ -66,6 +66,7 @@ class Learner:
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
+        self.explores_anew = False  # whether the last phase without gradient steps has drawn noise in layers
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
@@ -94,7 +95,7 @@ class Learner:
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
         self.progress.count(steps)
-        self.update_schedule.updates_due(self.progress, self.replay)  # the phases that would have been due
+        self._draw_noise(self.update_schedule.updates_due(self.progress, self.replay))  # a phase that would be due
         self.update_schedule.after_updates(self.replay)
 
     def store(self, steps: CollectedSteps, buffer: Replay | None = None) -> None:
@@ -115,12 +116,16 @@ class Learner:
     def learn_if_due(self) -> Learned | None:
         """A learning phase, if one is due."""
         due = self.update_schedule.updates_due(self.progress, self.replay)
-        if not due.gradient_steps:
-            return None
-        learned = self.learn(due)
-        self.update_schedule.after_updates(self.replay)
-        self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
+        learned = self.learn(due) if due.gradient_steps else None
+        if learned is not None:
+            self.update_schedule.after_updates(self.replay)
+        self._draw_noise(due)
         return learned
+
+    def _draw_noise(self, due: UpdatesDue) -> None:
+        self.explores_anew = bool((due.gradient_steps or due.steps) and self.engine.layout.noisy)
+        if self.explores_anew:
+            self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
 
     def learn(self, due: UpdatesDue) -> Learned:
         """The gradient steps that are due."""
@@ -135,7 +140,8 @@ class Learner:
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
 
     def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
-        hyper = self.hyper()
+        scheduled = self._scheduled(due.steps)
+        hyper = scheduled if self.adapting is None else self.adapting.floats(scheduled)
         self.replay.adjust(hyper)
         if self.adapting is not None:
             self.adapting.trim(self.replay)
@@ -154,7 +160,7 @@ class Learner:
                 add_to_means(means, values, k, due.gradient_steps)
         if self.adapting is None:
             return losses, metrics, ()
-        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled())
+        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, scheduled)
         if adjusted:
             self._follow_schedule(self.adapting.update_schedule())
         return losses, metrics, adjusted
@@ -169,10 +175,10 @@ class Learner:
         """The present values of the hyperparameters that may change while the run goes on."""
         return self._scheduled() if self.adapting is None else self.adapting.floats(self._scheduled())
 
-    def _scheduled(self) -> dict[str, float]:
-        """The same, as the config has them."""
+    def _scheduled(self, over: int = 0) -> dict[str, float]:
+        """The same, as the config has them: now, or on average over so many steps before."""
         config, progress = self.agent.config, self.progress
-        return all_at(config, self.engine.layout.hyper, progress.step, progress.total)
+        return all_at(config, self.engine.layout.hyper, progress.step, progress.total, over)
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """Take collected observations into the normaliser; whether there is one.

@@ -27,6 +27,10 @@ class Learning(Protocol):
     count: int  # environments that are collected from in one call
 
     @property
+    def explores_anew(self) -> bool:
+        """Whether the last call of `learn_if_due` has drawn noise in layers, which rollouts are to act with."""
+
+    @property
     def progress(self) -> RunProgress:
         """What the run counts."""
 
@@ -313,7 +317,7 @@ class Loop:
             raise
         learned = learner.learn_if_due()
         moved = [learner.follow_moments(steps) for steps in parts]
-        if any(moved) or learned is not None:
+        if any(moved) or learned is not None or learner.explores_anew:
             collection.load(*learner.exploring_policy())
         self._whole = True
         yield from self._notes()

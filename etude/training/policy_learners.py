@@ -43,6 +43,11 @@ class PolicyLearners:
         self._paused: set[str] = set()  # those whose next steps do not continue what they have stored
 
     @property
+    def explores_anew(self) -> bool:
+        """Whether one of them has drawn noise in layers."""
+        return any(learner.explores_anew for learner in self.of.values())
+
+    @property
     def replay(self) -> NoReturn:
         """Raises ConfigError: each policy has its own."""
         raise ConfigError("Each policy has a replay of its own: run.learner.of[policy].replay.")

@@ -9,10 +9,15 @@ from etude.training.progress import RunProgress
 
 
 class UpdatesDue(NamedTuple):
-    """A learning phase: gradient steps, each on a batch of `size` examples. 0 gradient steps: none is due."""
+    """A learning phase: gradient steps, each on a batch of `size` examples. 0 gradient steps: none is due.
+
+    steps: those of the run that the phase is for, over which schedules of hyperparameters are averaged; 0: their value
+        now. With 0 gradient steps, a phase before learning starts: noise in layers is drawn anew.
+    """
 
     gradient_steps: int
     size: int
+    steps: int = 0
 
 
 class UpdateSchedule(Protocol):

@@ -31,6 +31,18 @@ def test_a_schedule_through_points_is_linear_between_them_and_constant_after_the
     assert Linear.through(POINTS[:2]) == Linear(1.0, 0.1, steps=10_000)
 
 
+@pytest.mark.parametrize("schedule", [
+    0.25, Linear(1e-2, 0.0), Linear(1.0, 0.2, 0.3), Linear(0.1, 0.9, steps=37),
+    Linear.through([(0, 1.0), (20, 0.0), (55, 2.0)]),
+])  # fmt: skip
+@pytest.mark.parametrize(("before", "after"), [(0, 100), (10, 30), (29, 31), (50, 100), (99, 100), (90, 130)])
+def test_a_schedule_over_several_steps_is_its_mean_over_them(schedule, before, after):
+    slices = 10_000
+    each = [before + (after - before) * (i + 0.5) / slices for i in range(slices)]
+    mean = sum(at(schedule, step, 100) for step in each) / slices
+    assert at(schedule, after, 100, over=after - before) == pytest.approx(mean, rel=1e-6, abs=1e-9)
+
+
 def test_a_fraction_of_the_run_is_what_it_was():
     assert [at(Linear(1.0, 0.0, 0.5), step, 100) for step in (0, 10, 50, 80)] == [1.0, 0.8, 0.0, 0.0]
 

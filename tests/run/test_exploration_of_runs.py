@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, tiny, using
+from run_makers import DQN_TINY, assert_same_weights, pair, tiny, using
+from several_worlds import Meeting
 
 import etude
 from etude import Conv, Linear, Mlp, Run
 from etude.algorithms import (
+    DQN,
     A2CConfig,
     A3CConfig,
     DiscreteSACConfig,
@@ -21,6 +24,7 @@ from etude.algorithms import (
     SACConfig,
 )
 from etude.base.errors import ConfigError
+from etude.base.events import Collected
 from etude.explore import (
     Boltzmann,
     BoltzmannQPolicy,
@@ -32,6 +36,8 @@ from etude.explore import (
     Sample,
     StateDependentSample,
 )
+from etude.multi_agent import Alternate
+from etude.run import from_state
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
 
@@ -214,6 +220,61 @@ def test_noise_is_fixed_between_learning_phases_and_evaluation_has_none():
         assert len({noise[0] for noise in drawn.values()}) == 8
         assert not any(value.any() for value in noise_of(run.actor().weights()).values())
         assert not any(value.any() for value in noise_of(run.engine.weights()).values())
+
+
+class Still(gym.Env):
+    """Always the same state."""
+
+    observation_space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.full(3, 0.5, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.full(3, 0.5, np.float32), 0.0, False, self.time == 50, {}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("environments", "pieces"), [(1, (400,)), (4, (400,)), (1, (130, 7, 263)), (4, (132, 8, 260))])
+def test_noise_is_drawn_before_learning_starts_whenever_a_phase_would_be_due(environments, pieces, workers):
+    if workers and environments == 1:
+        pytest.skip("one environment has one worker at most")
+    config = dataclasses.replace(NOISY, network=Mlp((4,), noisy=5.0), learning_starts=400, train_every=20)
+    with tiny(Still, config=config, environments=environments, workers=workers) as run:
+        actions: list[int] = []
+
+        def note(event):
+            if isinstance(event, Collected):
+                actions.extend(action for part in event.steps for action in part.action.ravel().tolist())
+
+        for steps in pieces:
+            run.train(steps - 20 * (steps == pieces[-1]), callbacks=note)
+        assert run.learner.progress.gradient_steps == 0
+        phases = np.array(actions).reshape(19, 20)
+        assert all(len(set(phase)) == 1 for phase in phases.tolist()), "one policy from phase to phase"
+        assert set(actions) == {0, 1, 2}
+        state = copy.deepcopy(run.state())
+        run.train(60)
+        expected = run.engine.weights()
+    with from_state(state, Still, workers=0) as again:
+        again.train(60)
+        assert_same_weights(again.engine.weights(), expected)
+
+
+def test_each_of_several_policies_draws_noise_before_it_learns_and_while_others_learn():
+    noisy = DQN(dataclasses.replace(NOISY, learning_starts=200, train_every=20))
+    with pair({"ann": noisy, "bob": noisy}, Meeting, train_only=Alternate(every=100)) as run:
+        seen = {"ann": set(), "bob": set()}
+        for event in run.steps(200):
+            if event.step:
+                acting = noise_of(run._lifecycle._rollout._collector.actor.weights())
+                for policy, drawn in seen.items():
+                    drawn.add(tuple(np.concatenate([x for n, x in acting.items() if n.startswith(policy)]).tolist()))
+    assert {policy: len(drawn) for policy, drawn in seen.items()} == {"ann": 10, "bob": 10}
 
 
 class Picture(gym.Env):

@@ -87,7 +87,7 @@ class AsyncGradientsSchedule:
         return self.config.rollout_length - step % self.config.rollout_length
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        return UpdatesDue(len(replay), 1)
+        return UpdatesDue(len(replay), 1, len(replay) * self.config.rollout_length)
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()

@@ -49,12 +49,15 @@ class EpisodeLearning(LearningKind):
 class EpisodesSchedule:
     """A phase of one gradient step after one whole episode of every environment."""
 
+    def __init__(self) -> None:
+        self._step = 0  # at which a phase was asked for last
+
     def steps_until_update(self, step: int, stored: int) -> None:
         return None
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        rows = len(replay)
-        return UpdatesDue(1 if rows else 0, power_of_two(rows, SMALLEST_BATCH))
+        rows, steps, self._step = len(replay), progress.step - self._step, progress.step
+        return UpdatesDue(1 if rows else 0, power_of_two(rows, SMALLEST_BATCH), steps)
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()

@@ -208,6 +208,7 @@ class OffPolicySchedule:
         return UpdatesDue(
             due * self.config.gradient_steps if progress.step >= self.config.learning_starts else 0,
             self.config.batch_size,
+            due * self.config.train_every,
         )
 
     def after_updates(self, replay: Replay) -> None:

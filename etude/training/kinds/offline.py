@@ -111,6 +111,7 @@ class OfflineLearner:
     """The learning half of a loop (`loop.Learning`) that counts gradient steps as its steps."""
 
     count = 1
+    explores_anew = False
 
     def __init__(self, learner: Learner):
         self._learner = learner
@@ -134,7 +135,7 @@ class OfflineLearner:
         """The phase that was requested last."""
         self.progress.step += self._requested
         size = self._learner.update_schedule.updates_due(self.progress, self._learner.replay).size
-        return self._learner.learn(UpdatesDue(self._requested, size))
+        return self._learner.learn(UpdatesDue(self._requested, size, self._requested))
 
     def follow_moments(self, steps: CollectedSteps) -> bool:
         """The normaliser stays at the moments of the data."""

@@ -150,7 +150,8 @@ class OnPolicySchedule:
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         batches = self._rows // self.config.example_length // self.examples
-        return UpdatesDue(self.config.epochs * batches if len(replay) == self._rows else 0, self.examples)
+        complete = len(replay) == self._rows
+        return UpdatesDue(self.config.epochs * batches * complete, self.examples, self._rows * complete)
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()

@@ -1,0 +1,124 @@
+"""What schedules of hyperparameters are while a run learns: of each learning phase, the mean over its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from run_makers import DQN_TINY, PPO_TINY, pair
+from several_worlds import Meeting
+
+import etude
+from etude import Linear, Mlp, Run
+from etude.algorithms import DQN, PPO, A3CConfig, BCConfig, CQLConfig, ESConfig, ReinforceConfig
+from etude.base.events import Learned
+from etude.run import from_state
+
+FALLING = Linear(1e-2, 0.0)
+
+
+def rates_of(engine: Any) -> list[tuple[int, float]]:
+    """(gradient steps, learning rate) of all calls of an engine from now on."""
+    found: list[tuple[int, float]] = []
+    learn, apply = engine.learn, engine.apply
+
+    def learned(batches, hyper):
+        found.append((batches.weight.shape[0], hyper["learning_rate"]))
+        return learn(batches, hyper)
+
+    def applied(gradients, hyper):
+        found.append((1, hyper["learning_rate"]))
+        return apply(gradients, hyper)
+
+    engine.learn, engine.apply = learned, applied
+    return found
+
+
+def mean(rates: list[tuple[int, float]]) -> float:
+    """Over all gradient steps."""
+    return float(np.average([rate for _, rate in rates], weights=[steps for steps, _ in rates]))
+
+
+@pytest.fixture(scope="module")
+def cart():
+    return etude.record("CartPole-v1", 5, seed=5)
+
+
+@pytest.mark.parametrize(("steps", "rate", "expected"), [
+    (100, FALLING, 0.005), (400, FALLING, 0.005), (250, FALLING, 0.005), (100, Linear(1e-2, 0.0, 0.5), 0.0025),
+    (100, Linear(1e-2, 0.0, steps=20), 0.001), (100, Linear.through([(0, 0.0), (10, 1e-2), (20, 0.0)]), 0.001),
+])  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["bc", "cql"])
+def test_a_schedule_on_recorded_data_has_the_mean_over_the_run_that_it_describes(
+    algorithm, steps, rate, expected, cart
+):
+    config: Any = {"bc": BCConfig, "cql": CQLConfig}[algorithm](network=Mlp((4,)), batch_size=8, learning_rate=rate)
+    assert config.gradient_steps == 100
+    with Run(algorithm, "CartPole-v1", config=config, data=cart, engine="torch") as run:
+        rates = rates_of(run.engine)
+        run.train(steps)
+    assert sum(count for count, _ in rates) == steps
+    assert mean(rates) == pytest.approx(expected)
+
+
+def test_a_schedule_on_recorded_data_is_the_same_mean_in_pieces_with_a_stop_between(cart):
+    config = BCConfig(network=Mlp((4,)), batch_size=8, learning_rate=FALLING)
+    with Run("bc", "CartPole-v1", config=config, data=cart, engine="torch") as run:
+        rates = rates_of(run.engine)
+        run.train(30, total=200)
+        run.train(115)
+        with from_state(run.state(), "CartPole-v1") as again:
+            rates_again = rates_of(again.engine)
+            again.train(55)
+    assert mean(rates + rates_again) == pytest.approx(0.005)
+    assert rates == [(30, pytest.approx(0.00925)), (100, pytest.approx(0.006)), (15, pytest.approx(0.003125))]
+
+
+def online(name: str, cart: Any) -> tuple[Run, int]:
+    """(a run with a falling learning rate, after how many steps it begins to learn)."""
+    small = {"network": Mlp((4,)), "learning_rate": FALLING}
+    dqn = dataclasses.replace(DQN_TINY, learning_rate=FALLING)
+    cases: dict[str, tuple[str, Any, int]] = {
+        "ppo": ("ppo", dataclasses.replace(PPO_TINY, learning_rate=FALLING), 0),
+        "dqn": ("dqn", dqn, 8),
+        "mixed": ("dqn", dqn, 8),
+        "a3c": ("a3c", A3CConfig(**small, rollout_length=8), 0),
+        "reinforce": ("reinforce", ReinforceConfig(**small), 0),
+        "es": ("es", ESConfig(**small), 0),
+    }
+    algorithm, config, begins = cases[name]
+    data = [(cart, 0.5), ("sampler", 0.5)] if name == "mixed" else None
+    return Run(algorithm, "CartPole-v1", config=config, engine="torch", environments=4, seed=1, data=data), begins
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "mixed", "a3c", "reinforce", "es"])
+def test_every_learning_phase_has_the_mean_of_its_own_steps_and_the_last_one_is_not_at_rate_0(name, cart):
+    run, begins = online(name, cart)
+    with run:
+        rates, ends = rates_of(run.engine), [begins]
+        for event in run.steps(640):
+            if isinstance(event, Learned):
+                ends.append(event.step)
+    assert ends[-1] >= 640
+    slices = 1_000
+    for (_, rate), before, after in zip(rates, ends, ends[1:], strict=False):
+        within = np.linspace(before, after, slices, endpoint=False) + (after - before) / slices / 2
+        assert rate == pytest.approx(np.mean(1e-2 * np.maximum(0.0, 1 - within / 640)), rel=1e-4)
+        assert rate > 0
+
+
+def test_each_of_several_policies_has_the_mean_of_the_steps_that_its_own_phase_is_for():
+    members = {
+        "ann": DQN(dataclasses.replace(DQN_TINY, learning_rate=FALLING)),
+        "bob": PPO(dataclasses.replace(PPO_TINY, learning_rate=FALLING)),
+    }
+    with pair(members, partial(Meeting)) as run:
+        rates = {policy: rates_of(run.engine.of[policy]) for policy in members}
+        run.train(320)
+    per_step = 1e-2 / 320
+    assert [rate for _, rate in rates["ann"]] == pytest.approx([1e-2 - per_step * (12 + 8 * i) for i in range(39)])
+    phases = {rate: None for _, rate in rates["bob"]}
+    assert list(phases) == pytest.approx([1e-2 - per_step * (16 + 32 * i) for i in range(10)])
