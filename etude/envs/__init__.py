@@ -3,7 +3,14 @@
 from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
-from etude.envs.configured import ConfiguredEnvironment, configured, frame_stack_of, like, with_global_state
+from etude.envs.configured import (
+    ConfiguredEnvironment,
+    configured,
+    frame_stack_of,
+    like,
+    with_global_state,
+    without_masks,
+)
 from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
     action_space_of,
@@ -43,4 +50,5 @@ __all__ = [
     "make_for_evaluation",
     "name_of",
     "with_global_state",
+    "without_masks",
 ]

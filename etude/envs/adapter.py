@@ -14,7 +14,7 @@ from etude.base.trees import Tree
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
-from etude.envs.observations import Mismatch, Observations
+from etude.envs.observations import Mismatch, Observations, mask_size
 from etude.envs.results import check_reset, explain_flag, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.tasks import GiveTask, task_giver
@@ -29,10 +29,10 @@ class SpaceConversion:
 
     @classmethod
     def of(
-        cls, observation: Space, action: Space, info: dict[str, Any], scaling: ActionScaling = NormalisedActions
+        cls, observation: Space, action: Space, flags: int = 0, scaling: ActionScaling = NormalisedActions
     ) -> SpaceConversion:
-        """`info`: what the first reset returned, where an action mask shows."""
-        return cls(Observations(observation, info), Actions(action, scaling))
+        """flags: see `Observations`."""
+        return cls(Observations(observation, flags), Actions(action, scaling))
 
     @property
     def spaces(self) -> Spaces:
@@ -42,7 +42,7 @@ class SpaceConversion:
 class AdaptedEnvironment:
     """One environment that does not reset itself, for rendering.
 
-    scaling, rewards, spaces: see `LoopEnvironments`.
+    scaling, rewards, spaces, masks: see `LoopEnvironments`.
     """
 
     def __init__(
@@ -52,13 +52,15 @@ class AdaptedEnvironment:
         scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
+        masks: bool = False,
     ):
         self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
         self._where = FaultLocation(name, 0, -1, 0)
         self._task: Any = None
         self._give: GiveTask = _nothing
         _, info = self._raw_reset(None)
-        self._layout = SpaceConversion.of(env.observation_space, env.action_space, info, scaling)
+        flags = mask_size(env.action_space, info, masks)
+        self._layout = SpaceConversion.of(env.observation_space, env.action_space, flags, scaling)
         self.spaces = spaces or self._layout.spaces
 
     def set_task(self, task: Any) -> None:

@@ -76,7 +76,7 @@ def _check_simulator(source: EnvironmentSource, findings: _Findings) -> None:
     simulator = make_simulator(source, 2, {})
     try:
         restart_of(simulator, source.name)
-        Observations(simulator.single_observation_space, {})
+        Observations(simulator.single_observation_space)
         Actions(simulator.single_action_space)
     except EtudeError as problem:
         findings.add(Found("autoreset", str(problem)))
@@ -110,7 +110,7 @@ def _close(env: gym.Env) -> Found | None:
 
 
 def _check_spaces(env: gym.Env, findings: _Findings) -> None:
-    for check in (lambda: Observations(env.observation_space, {}), lambda: Actions(env.action_space)):
+    for check in (lambda: Observations(env.observation_space), lambda: Actions(env.action_space)):
         try:
             check()
         except EtudeError as problem:

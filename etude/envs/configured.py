@@ -19,7 +19,7 @@ class ConfiguredEnvironment:
     env: a name, or a callable. args: keyword arguments for what makes it, plain data. wrappers: each is called with
         what the one before it returned; the first with the environment. frame_stack: how many frames an observation
         stacks, around all wrappers. global_state: whether observations of several agents hold the environment's
-        `state()`.
+        `state()`. masks: whether infos hold action masks at some steps, so that observations have one at every step.
     """
 
     env: Any
@@ -27,6 +27,7 @@ class ConfiguredEnvironment:
     wrappers: tuple[Wrapper, ...]
     frame_stack: int = 1
     global_state: bool = False
+    masks: bool = False
 
 
 def configured(
@@ -55,17 +56,34 @@ def configured(
 
 def with_global_state(env: Any) -> ConfiguredEnvironment:
     """An environment of several agents whose observations hold its `state()`."""
-    given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
-    return replace(given, global_state=True)
+    return replace(_as_configured(env), global_state=True)
+
+
+def with_masks(env: Any) -> ConfiguredEnvironment:
+    """An environment in whose infos there are action masks at some steps."""
+    return replace(_as_configured(env), masks=True)
+
+
+def without_masks(env: Any) -> Any:
+    """What `with_masks` was given."""
+    if not (isinstance(env, ConfiguredEnvironment) and env.masks):
+        return env
+    bare = replace(env, masks=False)
+    return env.env if bare == ConfiguredEnvironment(env.env, {}, ()) else bare
+
+
+def _as_configured(env: Any) -> ConfiguredEnvironment:
+    return env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
 
 
 def like(configured_env: Any, env: Any) -> Any:
-    """Another environment in the wrappers and stacked frames of a configured one, and with its state where that one has
-    it; the arguments stay with the other."""
+    """Another environment in the wrappers and stacked frames of a configured one, and with its state and masks where
+    that one has them; the arguments stay with the other."""
     if not isinstance(configured_env, ConfiguredEnvironment):
         return env
     if not isinstance(env, ConfiguredEnvironment):
         env = configured(env, None, configured_env.wrappers, configured_env.frame_stack)
+    env = with_masks(env) if configured_env.masks else env
     return with_global_state(env) if configured_env.global_state else env
 
 

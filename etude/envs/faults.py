@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 from etude.base.errors import EnvironmentFault
-from etude.envs.observations import Mismatch
+from etude.envs.observations import LATE_MASK, Mismatch
 
 RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
 
@@ -31,6 +31,10 @@ class TracebackText(Exception):
         return f"\n\n{self.args[0]}"
 
 
+class LateMask(EnvironmentFault):
+    """The first action mask in an info, where none was expected: observations have no place for it."""
+
+
 @dataclass(frozen=True)
 class FaultLocation:
     """The place of a fault. Step 0 is the reset; episodes count from 0, and -1 is what comes before the first.
@@ -45,18 +49,19 @@ class FaultLocation:
     seed: int | None = None
     task: Any = None
 
-    def fault(self, what: str) -> EnvironmentFault:
-        """An error that says what is wrong here."""
+    def fault(self, what: str, kind: type[EnvironmentFault] = EnvironmentFault) -> EnvironmentFault:
+        """An error of this kind that says what is wrong here."""
         at = f"step {self.step}" if self.step else "reset"
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
         begun = "" if self.seed is None else f" The episode began with reset(seed={self.seed})."
         begun += "" if self.task is None else f" Its task: {bounded(repr(self.task))}."
-        return EnvironmentFault(f"{self.name}, environment {self.environment}{episode}, {at}: {what}.{begun}")
+        return kind(f"{self.name}, environment {self.environment}{episode}, {at}: {what}.{begun}")
 
     def mismatch(self, problem: Mismatch) -> EnvironmentFault:
         """The error of an observation that does not fit its space."""
         key = f" {problem.key!r}" if problem.key else ""
-        return self.fault(f"the observation{key} {problem.message}")
+        kind = LateMask if problem.message is LATE_MASK else EnvironmentFault
+        return self.fault(f"the observation{key} {problem.message}", kind)
 
     def raised(self, problem: BaseException) -> EnvironmentFault:
         """The error of an environment that raised; to be raised from `cause_of(problem)`."""

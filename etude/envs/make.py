@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from etude.base.errors import ConfigError
+from etude.base import trees
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.seeding import RunSeed
 from etude.base.spaces import Space, Spaces
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
+from etude.envs.configured import with_masks
+from etude.envs.faults import LateMask
 from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
+from etude.envs.observations import choices
+from etude.envs.random_actions import RandomActions, RandomActionsOfSeveral
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
 from etude.envs.rewards import MultiAgentRewards
 from etude.envs.time_limits import cut_at, limited
@@ -26,6 +32,7 @@ from etude.protocols import Environments
 
 Vectorization = Literal["auto", "loop", "native"]
 
+STEPS, SECONDS = 100, 1.0  # of random play that looks for action masks
 MANY = 64  # environments from which a simulator beats the loop by far
 
 
@@ -36,7 +43,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     made = as_one(raw, source)
     if isinstance(made, MultiAgentEnvironment):
         return AdaptedEnvironment(made, source.name, rewards=MultiAgentRewards(made.names), spaces=made.spaces)
-    return AdaptedEnvironment(made, source.name)
+    return AdaptedEnvironment(made, source.name, masks=source.masks)
 
 
 def make_environments(
@@ -55,9 +62,9 @@ def make_environments(
     source = resolve(env)
     if choose_vectorization(env, len(columns), vectorization) == "native":
         simulator = make_simulator(source, len(columns), kwargs)
-        return NativeEnvironments(simulator, columns, run_seed, source.name, keep_info=keep_info)
+        return NativeEnvironments(simulator, columns, run_seed, source.name, None, keep_info, source.masks)
     made = [make_single(source, kwargs) for _ in columns]
-    return _loop(source.name, made, columns, run_seed, None, {"keep_info": keep_info})
+    return _loop(source, made, columns, run_seed, None, {"keep_info": keep_info})
 
 
 def make_for_evaluation(
@@ -72,20 +79,26 @@ def make_for_evaluation(
     if choose_vectorization(env, len(columns)) == "loop":
         made = [make_single(source, {}) for _ in columns]
         steps = cut_at(made[0], max_steps)
-        return _loop(source.name, made, columns, run_seed, steps, {"replayable": False}), steps
+        return _loop(source, made, columns, run_seed, steps, {"replayable": False}), steps
     simulator = make_simulator(source, len(columns), {})
     steps = cut_at(simulator, max_steps)
-    return NativeEnvironments(simulator, columns, run_seed, source.name, steps), steps
+    return NativeEnvironments(simulator, columns, run_seed, source.name, steps, masks=source.masks), steps
 
 
 def _loop(
-    name: str, made: list[gym.Env], columns: np.ndarray, run_seed: RunSeed, steps: int | None, more: dict[str, Any]
+    source: EnvironmentSource,
+    made: list[gym.Env],
+    columns: np.ndarray,
+    run_seed: RunSeed,
+    steps: int | None,
+    more: dict[str, Any],
 ) -> LoopEnvironments:
     """A loop over these environments. steps: after which an episode is truncated, None: never. more: arguments."""
-    first, factory = made[0], map(partial(limited, steps=steps), made).__next__
+    first, factory, masks = made[0], map(partial(limited, steps=steps), made).__next__, source.masks
     if isinstance(first, MultiAgentEnvironment):
         more = more | {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
-    return LoopEnvironments(factory, columns, run_seed, name, **more)
+        masks = first.masks
+    return LoopEnvironments(factory, columns, run_seed, source.name, masks=masks, **more)
 
 
 def choose_vectorization(
@@ -139,7 +152,7 @@ def as_one(env: Any, source: EnvironmentSource) -> gym.Env:
     if isinstance(env, gym.Env):
         return env
     if has_several(env):
-        return MultiAgentEnvironment(env, source.global_state)
+        return MultiAgentEnvironment(env, source.global_state, source.masks)
     raise ConfigError(f"{source.name} made a {_kind(env)}")
 
 
@@ -183,13 +196,47 @@ def _kind(env: Any) -> str:
     return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."
 
 
-def examine(env: EnvironmentSpec) -> tuple[Spaces, Translation]:
-    """The spaces of an environment as agents see them, and what translates for one of its kind."""
+class Examined(NamedTuple):
+    """What an environment is to agents. translation: for one of its kind. environment: with masks where infos hold
+    any."""
+
+    spaces: Spaces
+    translation: Translation
+    environment: Any
+
+
+def examine(env: EnvironmentSpec) -> Examined:
+    """Make an environment, to see what it is. Whether its infos hold action masks shows in its first reset, or in
+    random steps: at most 100, and none is begun after a second."""
     environments = make_environments(env, np.arange(1), run_seed=0)
     try:
-        return environments.spaces, environments.translation()
+        if environments.masks:
+            return Examined(environments.spaces, environments.translation(), with_masks(env))
+        if not _shows_mask(environments):
+            return Examined(environments.spaces, environments.translation(), env)
     finally:
         environments.close()
+    return examine(with_masks(env))
+
+
+def _shows_mask(environments: LoopEnvironments | NativeEnvironments) -> bool:
+    """Whether an info holds an action mask within the first random steps."""
+    spaces, until = environments.spaces, time.perf_counter() + SECONDS
+    choosing = [own for own in (spaces.agents or {"": spaces}).values() if choices(own.action)]
+    if all(own.masked for own in choosing):
+        return False
+    draw: Any = RandomActions(spaces.action, 0) if spaces.agents is None else RandomActionsOfSeveral(spaces.agents, 0)
+    try:
+        observation = environments.reset()
+        for _ in range(STEPS):
+            observation = environments.step(np.asarray(draw(trees.rows(observation, 0), {}))[None])[0]
+            if time.perf_counter() > until:
+                break
+    except LateMask:
+        return True
+    except EnvironmentFault:  # reported where the run comes to it
+        pass
+    return False
 
 
 def action_space_of(env: EnvironmentSpec) -> Space:

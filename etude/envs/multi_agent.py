@@ -16,8 +16,8 @@ import numpy as np
 from etude.base.errors import SpaceError
 from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
 from etude.envs.actions import Actions
-from etude.envs.faults import explain_error
-from etude.envs.observations import Observations, flat_mask
+from etude.envs.faults import LateMask, explain_error
+from etude.envs.observations import LATE_MASK, Observations, flat_mask, mask_size
 from etude.envs.results import as_flag
 from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
@@ -140,7 +140,7 @@ class TurnStepper:
                 acting = (name,)
         for own in env.agents:
             observations[str(own)] = env.observe(own)
-        infos = {str(own): env.infos[own] for own in env.agents}
+        infos = {str(own): env.infos.get(own, {}) for own in env.agents}
         return AgentsStep(acting, observations, infos, rewards, ended)
 
 
@@ -220,25 +220,29 @@ class MultiAgentEnvironment(JoinedAgents):
 
     global_state: whether observations hold what the environment's `state()` returns, a value of its `state_space`, or
         an array of the same shape at every step where it has none.
+    masks: whether infos hold action masks at some step, also where those of the first reset hold none. Then every agent
+        that chooses has one, all ones where its info has none.
     spaces: as agents see them. Raises SpaceError where there is no agent, or no state that is asked for.
     """
 
-    def __init__(self, env: Any, global_state: bool = False):
+    def __init__(self, env: Any, global_state: bool = False, masks: bool = False):
         stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
         names = tuple(sorted(stepper.names))
         refuse_nobody(env, names)
         own = {str(name): name for name in env.possible_agents}
         raw = {name: env.observation_space(own[name]) for name in names}
         actions = {name: Actions(env.action_space(own[name])) for name in names}
-        # Spaces do not tell whether there is an action mask in infos: a reset does.
-        infos = stepper.reset(None, None).infos
-        seen = {name: _with_mask(raw[name], infos.get(name, {})) for name in names}
+        infos = stepper.reset(None, None).infos  # spaces do not tell whether there are action masks in infos
+        self.masks = masks or any(ACTION_MASK in info for info in infos.values())
+        flags = {name: mask_size(actions[name].space, infos.get(name, {}), self.masks) for name in names}
+        seen = {name: _with_mask(raw[name], flags[name]) for name in names}
         self._masks = {name: _mask_of(space) for name, space in seen.items()}
-        self._in_infos = {name: isinstance(raw[name], Dict) for name in names if seen[name] is not raw[name]}
-        each = {name: Spaces(Observations(seen[name], {}).space, actions[name].space) for name in names}
+        self._is_dict = {name: isinstance(raw[name], Dict) for name in names}
+        self.in_infos = {name for name in names if seen[name] is not raw[name]}
+        each = {name: Spaces(Observations(seen[name]).space, actions[name].space) for name in names}
         super().__init__(env, stepper, each, actions)
         state = {joint.STATE: _state_space(env)} if global_state else {}
-        self.spaces = joint.joined_spaces(each, stepper.turns, *(Observations(own, {}).space for own in state.values()))
+        self.spaces = joint.joined_spaces(each, stepper.turns, *(Observations(own).space for own in state.values()))
         self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names)), **state})
         self._state: dict[str, Any] = {name: _blank(own) for name, own in state.items()}
         self._unseen = {name: _blank(space) for name, space in seen.items()}
@@ -259,11 +263,13 @@ class MultiAgentEnvironment(JoinedAgents):
         """An observation with its mask: also where that is in the infos, and where nothing is to be chosen."""
         mask = self._masks[name]
         if mask is None:
+            if ACTION_MASK in step.infos.get(name, ()):
+                raise LateMask(f"The action mask in the info of agent {name!r} {LATE_MASK}.")
             return value
-        if name in self._in_infos:
-            value = dict(value) if self._in_infos[name] else {"observation": value}
-            value[ACTION_MASK] = step.infos.get(name, {}).get(ACTION_MASK)
-        if name not in step.acting:
+        if name in self.in_infos:
+            value = value if self._is_dict[name] else {"observation": value}
+            value = {**value, ACTION_MASK: step.infos.get(name, {}).get(ACTION_MASK)}
+        if name not in step.acting or value[ACTION_MASK] is None:
             return {**value, ACTION_MASK: np.ones(mask.shape, mask.dtype)}
         allowed = flat_mask(value[ACTION_MASK])
         if not allowed.any():
@@ -316,12 +322,12 @@ def has_several(env: Any) -> bool:
     return takes_turns(env) or (isinstance(env, ParallelEnvironment) and not isinstance(env, gym.Env))
 
 
-def _with_mask(space: Space, info: dict[str, Any]) -> Space:
-    """With a key for the action mask where it comes in the info."""
-    if ACTION_MASK not in info or _mask_of(space) is not None:
+def _with_mask(space: Space, flags: int) -> Space:
+    """With a key for the action mask where that comes in infos. flags: its length, 0 for none."""
+    if not flags or _mask_of(space) is not None:
         return space
-    mask = MultiBinary(len(flat_mask(info[ACTION_MASK])))
-    return Dict({**(space.spaces if isinstance(space, Dict) else {"observation": space}), ACTION_MASK: mask})
+    inner = space.spaces if isinstance(space, Dict) else {"observation": space}
+    return Dict({**inner, ACTION_MASK: MultiBinary(flags)})
 
 
 def _mask_of(space: Space) -> Any:

@@ -16,6 +16,7 @@ environments one simulator holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from etude.envs.adapter import SpaceConversion
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.kept_info import KeptInfo, WrongInfo
-from etude.envs.observations import Mismatch
+from etude.envs.observations import Mismatch, mask_of, mask_size
 from etude.envs.results import check_reset, explain_flag, explain_step
 from etude.envs.translation import AgentTranslation, Translation
 
@@ -52,9 +53,10 @@ class NativeEnvironments:
         name: str = "simulator",
         max_steps: int | None = None,
         keep_info: Sequence[str] = (),
+        masks: bool = False,
     ):
         """max_steps: after which an episode is truncated, unless the simulator resets itself; None: never. keep_info:
-        names of numbers of `info` that `info` holds after each step.
+        names of numbers of `info` that `info` holds after each step. masks: see `LoopEnvironments`.
 
         Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
         """
@@ -73,9 +75,10 @@ class NativeEnvironments:
         self._kept_info = KeptInfo(self.info_names, self._note)
         self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
-        self._layout = SpaceConversion.of(
-            simulator.single_observation_space, simulator.single_action_space, _row(infos, 0)
-        )
+        action, shown = simulator.single_action_space, map(partial(_row, infos), range(len(self.columns)))
+        flags = mask_size(action, next(filter(None, shown), {}), masks)
+        self.masks = masks or flags > 0
+        self._layout = SpaceConversion.of(simulator.single_observation_space, action, flags)
         self.spaces = self._layout.spaces
 
     def translation(self) -> Translation:
@@ -293,12 +296,12 @@ def _restart_cartpole(simulator: Any, ended: np.ndarray) -> tuple[Any, dict[str,
 
 def _row(infos: dict[str, Any], i: int) -> dict[str, Any]:
     """What of the infos etude reads, for one environment."""
-    return {ACTION_MASK: infos[ACTION_MASK][i]} if ACTION_MASK in infos else {}
+    mask = mask_of(infos, i)
+    return {} if mask is None else {ACTION_MASK: mask}
 
 
 def _joined(ended: np.ndarray, fresh: dict[str, Any], infos: dict[str, Any]) -> dict[str, Any]:
     """The masks of the environments that were restarted, and those of the others from the step."""
-    if ACTION_MASK not in fresh or ACTION_MASK not in infos:
+    if ACTION_MASK not in fresh and ACTION_MASK not in infos:
         return infos
-    masks = [fresh[ACTION_MASK][i] if restarted else infos[ACTION_MASK][i] for i, restarted in enumerate(ended)]
-    return {ACTION_MASK: masks}
+    return {ACTION_MASK: [mask_of(fresh if restarted else infos, i) for i, restarted in enumerate(ended)]}

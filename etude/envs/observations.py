@@ -1,8 +1,9 @@
 """Observations as agents see them.
 
 Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete that
-starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict. Every value is checked
-against its space for shape, kind of dtype and finiteness, once per leaf and vector step and not per environment.
+starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict: all ones where an info
+has none. Every value is checked against its space for shape, kind of dtype and finiteness, once per leaf and vector
+step and not per environment.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ from etude.base.spaces import (
 )
 from etude.base.trees import Tree
 from etude.envs.finite import Finite
+
+LATE_MASK = (
+    "comes for the first time, and observations have no place for it: neither a reset nor random play before the run "
+    "showed one. Return one from every reset, all ones where every action is allowed"
+)
 
 
 class Mismatch(Exception):
@@ -165,15 +171,31 @@ def flat_mask(mask: Any) -> np.ndarray:
     )
 
 
+def choices(action: Space) -> list[int]:
+    """Among how many each place of an action chooses; [] where masks do not apply."""
+    if isinstance(action, Discrete):
+        return [int(action.n)]
+    return [int(n) for n in action.nvec.ravel()] if isinstance(action, MultiDiscrete) else []
+
+
+def mask_size(action: Space, info: dict[str, Any], masks: bool) -> int:
+    """The length of the action masks in infos; 0 where there are none. info: of a reset. masks: whether later infos
+    hold one."""
+    if info.get(ACTION_MASK) is not None:
+        return len(flat_mask(info[ACTION_MASK]))
+    return sum(choices(action)) if masks or ACTION_MASK in info else 0
+
+
 class Observations:
     """Gathers observations of one space, as the environments return them."""
 
-    def __init__(self, space: Space, info: dict[str, Any]):
-        """`info` as the first reset returned it: with an action mask there, every observation gets one."""
+    def __init__(self, space: Space, flags: int = 0):
+        """flags: the length of the action masks that infos may hold; 0 where they hold none."""
         self._root = _gatherer(space)
         self._mask = None
-        if ACTION_MASK in info and not (isinstance(space, Dict) and ACTION_MASK in space.spaces):
-            self._mask = _Leaf(MultiBinary(len(flat_mask(info[ACTION_MASK]))), ACTION_MASK)
+        if flags and not (isinstance(space, Dict) and ACTION_MASK in space.spaces):
+            self._mask = _Leaf(MultiBinary(flags), ACTION_MASK)
+        self._all = np.ones(flags, bool)
         self.space = self._root.space
         self._wrapped = self._mask is not None and not isinstance(space, Dict)
         if self._mask is not None:
@@ -181,29 +203,35 @@ class Observations:
             self.space = Dict({**inner, ACTION_MASK: self._mask.space})
         self.masked = isinstance(self.space, Dict) and ACTION_MASK in self.space.spaces
 
+    @property
+    def reads_infos(self) -> bool:
+        """Whether infos may hold an action mask."""
+        return self._mask is not None
+
     def gather(self, values: list[Any], infos: list[dict[str, Any]]) -> Tree:
         """Observations [n, ...] from those of n environments, in new arrays. Raises Mismatch."""
         if self._mask is None:
+            if not self.masked and any(infos):
+                for position, info in enumerate(infos):
+                    if ACTION_MASK in info:
+                        raise Mismatch(position, ACTION_MASK, LATE_MASK)
             return self._check_mask(self._root.gather(values))
-        for position, info in enumerate(infos):
-            if ACTION_MASK not in info:
-                raise Mismatch(position, ACTION_MASK, "was in the info of the first reset and is not in this one")
-        return self._check_mask(self._join(self._root.gather(values), [info[ACTION_MASK] for info in infos]))
+        return self._check_mask(self._join(self._root.gather(values), [info.get(ACTION_MASK) for info in infos]))
 
     def batch(self, values: Any, infos: dict[str, Any]) -> Tree:
         """Observations [n, ...] from a vectorised simulator, in new arrays. Raises Mismatch."""
         tree = self._root.batch(values)
         if self._mask is None:
+            if not self.masked and ACTION_MASK in infos:
+                raise Mismatch(0, ACTION_MASK, LATE_MASK)
             return self._check_mask(tree)
-        if ACTION_MASK not in infos:
-            raise Mismatch(0, ACTION_MASK, "was in the info of the first reset and is not in this one")
-        return self._check_mask(self._join(tree, list(infos[ACTION_MASK])))
+        return self._check_mask(self._join(tree, [mask_of(infos, i) for i in range(len(trees.leaves(tree)[0]))]))
 
     def gather_final(self, value: Any, info: dict[str, Any]) -> Tree:
         """The last observation of an episode. No action follows: a mask that is missing or empty becomes all ones."""
         tree = self._root.gather([value])
         if self._mask is not None:
-            tree = self._join(tree, [info.get(ACTION_MASK, np.ones(self._mask.shape, np.int8))])
+            tree = self._join(tree, [info.get(ACTION_MASK)])
         if self.masked and not tree[ACTION_MASK].any():
             tree[ACTION_MASK][:] = 1
         return trees.rows(tree, 0)
@@ -211,7 +239,8 @@ class Observations:
     def _join(self, tree: Tree, masks: list[Any]) -> Tree:
         assert self._mask is not None
         tree = {"observation": tree} if self._wrapped else tree
-        return {ACTION_MASK: self._mask.gather([flat_mask(mask) for mask in masks]), **tree}
+        flat = [self._all if mask is None else flat_mask(mask) for mask in masks]
+        return {ACTION_MASK: self._mask.gather(flat), **tree}
 
     def _check_mask(self, tree: Tree) -> Tree:
         if self.masked:
@@ -220,3 +249,9 @@ class Observations:
                 message = "allows no action at all; end the episode with terminated=True when there is none left"
                 raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
         return tree
+
+
+def mask_of(infos: dict[str, Any], i: int) -> Any:
+    """The action mask of one environment in the infos of a vectorised simulator; None where it has none."""
+    there = infos.get(f"_{ACTION_MASK}")  # Gymnasium's flags of the environments whose info has the key
+    return infos[ACTION_MASK][i] if ACTION_MASK in infos and (there is None or there[i]) else None

@@ -7,11 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Discrete, Space
 
-from etude.base.spaces import ACTION_MASK
+from etude.base.spaces import ACTION_MASK, Spaces
 from etude.envs.multi_agent import MultiAgentEnvironment
-from etude.envs.observations import flat_mask
+from etude.envs.observations import choices, flat_mask
 from etude.envs.values import Found
 from etude.multi_agent import joint
 
@@ -32,15 +32,13 @@ class RandomActions:
         """An action for what a reset or a step returned."""
         self.found = None
         mask = next((part[ACTION_MASK] for part in (observation, info) if _has_mask(part)), None)
-        choices = _choices(self._space)
-        if mask is None or not choices:
+        counts = choices(self._space)
+        if mask is None or not counts:
             return self._space.sample()
         flat = flat_mask(mask)
-        legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(choices)[:-1])]
-        if flat.shape != (sum(choices),):
-            self.found = Found(
-                "mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(choices)},)."
-            )
+        legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(counts)[:-1])]
+        if flat.shape != (sum(counts),):
+            self.found = Found("mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(counts)},).")
             return self._space.sample()
         if not all(map(len, legal)):
             text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
@@ -58,12 +56,9 @@ class RandomActions:
 class RandomActionsOfSeveral:
     """The same for several agents as one."""
 
-    def __init__(self, env: MultiAgentEnvironment, seed: int):
-        assert env.spaces.agents is not None
-        self._spaces = [own.action for own in env.spaces.agents.values()]
-        self._each = {
-            name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(env.spaces.agents.items())
-        }
+    def __init__(self, agents: dict[str, Spaces], seed: int):
+        self._spaces = [own.action for own in agents.values()]
+        self._each = {name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(agents.items())}
         self.found: Found | None = None
 
     def __call__(self, observation: Any, info: Any) -> np.ndarray:
@@ -75,16 +70,10 @@ class RandomActionsOfSeveral:
 def random_actions(env: gym.Env, seed: int) -> RandomActions | RandomActionsOfSeveral:
     """What draws actions for an environment, from what it returned last."""
     if isinstance(env, MultiAgentEnvironment):
-        return RandomActionsOfSeveral(env, seed)
+        assert env.spaces.agents is not None
+        return RandomActionsOfSeveral(env.spaces.agents, seed)
     return RandomActions(env.action_space, seed)
 
 
 def _has_mask(part: Any) -> bool:
     return isinstance(part, dict) and ACTION_MASK in part
-
-
-def _choices(space: Space) -> list[int]:
-    """Among how many each place of an action chooses; [] where masks do not apply."""
-    if isinstance(space, Discrete):
-        return [int(space.n)]
-    return [int(n) for n in space.nvec.ravel()] if isinstance(space, MultiDiscrete) else []

@@ -38,6 +38,7 @@ class EnvironmentSource:
     single: Callable[..., Any] | None  # (**kwargs) -> gymnasium.Env
     vector: Callable[..., Any] | None  # (num_envs, **kwargs) -> gymnasium.vector.VectorEnv
     global_state: bool = False  # whether observations of several agents hold the environment's `state()`
+    masks: bool = False  # whether infos hold action masks at some steps
 
 
 def resolve(env: EnvironmentSpec) -> EnvironmentSource:
@@ -82,7 +83,7 @@ def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
     # A wrapper is for one environment: with one, simulators are left aside.
     vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
-    return EnvironmentSource(source.name, single, vector or None, given.global_state)
+    return EnvironmentSource(source.name, single, vector or None, given.global_state, given.masks)
 
 
 def _wrapper(given: Wrapper) -> Callable[[Any], Any]:

@@ -7,19 +7,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base.errors import SpaceError
-from etude.base.spaces import ACTION_MASK, Discrete
+from etude.base.spaces import Discrete
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
 from etude.envs.frame_stack import Frames, FrameStack, follow, stacked
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch, Observations
 
+_NO_INFO = "act: this environment gives its action mask in the info; pass that, too: run.act(observation, info)."
+
 
 class Translation(Protocol):
     """Translates for one environment, also after that was closed."""
 
-    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
-        """What an agent sees [1, ...] of an observation of the environment. first: of an episode. Raises SpaceError."""
+    def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
+        """What an agent sees [1, ...] of an observation of the environment. first: of an episode. Raises SpaceError,
+        also without an info (None) where that may hold an action mask."""
 
     def action(self, action: np.ndarray) -> Any:
         """An action of the environment from one of the agent's [1, ...], for what was observed last."""
@@ -39,10 +42,12 @@ class AgentTranslation:
         self._observations, self._convert = layout.observations, layout.actions.convert
         self._discrete = isinstance(layout.actions.space, Discrete)
 
-    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+    def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
         """See `Translation`."""
+        if info is None and self._observations.reads_infos:
+            raise SpaceError(_NO_INFO)
         try:
-            return self._observations.gather([observation], [info])
+            return self._observations.gather([observation], [info or {}])
         except Mismatch as problem:
             raise _refused(problem) from None
 
@@ -57,13 +62,13 @@ class StackedTranslation(AgentTranslation):
 
     def __init__(self, env: FrameStack, layout: SpaceConversion):
         super().__init__(layout)
-        self._single, self._count = Observations(env.env.observation_space, {}), env.count
+        self._single, self._count = Observations(env.env.observation_space), env.count
         self._frames: Frames = ()
 
-    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+    def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
         """See `Translation`. Without earlier frames, too, an episode begins."""
         try:
-            self._single.gather([observation], [info])
+            self._single.gather([observation], [{}])
         except Mismatch as problem:
             raise _refused(problem) from None
         frames = follow(() if first else self._frames, observation, self._count)
@@ -79,7 +84,7 @@ class JointTranslation:
         self._env, self._observations = env, layout.observations
         self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
 
-    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+    def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
         """See `Translation`."""
         if not isinstance(observation, dict) or not {str(name) for name in observation} <= set(self._env.names):
             given = f"those of {sorted(map(str, observation))}" if isinstance(observation, dict) else f"{observation!r}"
@@ -88,7 +93,9 @@ class JointTranslation:
                 f"{given[:80]}."
             )
         self._acting = {str(name): name for name in observation}
-        infos = {str(name): own for name, own in info.items()}
+        if info is None and not self._env.in_infos.isdisjoint(self._acting):
+            raise SpaceError(_NO_INFO)
+        infos = {str(name): own for name, own in (info or {}).items()}
         try:
             joined = self._env.joined({str(name): seen for name, seen in observation.items()}, infos, first)
             return self._observations.gather([joined], [{}])
@@ -102,10 +109,6 @@ class JointTranslation:
 
 
 def _refused(problem: Mismatch) -> SpaceError:
-    if problem.key == ACTION_MASK and "first reset" in problem.message:
-        return SpaceError(
-            "act: this environment gives its action mask in the info; pass that, too: run.act(observation, info)."
-        )
     key = f" {problem.key!r}" if problem.key else ""
     what = problem.message.removesuffix(". Make what you return and observation_space agree")
     return SpaceError(

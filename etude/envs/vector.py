@@ -23,7 +23,7 @@ from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.kept_info import KeptInfo, WrongInfo
-from etude.envs.observations import Mismatch
+from etude.envs.observations import Mismatch, mask_size
 from etude.envs.results import explain_flag, explain_reset, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.tasks import GiveTask, task_giver
@@ -53,13 +53,15 @@ class LoopEnvironments:
         spaces: Spaces | None = None,
         replayable: bool = True,
         keep_info: Sequence[str] = (),
+        masks: bool = False,
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
         scaling: of Box actions, `NormalisedActions` or `RawActions`. rewards: their layout; None for one number each.
         spaces: as agents see them, where the environment's own do not tell all, as with several agents.
         replayable: whether actions are kept for `state`; without, an episode of any length takes no memory.
-        keep_info: names of numbers of `info` that `info` holds after each step.
+        keep_info: names of numbers of `info` that `info` holds after each step. masks: whether an info holds an action
+        mask at some step, also where that of the first reset holds none.
         """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
@@ -93,8 +95,10 @@ class LoopEnvironments:
         self.reward_shape = self._rewards.shape
         self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
-        _, info = self._raw_reset(0, None)  # spaces do not tell whether there is an action mask: a reset does
-        self._layout = SpaceConversion.of(first.observation_space, first.action_space, info, scaling)
+        _, info = self._raw_reset(0, None)  # spaces do not tell whether infos hold an action mask
+        flags = mask_size(first.action_space, info, masks) if spaces is None else 0
+        self.masks = masks or flags > 0
+        self._layout = SpaceConversion.of(first.observation_space, first.action_space, flags, scaling)
         self.spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
@@ -211,6 +215,8 @@ class LoopEnvironments:
         try:
             options = {} if self._tasks[i] is None else self._giver(i)(self._tasks[i])
             result = self._reset_functions[i](seed=seed, **options)
+        except EnvironmentFault:
+            raise
         except RAISED as problem:
             raise self._where(i).raised(problem) from cause_of(problem)
         wrong = explain_reset(result)

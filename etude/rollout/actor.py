@@ -81,7 +81,7 @@ class SingleActor:
         self._stateful = with_state(actor, np.zeros((1, actor.state_size), np.float32))
         self._explorer_state = np.empty((1, 0))
 
-    def act(self, observation: Any, info: dict[str, Any], first: bool, explorer: Explorer, step: int) -> Any:
+    def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explorer: Explorer, step: int) -> Any:
         """An action of the environment for one of its observations. first: of an episode. step: see `Explorer`.
 
         Raises SpaceError for an observation that does not fit, and leaves everything as it was.

@@ -279,13 +279,13 @@ class Run:
         """The best action for one observation, both as the environment has them: its spaces, units and bounds, without
         a batch axis. Of several agents: dicts by agent, of those that act now.
 
-        info: what came with the observation; needed where it holds an action mask.
+        info: what came with the observation; needed where it may hold an action mask.
         first: whether an episode begins with it. Required of recurrent agents and where frames are stacked, optional
             for others.
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
-        return self._policy.act(observation, info or {}, first, explore)
+        return self._policy.act(observation, info, first, explore)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 

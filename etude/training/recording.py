@@ -14,7 +14,7 @@ from etude.base.data import Choice, Episode
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
 from etude.base.trees import Tree
-from etude.envs import action_space_of, make_environments, make_for_evaluation
+from etude.envs import action_space_of, examine, make_environments, make_for_evaluation, without_masks
 from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.log_prob import with_log_prob
@@ -68,7 +68,8 @@ def record(
     if run is not None:
         actor, explorer = run.actor(explore), run.exploring(count, explore)
     explorer = None if explorer is None else with_log_prob(explorer)
-    environments = make_environments(env, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
+    made = examine(env).environment
+    environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor = RandomActor(environments.spaces)
         explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
@@ -129,7 +130,8 @@ def replayed(run: Any) -> Dataset:
     )  # fmt: skip
     episodes, _ = split(columns, "the replay of this run")
     source = Spaces(ring.spaces.observation, action_space_of(run.environment))
-    return Dataset(tuple(episodes), source, run.environment if isinstance(run.environment, str) else None)
+    name = without_masks(run.environment)
+    return Dataset(tuple(episodes), source, name if isinstance(name, str) else None)
 
 
 class RandomActor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from pettingzoo import AECEnv, ParallelEnv
@@ -301,3 +302,139 @@ class Hidden(ParallelEnv):
 
     def _of(self, value):
         return dict.fromkeys(self.possible_agents, value)
+
+
+class Doors:
+    """Masks of three doors at some time steps, and a file with a byte for each move, 1 where it was illegal. shown: the
+    times at which there is a mask; None: every one."""
+
+    def __init__(self, moves=None, shown=None):
+        self.moves, self.shown, self.open = moves, shown, {}
+
+    def info(self, rng, name, time):
+        """The info of an agent, which remembers its open doors: all where there is no mask."""
+        self.open[name] = np.ones(3, np.int8)
+        if self.shown is not None and time not in self.shown:
+            return {}
+        self.open[name] = (np.arange(3) == rng.integers(3)).astype(np.int8)
+        return {"action_mask": self.open[name].copy()}
+
+    def move(self, name, action):
+        if self.moves is not None:
+            with open(self.moves, "ab") as file:
+                file.write(bytes([not self.open[name][action]]))
+
+
+class DoorsAlone(gym.Env):
+    """One agent before three doors, for ten steps."""
+
+    observation_space, action_space = SIGN, Discrete(3)
+
+    def __init__(self, moves=None, shown=None):
+        self.doors = Doors(moves, shown)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._see()
+
+    def step(self, action):
+        self.doors.move("", action)
+        self.time += 1
+        seen, info = self._see()
+        return seen, 1.0, False, self.time == 10, info
+
+    def _see(self):
+        return np.float32([self.time / 10]), self.doors.info(self.np_random, "", self.time)
+
+
+class DoorsTogether(ParallelEnv):
+    """Several agents before three doors, for ten steps, each from its first step to before its last one: `teams` are
+    {name: (first, last)} of the first episode, the next one, and so on in turn. who: those whose infos hold masks."""
+
+    metadata = {"name": "doors_together"}
+
+    def __init__(self, teams, who, moves=None, shown=None):
+        self.teams, self.who, self.doors = teams, who, Doors(moves, shown)
+        self.possible_agents = sorted({name for team in teams for name in team})
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        self.time, self.rng = 0, np.random.default_rng(seed)
+        self.team = self.teams[int(self.rng.integers(len(self.teams)))]
+        self.agents = self._present()
+        return self._see(self.agents)
+
+    def step(self, actions):
+        assert sorted(actions) == sorted(self.agents)
+        for name, action in actions.items():
+            self.doors.move(name, action)
+        self.time += 1
+        playing, over = self.agents, self.time == 10
+        gone = {name: over or self.time == self.team[name][1] for name in playing}
+        self.agents = [] if over else self._present()
+        seen, infos = self._see(dict.fromkeys([*playing, *self.agents]))
+        return seen, dict.fromkeys(playing, 1.0), dict.fromkeys(playing, False), gone, infos
+
+    def _present(self):
+        return [name for name, (first, last) in self.team.items() if first <= self.time < last]
+
+    def _see(self, names):
+        infos = {}
+        for name in names:
+            masked = self.doors.info(self.rng, name, self.time)
+            if name in self.who:
+                infos[name] = masked
+            else:
+                self.doors.open[name] = np.ones(3, np.int8)
+        return {name: np.float32([self.time / 10]) for name in names}, infos
+
+
+class DoorsInTurns(AECEnv):
+    """Three agents before three doors, one after the other, for ten turns; only who is to act gets a mask, in its
+    info, and others have no info at all."""
+
+    metadata = {"name": "doors_in_turns"}
+    possible_agents = ["a", "b", "c"]
+
+    def __init__(self, moves=None, shown=None):
+        self.doors = Doors(moves, shown)
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return Discrete(3)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time, self.rng = list(self.possible_agents), 0, np.random.default_rng(seed)
+        self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+        self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+        self._next()
+
+    def observe(self, agent):
+        return np.float32([self.time / 10])
+
+    def step(self, action):
+        name = self.agent_selection
+        if self.terminations[name]:
+            self._was_dead_step(action)
+            return
+        self.doors.move(name, action)
+        self._cumulative_rewards[name] = 0.0
+        self.rewards = {**dict.fromkeys(self.agents, 0.0), name: 1.0}
+        self._accumulate_rewards()
+        self.time += 1
+        if self.time == 10:
+            self.terminations = dict.fromkeys(self.agents, True)
+        self._next()
+
+    def _next(self):
+        self.agent_selection = self.possible_agents[self.time % 3]
+        self.infos = {self.agent_selection: self.doors.info(self.rng, self.agent_selection, self.time)}
+        self.infos |= {name: {} for name in self.agents if self.terminations[name]}

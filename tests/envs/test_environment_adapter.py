@@ -278,12 +278,11 @@ def test_a_mask_that_allows_nothing_is_a_fault():
         environments.step(np.zeros(1, np.int64))
 
 
-def test_a_mask_that_vanishes_is_a_fault():
-    env = Scripted(reset=lambda seed: (ZEROS, {"action_mask": np.ones(2, np.int8)}))
+def test_without_a_mask_in_the_info_of_a_step_every_action_is_allowed():
+    env = Scripted(reset=lambda seed: (ZEROS, {"action_mask": np.array([0, 1], np.int8)}))
     environments = looped(env)
-    environments.reset()
-    with pytest.raises(EnvironmentFault, match="step 1: the observation 'action_mask' was in the info of the first"):
-        environments.step(np.zeros(1, np.int64))
+    assert environments.reset()["action_mask"].tolist() == [[0, 1]]
+    assert environments.step(np.zeros(1, np.int64))[0]["action_mask"].tolist() == [[1, 1]]
 
 
 def test_taxi_is_masked_by_its_info():

@@ -72,7 +72,7 @@ class TrainedPolicy:
             explorer.follow(self._learner.exploring_policy()[1])
         return AtStep(explorer, progress.step)
 
-    def act(self, observation: Any, info: dict[str, Any], first: bool, explore: bool) -> Any:
+    def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explore: bool) -> Any:
         """See `Run.act`."""
         explorer = self.explorer(1, explore)
         return self._single_actor().act(observation, info, first, explorer, self._learner.progress.step)

@@ -32,13 +32,12 @@ class FittedAgent(NamedTuple):
 
 
 def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Agent]]) -> FittedAgent:
-    """The agent for an environment, which holds its global state where the agent reads that. agent_for_spaces: returns
-    (name, agent)."""
-    spaces, translation = examine(environment)
+    """The agent for an environment, which holds its global state where the agent reads that, and action masks where
+    infos hold any. agent_for_spaces: returns (name, agent)."""
+    spaces, translation, environment = examine(environment)
     name, agent = agent_for_spaces(spaces)
     if isinstance(agent, MultiAgent) and agent.reads_state:
-        environment = with_global_state(environment)
-        spaces, translation = examine(environment)
+        spaces, translation, environment = examine(with_global_state(environment))
         name, agent = agent_for_spaces(spaces)
     return FittedAgent(name, agent, environment, spaces, translation)
 
