@@ -127,7 +127,7 @@ class SingleEpisode:
 class _AddBatchAxis:
     """Environments that agents see already need a batch axis only."""
 
-    def observe(self, observation: Any, info: dict[str, Any], first: bool) -> Tree:
+    def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
         return trees.map(lambda leaf: leaf[None], observation)
 
     def action(self, action: np.ndarray) -> Any:
