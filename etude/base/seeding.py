@@ -4,7 +4,7 @@ names of what it is for, so that neither the number of workers nor the order of 
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class MemberSeeds(NamedTuple):
 
 
 RunSeed = int | MemberSeeds
+_FIELDS = ("state", "increment", "has_uint32", "uinteger")  # of a generator's state
 
 
 def environment_name(run_seed: RunSeed, environment: int) -> int | str:
@@ -67,9 +68,23 @@ def generator_state(rng: np.random.Generator) -> dict:
     }
 
 
+def reseeded(state: Any, run_seed: int, place: str = "") -> Any:
+    """The state of a run for a copy with another seed: every generator is one of that seed, which depends on where the
+    saved one was, and `noise` beside the `generator` that has drawn it is drawn anew."""
+    if not isinstance(state, dict):
+        return state
+    if state.keys() == set(_FIELDS):
+        return generator_state(generator(run_seed, f"{place} {state['state']}"))
+    found = {name: reseeded(value, run_seed, f"{place}/{name}") for name, value in state.items()}
+    if state.keys() == {"noise", "generator"}:
+        rng = generator(run_seed, f"{place} {state['generator']}")
+        found["noise"] = {name: rng.standard_normal(array.shape, np.float32) for name, array in state["noise"].items()}
+    return found
+
+
 def check_generator(saved: Stored) -> None:
     """Raise CheckpointError where this is not what `generator_state` returned."""
-    held = saved.fields(("state", "increment", "has_uint32", "uinteger"))
+    held = saved.fields(_FIELDS)
     for name in ("state", "increment"):
         text = held[name].text()
         if not (text.isascii() and text.isdigit() and len(text) < 40 and int(text) < 2**128):

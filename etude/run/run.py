@@ -326,7 +326,8 @@ class Run:
         return {"description": described, **state}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from the state of a run of the same agent on the same environment.
+        """Continue from the state of a run of the same agent on the same environment, of the same seed or, with
+        generators of its own, of another one.
 
         Raises CheckpointError with the place of what does not fit, and has then changed nothing.
         """
@@ -335,12 +336,11 @@ class Run:
         held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation"))
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
-        layout = self.engine.layout
-        trained = {name: layout.initial[name] for name in layout.trainable}
-        self._lifecycle.check_state(held["rollout"], trained)
+        self._lifecycle.check_state(held["rollout"], self.learner.trained_weights())
         if "task" in held:
             check_stored_task(held["task"])
         self._evaluator.check_state(held)
+        state = build.with_own_generators(state, self.setup.seed)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:

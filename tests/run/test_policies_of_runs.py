@@ -190,6 +190,29 @@ def test_policies_learn_in_turns_and_a_run_is_resumed_in_the_middle_of_one():
         assert_same_weights(again.engine.weights(), expected)
 
 
+def test_a_run_that_is_loaded_with_another_seed_has_generators_of_its_own_for_every_policy():
+    def generators(state, place=""):
+        if not isinstance(state, dict):
+            return {}
+        if "increment" in state:
+            return {place: state["state"]}
+        return {at: own for name, part in state.items() for at, own in generators(part, f"{place}/{name}").items()}
+
+    with pair({"ann": DQN(DQN_TINY), "bob": PPO(PPO_TINY)}, Meeting) as run:
+        run.train(80)
+        state = copy.deepcopy(run.state())
+    with from_state(state, Meeting) as same, from_state(state, Meeting, seed=2) as other, pair(
+        {"ann": DQN(DQN_TINY), "bob": PPO(PPO_TINY)}, Meeting, seed=2
+    ) as restored:  # fmt: skip
+        restored.restore(state)
+        before, expected = generators(state), generators(other.state())
+        assert generators(same.state()) == before
+        assert generators(restored.state()) == expected
+        assert before.keys() == expected.keys() and len(before) >= 6
+        assert not [place for place in before if before[place] == expected[place]]
+        assert len(set(expected.values())) == len(expected)
+
+
 def test_policies_that_are_to_learn_more_often_take_no_gradient_steps_for_the_steps_before():
     often = DQN(dataclasses.replace(DQN_TINY, train_every=2))
     with pair({"ann": DQN(DQN_TINY), "bob": DQN(DQN_TINY)}, Meeting, train_only=Alternate(every=40)) as run:

@@ -118,8 +118,14 @@ def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learni
         assert applied[after] == {after}
         before = study.trials[copy.parent].genome.config.learning_rate
         assert all(np.array_equal(value, began[before, 64][name]) for name, value in began[after, 64].items())
-        with etude.load(tmp_path / "one" / f"trial-{copy.number:04d}", env=Pointer) as run:
+        folders = [tmp_path / "one" / f"trial-{number:04d}" for number in (copy.number, copy.parent)]
+        with etude.load(folders[0], env=Pointer) as run, etude.load(folders[1], env=Pointer) as parent:
             assert run.learner.hyper()["learning_rate"] == after
+            assert run.step == parent.step == 128
+            own, parents = run.state(), parent.state()
+        assert own["replay"]["generator"] != parents["replay"]["generator"]
+        noise = [[each["generator"] for each in state["rollout"]["environments"].values()] for state in (own, parents)]
+        assert not [one for one in noise[0] if one in noise[1]]
     given["callbacks"] = None
     with tiny_study(tmp_path / "two", RANGE, **given) as again, pytest.raises(Killed):
         again.run(killed_after(12))

@@ -26,6 +26,7 @@ from etude.training.build.described import (
     policies_from,
     taken_from,
     train_only_from,
+    with_own_generators,
 )
 from etude.training.build.evaluator import RunEvaluator, evaluator_for
 from etude.training.build.exploration import best_for
@@ -66,5 +67,5 @@ __all__ = [
     "given_directory", "learning_arguments", "loading_arguments", "members_from", "multi_agent_for", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "resumed_directory",
     "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
-    "with_hyperparameters",
+    "with_hyperparameters", "with_own_generators",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, SpaceError
+from etude.base.seeding import reseeded
 from etude.base.spaces import Spaces
 from etude.base.spaces import describe as describe_space
 from etude.checkpoint.config_json import from_saved, to_json
@@ -143,6 +144,12 @@ def config_from(described: dict[str, Any]) -> Any:
         what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
         raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
     return from_saved(find(algorithm)[1], Stored(described["config"], "description/config"))
+
+
+def with_own_generators(state: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The state of a run for one with this seed: as it is where it had the same."""
+    saved = state["description"].get("setup", {}).get("seed", seed)
+    return state if saved == seed else reseeded(state, seed)
 
 
 def check_description(state: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Runs whose networks and hyperparameters are mutated between two learning phases, on every engine."""
 
+import copy
 import dataclasses
 
 import gymnasium as gym
@@ -9,9 +10,11 @@ import pytest
 import etude
 from etude import engines
 from etude.algorithms.dqn import DQN, DQNConfig
+from etude.base.events import Collected
 from etude.base.spaces import Spaces
 from etude.networks import Conv, Mlp, Recurrent
-from etude.tuning.evolution import ArchitectureLimits, Mutations, mutated, transfer
+from etude.run import from_state
+from etude.tuning.evolution import ArchitectureLimits, Mutation, Mutations, copied, mutated, transfer
 from etude.tuning.evolution.structure import moves_of
 
 LIMITS = ArchitectureLimits(layers=(1, 3), units=(8, 64), latent=(4, 64), cell=(8, 64), filters=(4, 32))
@@ -95,6 +98,70 @@ def test_a_child_that_learns_more_often_takes_no_gradient_steps_for_the_steps_of
     assert child.learner.progress.gradient_steps - before == 120 // 3 == 40
     child.close()
     run.close()
+
+
+def generators(state, place=""):
+    """The states of all generators in the state of a run, and what noise they have drawn for layers, by place."""
+    if not isinstance(state, dict):
+        return {}
+    if "increment" in state:
+        return {place: state["state"]}
+    found = {at: own for name, part in state.items() for at, own in generators(part, f"{place}/{name}").items()}
+    if state.keys() == {"noise", "generator"}:
+        found |= {f"{place}/{name}": array.tolist() for name, array in state["noise"].items()}
+    return found
+
+
+def watched(run, steps):
+    """(which rows are sampled, the actions and rewards that are collected) while a run trains."""
+    sample, rows, collected = run.learner.replay.sample, [], []
+
+    def sampled(k, n):
+        batches = sample(k, n)
+        rows.append(batches.index.copy())
+        return batches
+
+    def note(event):
+        if isinstance(event, Collected):
+            collected.extend((part.action.copy(), part.observation.copy()) for part in event.steps)
+
+    run.learner.replay.sample = sampled
+    run.train(steps, callbacks=note)
+    run.learner.replay.sample = sample
+    actions, observations = (np.concatenate([np.asarray(each[i]) for each in collected]) for i in (0, 1))
+    return np.concatenate(rows), actions, observations
+
+
+NOISY = {"network": Mlp((8,), noisy=1.0), "priority_exponent": 0.6, "epsilon": 0.5, **OFTEN}
+SEEDED = {
+    "dqn": ("CartPole-v1", NOISY, None),
+    "sac": ("Pendulum-v1", {"network": Mlp((8,)), **OFTEN}, None),
+    "mixed": ("CartPole-v1", NOISY, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", pytest.param("mixed", marks=pytest.mark.variant)])
+def test_a_copy_with_another_seed_draws_nothing_that_its_parent_draws_and_is_resumed_bit_for_bit(engine_name, name):
+    env, config, share = SEEDED[name]
+    data = None if share is None else [(etude.record(env, 4, seed=5), share), ("sampler", 1 - share)]
+    given = {"engine": engine_name, "environments": 2, "seed": 3, "data": data, **config}
+    run = etude.Run("sac" if name == "sac" else "dqn", env, **given)
+    run.train(192)
+    child = copied(run, run.agent.config, Mutation(), seed=77)
+    own, parents = generators(child.state()), generators(run.state())
+    assert own.keys() == parents.keys() and len(own) >= 5
+    assert not [place for place in own if own[place] == parents[place]]
+    one, other = watched(run, 512), watched(child, 512)
+    for found, expected in zip(other, one, strict=True):
+        assert found.shape == expected.shape and (found == expected).mean() < 0.6
+    state = copy.deepcopy(child.state())
+    again = from_state(state, env)
+    for each in (child, again):
+        each.train(64)
+    for name, value in child.engine.weights().items():
+        np.testing.assert_array_equal(again.engine.weights()[name], value, name)
+    for each in (run, child, again):
+        each.close()
 
 
 @pytest.mark.variant
