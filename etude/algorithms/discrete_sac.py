@@ -33,7 +33,7 @@ class DiscreteSACConfig(OffPolicyConfig):
     tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
     temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
     learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
-    target_entropy: float | None = None  # target entropy in nats; None: 0.6 * log(n) for n actions
+    target_entropy: float | None = None  # target entropy in nats; None: 0.6 * log(n), n allowed actions
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +80,9 @@ class DiscreteSAC(Agent):
 
     def temperature_loss(self, batch: Batch, policy: Categorical) -> Losses:
         """Equation 11; none where alpha is fixed."""
-        given = self.config.target_entropy
-        target_entropy = 0.6 * math.log(self.choices) if given is None else given
+        target_entropy: Any = self.config.target_entropy
+        if target_entropy is None and self.masked:
+            target_entropy = 0.6 * ops.log(ops.sum(ops.cast(policy.allowed, "float32"), -1))
+        elif target_entropy is None:
+            target_entropy = 0.6 * math.log(self.choices)
         return self.temperature.losses(-policy.entropy(), batch.weight, target_entropy)

@@ -28,8 +28,9 @@ class LearnedTemperature(Part):
         """alpha, a scalar."""
         return ops.exp(self.variables["value"])
 
-    def losses(self, log_prob: Any, weight: Any, target_entropy: float) -> Losses:
-        """Equation 18, as the loss `temperature`. log_prob: [B], of the policy's actions; weight: [B]."""
+    def losses(self, log_prob: Any, weight: Any, target_entropy: Any) -> Losses:
+        """Equation 18, as the loss `temperature`. log_prob: [B], of the policy's actions; weight: [B];
+        target_entropy: a number, or [B]."""
         log_alpha = self.variables["value"]
         loss = ops.mean(weight * soft_temperature(log_alpha, log_prob, target_entropy))
         return Losses(temperature=Loss(loss, alpha=ops.exp(log_alpha)))
@@ -45,7 +46,7 @@ class FixedTemperature(Part):
         """alpha, a scalar."""
         return config.temperature
 
-    def losses(self, log_prob: Any, weight: Any, target_entropy: float) -> Losses:
+    def losses(self, log_prob: Any, weight: Any, target_entropy: Any) -> Losses:
         """None."""
         return Losses()
 

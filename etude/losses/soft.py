@@ -37,8 +37,8 @@ def soft_actor(q: Array, log_prob: Array, temperature: Array | float) -> Array:
     return ops.stop_gradient(temperature) * log_prob - q
 
 
-@shapes(log_prob="B", log_temperature="?B")
-def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: float) -> Array:
+@shapes(log_prob="B", log_temperature="?B", target_entropy="?B")
+def soft_temperature(log_temperature: Array, log_prob: Array, target_entropy: Array | float) -> Array:
     """`-log_temperature * (log_prob + target_entropy)`, [B]; no gradient into log_prob.
 
     Equation 18 with the logarithm in place of the temperature, as in the authors' code: the same sign of the gradient.

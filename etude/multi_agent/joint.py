@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -173,6 +173,12 @@ def turns(steps: Steps) -> Turns:
     ended = (steps.terminated | steps.truncated)[..., None]
     over = ended | (following == TERMINATED) | (following == TRUNCATED)
     return Turns(status == ACTING, over | (following == ACTING), over)
+
+
+def acting_rows(agents: Iterable[str], observation: Tree) -> dict[tuple[str, str], np.ndarray]:
+    """Where each agent acts, [...] bool, by the place of what it observes in joined observations."""
+    acting = observation[STATUS] == ACTING
+    return {(AGENTS, name): acting[..., i] for i, name in enumerate(agents)}
 
 
 def _choices(space: Any) -> list[int]:

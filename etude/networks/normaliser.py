@@ -76,10 +76,11 @@ class RunningMoments:
         self.parts = normalised_parts(space)
         self.moments = {name: Moments(0.0, np.zeros(shape), np.ones(shape)) for name, _, shape in self.parts}
 
-    def update(self, observation: Tree) -> None:
-        """Take in observations [T, N, ...]."""
+    def update(self, observation: Tree, rows: Mapping[Path, np.ndarray] | None = None) -> None:
+        """Take in observations [T, N, ...]. rows: where those at these places count, [T, N] bool; elsewhere all do."""
         for name, path, _ in self.parts:
-            self.moments[name] = self.moments[name].merged(at(observation, path))
+            x, own = at(observation, path), None if rows is None else rows.get(path[:2])
+            self.moments[name] = self.moments[name].merged(x if own is None or own.all() else x[own][None])
 
     def values(self) -> dict[str, np.ndarray]:
         """What the network part of the normaliser takes, float32."""

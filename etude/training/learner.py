@@ -17,7 +17,7 @@ from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.engines.gradients import GradientSource
 from etude.multi_agent import MultiAgent
-from etude.multi_agent.joint import turns
+from etude.multi_agent.joint import acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import RecordedTerms
@@ -188,7 +188,8 @@ class Learner:
         if self.moments is None:
             return False
         assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
-        self.moments.update(steps.observation)
+        agents = self.engine.spaces.agents
+        self.moments.update(steps.observation, None if agents is None else acting_rows(agents, steps.observation))
         name = self.engine.layout.normaliser
         self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
         return True

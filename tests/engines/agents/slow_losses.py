@@ -440,8 +440,11 @@ def ppo(given: Numbers, batch: Any, found: Any = None) -> Any:
         return actor_critic(given, found, lambda row: clipped_surrogate(row.ratio, row.advantage, c.clip_range), **more)
     beta = float(given.w["objective.kl_coefficient"])
     losses, metrics, _ = actor_critic(given, found, lambda row: beta * row.kl - row.ratio * row.advantage, **more)
-    returns = np.array([float(row.extras["return"]) for row in found])
-    moments = {"return_mean": np.mean(returns), "return_squared_deviation": np.mean((returns - mean) ** 2)}
+    moments = {
+        "return_mean": average(found, lambda row: row.w * row.extras["return"]),
+        "return_squared_deviation": average(found, lambda row: row.w * (row.extras["return"] - mean) ** 2),
+        "filled_minibatches": average(found, lambda row: row.w),
+    }
     return losses, {**metrics, "kl_coefficient": beta, **moments}, None
 
 
@@ -739,8 +742,7 @@ def discrete_sac(given: Numbers, batch: Any) -> Any:
     metrics["policy_entropy"] = average(found, lambda row: row.policy.entropy())
     if c.learn_temperature:
         allowed = lambda row: n if row.mask is None else sum(row.mask)  # noqa: E731
-        target_entropy = 0.6 * average(found, lambda row: math.log(allowed(row)))
-        pull = average(found, lambda row: row.w * (target_entropy - row.policy.entropy()))
+        pull = average(found, lambda row: row.w * (0.6 * math.log(allowed(row)) - row.policy.entropy()))
         losses["temperature"], metrics["alpha"] = -math.log(alpha) * pull, alpha
     return losses, metrics, errors
 

@@ -5,7 +5,7 @@ import pytest
 from cases import MASKED
 
 from etude import Mlp, engines
-from etude.algorithms import CQLConfig, DQNConfig, PPOConfig, QRDQNConfig, find
+from etude.algorithms import CQLConfig, DiscreteSACConfig, DQNConfig, PPOConfig, QRDQNConfig, find
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.schedules import at
@@ -83,3 +83,15 @@ def test_the_entropy_and_the_divergence_of_ppo_do_not_depend_on_the_level_of_log
     assert metrics["entropy"] == pytest.approx(-np.log(chances).mean(), rel=1e-5)
     assert metrics["approx_kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["policy_loss"] == pytest.approx(-1, rel=1e-5)
+
+
+@pytest.mark.parametrize("given", [None, 0.5])
+def test_the_target_entropy_of_discrete_sac_counts_the_actions_that_the_mask_allows(given, engine_name):
+    config = DiscreteSACConfig(network=FLAT, learning_rate=0.0, target_entropy=given)
+    engine = engine_of("discrete_sac", config, engine_name)
+    engine.load({"temperature.value": np.asarray(np.log(2.0), np.float32)})
+    update = learned(engine, config)
+    entropy = np.log(ALLOWED.sum(1)).mean()  # of a policy that takes all allowed actions alike
+    target = 0.6 * entropy if given is None else given
+    assert update.metrics["policy_entropy"] == pytest.approx(entropy, rel=1e-5)
+    assert update.losses["temperature"] == pytest.approx(-np.log(2.0) * (target - entropy), rel=1e-5)

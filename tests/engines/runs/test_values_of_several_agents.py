@@ -11,6 +11,7 @@ from several_worlds import Coming, Counting, Dominant, Hidden, Leaving, Meeting,
 from etude import Mlp, Policies, Run
 from etude.algorithms import A2CConfig, DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
 from etude.base import trees
+from etude.base.events import Collected
 from etude.envs import make_environments, with_global_state
 from etude.multi_agent.joint import ACTING
 from etude.replay import Ring
@@ -201,6 +202,30 @@ def test_whoever_stays_learns_the_same_whether_another_agent_was_truncated_or_te
             np.testing.assert_array_equal(weights[1][name], value, name)
     differ = [name for name in weights[0] if not np.array_equal(weights[0][name], weights[1][name])]
     assert {name.split(".")[0] for name in differ} == {"leaves"}  # its last value is bootstrapped from, or is not
+
+
+def test_what_is_normalised_is_normalised_by_the_rows_in_which_an_agent_acts(engine_name):
+    whole = {"rollout_length": 60, "minibatch_size": 240, "epochs": 1, "learning_rate": 0.0, "network": Mlp((4,))}
+    config = PPOConfig(**whole, normalize_value=True, normalize_reward=False)
+    seen, batches = [], []
+    world = partial(Leaving, steps=20, truncated=True)
+    with Run("ppo", world, config=config, engine=engine_name, environments=4, seed=1) as run:
+        inner = run.learner.gradients.learn
+        run.learner.gradients.learn = lambda batch, *more: (batches.append(batch), inner(batch, *more))[1]
+        for event in run.steps(480):
+            for steps in event.steps if isinstance(event, Collected) else ():
+                seen.append(steps.observation["agents"]["leaves"][steps.observation["status"][..., 0] == ACTING])
+        weights = run.engine.weights()
+        moments = run.learner.moments.moments["agents.leaves"]
+    seen = np.concatenate(seen)
+    assert (moments.seen, moments.mean, moments.variance) == pytest.approx((160, seen.mean(), seen.var()))
+    assert moments.mean == pytest.approx(109.5)  # 116.5 with its last one for the rest of the episode
+    for i, agent in enumerate(("leaves", "stays")):
+        active = np.concatenate([batch.extras["active"][..., i].ravel() for batch in batches]) > 0
+        returns = np.concatenate([batch.extras["return"][..., i].ravel() for batch in batches])[active]
+        assert len(returns) == (160, 480)[i]
+        found = weights[f"{agent}.value_normaliser.moments"][:2]
+        np.testing.assert_allclose(found, [returns.mean(), returns.std()], rtol=1e-4)
 
 
 def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engine_name):
