@@ -43,6 +43,12 @@ def test_a_schedule_over_several_steps_is_its_mean_over_them(schedule, before, a
     assert at(schedule, after, 100, over=after - before) == pytest.approx(mean, rel=1e-6, abs=1e-9)
 
 
+def test_the_mean_of_a_schedule_that_ends_before_the_first_step_is_that_of_its_values():
+    schedule = Linear(1.0, 0.0, 0.1)  # of 4 steps: 1 at step 0, 0 from step 1 on
+    assert [schedule.at(step, 4) for step in range(4)] == [1.0, 0.0, 0.0, 0.0]
+    assert at(schedule, 4, 4, over=4) == pytest.approx(1 / 8)
+
+
 def test_a_fraction_of_the_run_is_what_it_was():
     assert [at(Linear(1.0, 0.0, 0.5), step, 100) for step in (0, 10, 50, 80)] == [1.0, 0.8, 0.0, 0.0]
 

@@ -150,6 +150,34 @@ class ScriptedWorld(gym.Env):
         return {} if mask is None else {"action_mask": np.array(mask, np.int8)}
 
 
+class ScriptedGoals(ScriptedWorld):
+    """One agent with goals, whole numbers from 0 to 2: in half of the episodes what is achieved stays the same.
+    An episode also ends where its own goal is achieved."""
+
+    def __init__(self, scripts: Sequence[Script], action_space: gym.Space):
+        super().__init__(scripts, action_space)
+        goal = gym.spaces.Box(-1.0, 3.0, (1,), np.float32)
+        seen = {"observation": self.observation_space, "achieved_goal": goal, "desired_goal": goal}
+        self.observation_space = gym.spaces.Dict(seen)
+
+    def step(self, action):
+        observation, _, terminated, truncated, info = super().step(action)
+        goals = observation["achieved_goal"], observation["desired_goal"]
+        terminated = terminated or bool(self.compute_terminated(*goals, {}))
+        return observation, float(self.compute_reward(*goals, {})), terminated, truncated, info
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired).sum(-1)
+
+    def compute_terminated(self, achieved, desired, info):
+        return (achieved == desired).all(-1)
+
+    def _observation(self):
+        achieved, desired = (self.seed // 3 + self.time * (self.seed // 9 % 2)) % 3, self.seed % 3
+        goals = {"achieved_goal": np.array([achieved], np.float32), "desired_goal": np.array([desired], np.float32)}
+        return {"observation": super()._observation(), **goals}
+
+
 class _Several:
     """What worlds of several agents have in common: agents "agent_0", "agent_1", ..., all with the same spaces."""
 
