@@ -168,10 +168,10 @@ class Rollout(Protocol):
     environments: int  # N
 
     def collect(
-        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0
+        self, steps: int, step: int, environments: range | None = None, upcoming: int = 0
     ) -> Steps | WorkerGradients:
-        """`steps` time steps of the first `environments` environments (all where None), with the generators' and the
-        environments' positions kept between calls.
+        """`steps` time steps of these environments (all where None), with the generators' and the environments'
+        positions kept between calls.
 
         step: environment steps of the run so far, for schedules of exploration.
         upcoming: how many time steps the next call will ask for; a rollout that overlaps starts on them at once, with

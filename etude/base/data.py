@@ -128,11 +128,11 @@ class WorkerWarning(str):
 
 
 class CollectRequest(NamedTuple):
-    """What to collect at a time: time steps of the first so many environments (all where None), or, where `steps` is
-    None, on until every environment has ended an episode."""
+    """What to collect at a time: time steps of these environments (all where None), or, where `steps` is None, on until
+    every environment has ended an episode."""
 
     steps: int | None
-    environments: int | None = None
+    environments: range | None = None
 
 
 @dataclass(frozen=True, slots=True)

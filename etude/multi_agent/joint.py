@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.base.data import Steps
+from etude.base.data import EpisodeEnd, Steps
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
 from etude.base.trees import Tree
@@ -132,7 +132,13 @@ class AgentSubset:
             next_observation=self.observation(steps.next_observation),
             final_observation=self.observation(steps.final_observation),
             extras={name.removeprefix(start): x for name, x in steps.extras.items() if name.startswith(start)},
+            episodes=tuple(self._own(end) for end in steps.episodes),
         )
+
+    def _own(self, end: EpisodeEnd) -> EpisodeEnd:
+        """What they earned in an episode."""
+        earned = {name: total for name, total in (end.total_by_agent or {}).items() if name in self.agents}
+        return end._replace(total=float(sum(earned.values())), total_by_agent=earned)
 
 
 def present(observation: Tree) -> Any:

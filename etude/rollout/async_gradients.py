@@ -95,7 +95,7 @@ class AsyncGradients:
         self._begun: set[int] = set()
         self._finished: dict[int, WorkerGradients] = {}  # those of `_begun` that were waited for already
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> WorkerGradients:
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> WorkerGradients:
         """The next `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
             if environment not in self._begun:

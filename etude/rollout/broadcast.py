@@ -20,7 +20,7 @@ class BroadcastRollout:
     def __init__(self, own: Rollout | None, broadcast: Callable[[Any], Any], spaces: Spaces, environments: int):
         self.spaces, self.environments, self._own, self._broadcast = spaces, environments, own, broadcast
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> CollectedSteps:
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> CollectedSteps:
         """See `protocols.Rollout`. Where an environment fails, all processes raise EnvironmentFault."""
         return self._shared(lambda own: own.collect(steps, step, environments, upcoming))
 

@@ -160,12 +160,16 @@ class StepsFragment(Fragment):
 
     def to_steps(self) -> Steps:
         """The rows of the environments asked for; they share the arrays."""
-        collector, n = self._collector, len(self._requested)
-        trees.put(self.rows.observation, self._steps, collector.observations(self._positions))
+        collector, rows, ended = self._collector, self.rows, self._ends
+        trees.put(rows.observation, self._steps, collector.observations(self._positions))
         restarted = collector.take_restarted(self._requested)
-        collector.cut(self._positions[n:])
-        ends = EndedEpisodes.of(self._ends, collector.template().observation)
-        collected = self.rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
+        if self._requested != self._positions:  # of a native simulator
+            places = {position: i for i, position in enumerate(self._requested)}
+            rows = rows.between(list(places))
+            ended = [end._replace(column=places[end.column]) for end in ended if end.column in places]
+            collector.cut(tuple(i for i in self._positions if i not in places))
+        ends = EndedEpisodes.of(ended, collector.template().observation)
+        collected = rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
         collector.add_priorities(collected)
         return collected
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
@@ -10,7 +11,7 @@ from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
 from etude.rollout.fragments import StepsFragment, WholeEpisodes, collect
-from etude.rollout.state import Ahead, notes, pack, unpack
+from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 
 class InProcess:
@@ -31,19 +32,24 @@ class InProcess:
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
     def collect(
-        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+        self,
+        steps: int,
+        step: int,
+        environments: Sequence[int] | None = None,
+        upcoming: int = 0,
+        stride: int | None = None,
     ) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`.
+        """`steps` time steps of the environments at these positions; see `protocols.Rollout`.
 
         stride: environment steps that the run takes in a time step, where other processes collect, too.
         """
-        n = self.environments if environments is None else environments
+        positions = self._collector.everyone if environments is None else tuple(environments)
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
-            return ahead
         if ahead is not None:
+            if answers(ahead, steps, self._collector.columns[list(positions)].tolist()):
+                return ahead
             self.cut()
-        fragment = StepsFragment(self._collector, tuple(range(n)), steps, step, stride or n)
+        fragment = StepsFragment(self._collector, positions, steps, step, stride or len(positions))
         return collect(fragment, self._stepped).to_steps()
 
     def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from etude.base import trees
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.errors import ConfigError, EtudeError
@@ -24,8 +26,8 @@ class MemberWeights(Protocol):
 class JointRollout:
     """Steps `members` runs of `environments` environments each; those of a run follow those of the run before.
 
-    All runs are at the same step whenever one of them collects, and ask for equally many time steps: the first that
-    asks collects for all, with the weights that each has loaded. make: from the explorer of one run, the rollout of all
+    All runs are at the same step whenever one of them collects, and ask for the same time steps: the first that asks
+    collects for all, with the weights that each has loaded. make: from the explorer of one run, the rollout of all
     environments.
     """
 
@@ -49,22 +51,24 @@ class JointRollout:
         """Act for a run with these weights from the next collected step on."""
         self._actor.load_member(number, weights)
 
-    def collect(self, number: int, steps: int, step: int) -> Steps:
+    def collect(self, number: int, steps: int, step: int, environments: range) -> Steps:
         """A run's part of the next `steps` time steps. Raises in every run what was raised when they were collected."""
         assert self._rollout is not None
         if number not in self._collected:
-            self._collected = dict.fromkeys(self._open, self._collect(self._rollout, steps, step))
+            found = self._collect(self._rollout, steps, step, environments)
+            self._collected = dict.fromkeys(self._open, found)
         found = self._collected.pop(number)
         if isinstance(found, EtudeError):
             raise found
         return part(found, number, self.environments)
 
-    def _collect(self, rollout: InProcess, steps: int, step: int) -> Steps | EtudeError:
+    def _collect(self, rollout: InProcess, steps: int, step: int, environments: range) -> Steps | EtudeError:
         self._state = None
         try:
             if self._restored:
                 self._restore(rollout)
-            return rollout.collect(steps, step * self._members)
+            firsts = range(0, self._members * self.environments, self.environments)
+            return rollout.collect(steps, step * self._members, [first + i for first in firsts for i in environments])
         except EtudeError as error:
             return error
 
@@ -107,9 +111,9 @@ class MemberRollout:
         self._joint, self._number, self.spaces = joint, number, spaces
         self.environments = joint.environments
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of the run's environments; see `protocols.Rollout`."""
-        return self._joint.collect(self._number, steps, step)
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of these environments of the run; see `protocols.Rollout`."""
+        return self._joint.collect(self._number, steps, step, environments or range(self.environments))
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
         """Raises ConfigError: episodes end at different times."""
@@ -147,8 +151,9 @@ def _columns(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def part(steps: Steps, member: int, count: int) -> Steps:
-    """The environments of one of several runs that have `count` each, numbered from 0."""
-    own = slice(member * count, (member + 1) * count)
+    """The steps of one of several runs that have `count` environments each, which are numbered from 0."""
+    first = member * count
+    own = slice(*np.searchsorted(steps.columns, (first, first + count)).tolist())
     ended = (steps.final_index[:, 1] >= own.start) & (steps.final_index[:, 1] < own.stop)
     return Steps(
         observation=trees.rows(steps.observation, (slice(None), own)),
@@ -159,12 +164,12 @@ def part(steps: Steps, member: int, count: int) -> Steps:
         next_observation=trees.rows(steps.next_observation, own),
         final_observation=trees.rows(steps.final_observation, ended),
         final_index=steps.final_index[ended] - (0, own.start),
-        columns=steps.columns[own] - own.start,
+        columns=steps.columns[own] - first,
         restarted=steps.restarted[own],
         extras={name: values[:, own] for name, values in steps.extras.items()},
         episodes=tuple(
-            end._replace(environment=end.environment - own.start)
+            end._replace(environment=end.environment - first)
             for end in steps.episodes
-            if own.start <= end.environment < own.stop
+            if first <= end.environment < first + count
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,8 +122,8 @@ class Rows:
         for name, value in self.extras.items():
             value[here] = other.extras[name][there]
 
-    def between(self, columns: slice) -> Rows:
-        """Some columns; the arrays are shared, not copied."""
+    def between(self, columns: slice | list[int]) -> Rows:
+        """Some columns; the arrays of a slice are shared, not copied."""
         here = slice(None), columns
         return Rows(
             trees.rows(self.observation, here),
@@ -147,28 +147,70 @@ class Rows:
         }
 
     def to_steps(self, ends: EndedEpisodes, columns: np.ndarray, restarted: np.ndarray) -> Steps:
-        """These rows as `Steps`, of the first len(columns) environments; the arrays are shared, not copied.
+        """These rows as `Steps`; the arrays are shared, not copied.
 
-        ends: sorted by t, then n.
+        ends: sorted by t, then n. columns: the numbers of the environments.
         """
-        n, steps = len(columns), len(self.reward)
-        if n < self.reward.shape[1]:
-            ends = ends.take(np.flatnonzero(ends.index[:, 1] < n))
-        here = slice(0, steps), slice(0, n)
         return Steps(
-            observation=trees.rows(self.observation, here),
-            action=self.action[here],
-            reward=self.reward[here],
-            terminated=self.terminated[here],
-            truncated=self.truncated[here],
-            next_observation=trees.rows(self.observation, (steps, here[1])),
+            observation=trees.rows(self.observation, slice(0, len(self.reward))),
+            action=self.action,
+            reward=self.reward,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            next_observation=trees.rows(self.observation, len(self.reward)),
             final_observation=ends.observation,
             final_index=ends.index,
             columns=columns,
             restarted=restarted,
-            extras={name: value[here] for name, value in self.extras.items()},
+            extras=dict(self.extras),
             episodes=ends.episodes,
         )
+
+
+def joined(parts: Sequence[Steps]) -> Steps:
+    """Steps of environments that stand side by side, or of the same ones that follow one another. All environments have
+    as many in the end; what `restarted` says of later parts of an environment is left out."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = np.unique(np.concatenate([part.columns for part in parts]))
+    taken, places = np.zeros(len(columns), np.int64), []
+    restarted = np.zeros(len(columns), bool)
+    for part in parts:
+        at = np.searchsorted(columns, part.columns)
+        places.append((int(taken[at[0]]), int(at[0])))
+        restarted[at] |= part.restarted & (taken[at] == 0)
+        taken[at] += part.shape[0]
+    ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], places)
+
+    def placed(*arrays: np.ndarray) -> np.ndarray:
+        found = np.empty((int(taken[0]), len(columns), *arrays[0].shape[2:]), arrays[0].dtype)
+        for (t, n), array in zip(places, arrays, strict=True):
+            found[t : t + array.shape[0], n : n + array.shape[1]] = array
+        return found
+
+    def newest(*arrays: np.ndarray) -> np.ndarray:
+        found = np.empty((len(columns), *arrays[0].shape[1:]), arrays[0].dtype)
+        for (_, n), array in zip(places, arrays, strict=True):
+            found[n : n + len(array)] = array
+        return found
+
+    def all_of(name: str) -> list[Any]:
+        return [getattr(part, name) for part in parts]
+
+    return Steps(
+        observation=trees.map(placed, *all_of("observation")),
+        action=placed(*all_of("action")),
+        reward=placed(*all_of("reward")),
+        terminated=placed(*all_of("terminated")),
+        truncated=placed(*all_of("truncated")),
+        next_observation=trees.map(newest, *all_of("next_observation")),
+        final_observation=ends.observation,
+        final_index=ends.index,
+        columns=columns,
+        restarted=restarted,
+        extras=trees.map(placed, *all_of("extras")),
+        episodes=ends.episodes,
+    )
 
 
 def aligned(size: int) -> int:

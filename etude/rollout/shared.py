@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from etude.base import trees
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.errors import EtudeError
 from etude.protocols import ProcessGroup, Weights
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.lockstep import LockstepPool
 from etude.rollout.pool.pool import Pool
-from etude.rollout.rows import EndedEpisodes
-from etude.rollout.state import Ahead, pack, unpack
+from etude.rollout.rows import joined
+from etude.rollout.state import Ahead, answers, pack, unpack
 
 
 def own_environments(environments: int, rank: int, size: int) -> range:
@@ -38,16 +35,19 @@ class SharedRollout:
         self._warnings: list[str] = []
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
-    def collect(self, steps: int, step: int, environments: int | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`."""
-        n = self.environments if environments is None else environments
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of these environments; see `protocols.Rollout`."""
+        chosen = range(self.environments) if environments is None else environments
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+        if answers(ahead, steps, chosen):
             return ahead
         if ahead is not None:
             self._own.cut()
-        own = min(len(self._columns), n - self._columns.start)
-        found = self._gathered("steps", lambda: self._own.collect(steps, step, own, stride=n) if own > 0 else None)
+        part = range(max(chosen.start, self._columns.start), min(chosen.stop, self._columns.stop))
+        own = range(part.start - self._columns.start, part.stop - self._columns.start)
+        found = self._gathered(
+            "steps", lambda: self._own.collect(steps, step, own, stride=len(chosen)) if own else None
+        )
         return joined([part for part in found if part is not None])
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
@@ -103,32 +103,3 @@ class SharedRollout:
     def close(self) -> None:
         """Close the environments. May be called twice."""
         self._own.close()
-
-
-def joined(parts: list[Steps]) -> Steps:
-    """The steps of environments that stand side by side."""
-    if len(parts) == 1:
-        return parts[0]
-    starts = np.cumsum([0, *(part.shape[1] for part in parts[:-1])]).tolist()
-    ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], [(0, start) for start in starts])
-
-    def beside(*arrays: np.ndarray) -> np.ndarray:
-        return np.concatenate(arrays, 1)
-
-    def all_of(name: str) -> list[Any]:
-        return [getattr(part, name) for part in parts]
-
-    return Steps(
-        observation=trees.map(beside, *all_of("observation")),
-        action=beside(*all_of("action")),
-        reward=beside(*all_of("reward")),
-        terminated=beside(*all_of("terminated")),
-        truncated=beside(*all_of("truncated")),
-        next_observation=trees.concatenate(all_of("next_observation")),
-        final_observation=ends.observation,
-        final_index=ends.index,
-        columns=np.concatenate(all_of("columns")),
-        restarted=np.concatenate(all_of("restarted")),
-        extras=trees.map(beside, *all_of("extras")),
-        episodes=ends.episodes,
-    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -49,6 +49,11 @@ def with_ahead(state: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
     return {**state, "environments": columns, "ahead": _plain_ahead(ahead)}
 
 
+def answers(ahead: Ahead | None, steps: int, columns: Sequence[int]) -> TypeGuard[Steps]:
+    """Whether what was collected ahead is so many time steps of the environments with these numbers."""
+    return isinstance(ahead, Steps) and ahead.shape[0] == steps and ahead.columns.tolist() == list(columns)
+
+
 def open_episodes(state: dict[str, Any]) -> np.ndarray:
     """The numbers of the open episodes in a saved state, [N]."""
     columns = state["environments"]
@@ -83,8 +88,10 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
     for column in held["environments"].fields(str(i) for i in range(environments)).values():
         _check_column(column, spaces)
     ahead = held["ahead"]
-    for part in ahead.items() if isinstance(ahead.value, list) else [ahead] if ahead.value is not None else []:
-        _check_steps(part, environments, spaces)
+    if isinstance(ahead.value, list):
+        check_steps(ahead, environments, spaces)
+    elif ahead.value is not None:
+        _check_part(ahead, environments, spaces)
     if "worker_gradients" in held:
         for number, found in held["worker_gradients"].table().items():
             if number not in columns:
@@ -128,8 +135,13 @@ def _check_open(saved: Stored, spaces: Spaces) -> None:
             leaf.refuse("an array")
 
 
-def _check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
-    """Steps that were collected ahead."""
+def check_steps(saved: Stored, environments: int, spaces: Spaces) -> None:
+    """Raise CheckpointError unless these are the parts of collected steps of a run of so many environments."""
+    for part in saved.items():
+        _check_part(part, environments, spaces)
+
+
+def _check_part(saved: Stored, environments: int, spaces: Spaces) -> None:
     held = saved.fields(field.name for field in fields(Steps))
     t, n = held["terminated"].array(np.bool_, (None, None)).shape
     held["truncated"].array(np.bool_, (t, n))
@@ -203,9 +215,19 @@ def notes(lost: list[int]) -> list[str]:
     return [f"The open episode of environment {numbers} could not be replayed; it starts a new episode."]
 
 
+def plain_steps(parts: Iterable[Steps]) -> list[dict[str, Any]]:
+    """Parts of collected steps as plain data and arrays."""
+    return [_plain(steps) for steps in parts]
+
+
+def steps_of(plain: Iterable[dict[str, Any]], spaces: Spaces) -> tuple[Steps, ...]:
+    """What `plain_steps` was given."""
+    return tuple(_steps(part, spaces) for part in plain)
+
+
 def _plain_ahead(ahead: Ahead | None) -> Any:
     if isinstance(ahead, tuple):
-        return [_plain(steps) for steps in ahead]
+        return plain_steps(ahead)
     return None if ahead is None else _plain(ahead)
 
 
@@ -219,7 +241,7 @@ def _plain(steps: Steps) -> dict[str, Any]:
 
 def _ahead(plain: Any, spaces: Spaces) -> Ahead | None:
     if isinstance(plain, list):
-        return tuple(_steps(part, spaces) for part in plain)
+        return steps_of(plain, spaces)
     return None if plain is None else _steps(plain, spaces)
 
 

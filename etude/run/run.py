@@ -333,7 +333,7 @@ class Run:
         """
         state = present_state(state)
         optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "adapting", "task")
-        held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation"))
+        held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation", "waiting"))
         build.check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         self._lifecycle.check_state(held["rollout"], self.learner.trained_weights())

@@ -177,7 +177,7 @@ class EpisodeLearner:
             self.batches += k
         return end
 
-    def follow_moments(self, steps: Any) -> bool:
+    def follow_moments(self) -> bool:
         """There is no normaliser."""
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,8 @@ from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import RecordedTerms
 from etude.rewrite import Rewriters
+from etude.rollout.rows import joined
+from etude.rollout.state import check_steps, plain_steps, steps_of
 from etude.training.adapting import Adapting
 from etude.training.progress import RunProgress, check_progress
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
@@ -35,7 +37,7 @@ class LearnerParts:
 
     acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
     environments that are collected from in one call. terms: recorded transitions for terms of the losses. adapting:
-    what changes hyperparameters after learning phases.
+    what changes hyperparameters after learning phases. whole_rollouts: see `LearningKind`.
     """
 
     replay: Replay
@@ -46,6 +48,7 @@ class LearnerParts:
     count: int
     terms: RecordedTerms = field(default_factory=lambda: RecordedTerms({}, {}))
     adapting: Adapting | None = None
+    whole_rollouts: bool = False
 
 
 class Learner:
@@ -63,6 +66,9 @@ class Learner:
         self.adapting = parts.adapting
         self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         self.scale = _running_scale(agent, engine, self.count) if agent.config.normalize_reward else None
+        self._waiting: list[Steps] = []  # collected steps of a rollout that is not complete
+        self._unseen: tuple[CollectedSteps, ...] = ()  # stored steps that the normaliser has not taken in
+        self._whole_rollouts = parts.whole_rollouts
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
@@ -70,30 +76,51 @@ class Learner:
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for
-        whole episodes.
+        whole episodes. A time step that only the first environments have taken is completed by the others.
 
         after: time steps that are collected before.
         """
-        ahead = after * self.count
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, len(self.replay) + ahead)
+        ahead, begun = after * self.count, self.progress.step % self.count
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected + ahead)
         if wanted is None:
             return CollectRequest(None)
-        if left < self.count:
-            return CollectRequest(1, left)
+        if begun or left < self.count:
+            return CollectRequest(1, range(begun, min(begun + left, self.count)))
         return CollectRequest(min(wanted, left // self.count))
 
+    @property
+    def _collected(self) -> int:
+        """The rows in the replay, and those that wait to be stored."""
+        return len(self.replay) + sum(map(len, self._waiting))
+
     def take(self, *parts: CollectedSteps) -> None:
-        """Rewrite collected steps, store them and count them. Raises CallbackError where a rewriter fails, and has then
-        stored and counted nothing."""
-        if self.rewriters is not None:
-            own = [part for part in parts if isinstance(part, Steps)]  # runs of gradients from workers refuse rewriters
-            parts = self.rewriters(own, self.progress.step, self.progress.total)
+        """Rewrite collected steps, store them and count them; those of a part of a rollout once all of it is there, so
+        that a rollout in parts is rewritten, normalised and learned from as one in a piece. Raises CallbackError where
+        a rewriter fails, and has then stored and counted nothing."""
+        whole = parts
+        if self._whole_rollouts:
+            own = [part for part in parts if isinstance(part, Steps)]
+            missing = self.update_schedule.steps_until_update(self.progress.step, self._collected) or 0
+            if sum(map(len, own)) < missing * self.count - self._collected % self.count:
+                self._waiting += [part.copied() for part in own]  # workers may share their memory
+                whole = ()
+            else:
+                whole = _continuous([*self._waiting, *own])
+        stored = whole
+        if whole and self.rewriters is not None:
+            own = [part for part in whole if isinstance(part, Steps)]  # runs of gradients from workers refuse rewriters
+            began = self.progress.step - sum(map(len, self._waiting))
+            stored = self.rewriters(own, began, self.progress.total)
         for steps in parts:
             self.progress.count(steps)
+        for steps in stored:
             self.store(steps)
+        if whole:
+            self._waiting, self._unseen = [], () if self.moments is None else whole
 
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
+        self._waiting, self._unseen = [], ()
         self.progress.count(steps)
         self._draw_noise(self.update_schedule.updates_due(self.progress, self.replay))  # a phase that would be due
         self.update_schedule.after_updates(self.replay)
@@ -180,16 +207,20 @@ class Learner:
         config, progress = self.agent.config, self.progress
         return all_at(config, self.engine.layout.hyper, progress.step, progress.total, over)
 
-    def follow_moments(self, steps: CollectedSteps) -> bool:
-        """Take collected observations into the normaliser; whether there is one.
+    def follow_moments(self, *parts: CollectedSteps) -> bool:
+        """Take the observations of these steps, or else of those that were stored last, into the normaliser; whether
+        there are any, and a normaliser.
 
         To be called after learning, so that steps are learned from with the moments that they were acted on with.
         """
-        if self.moments is None:
+        parts, self._unseen = parts or self._unseen, ()
+        if self.moments is None or not parts:
             return False
-        assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
         agents = self.engine.spaces.agents
-        self.moments.update(steps.observation, None if agents is None else acting_rows(agents, steps.observation))
+        for steps in parts:
+            assert isinstance(steps, Steps)  # configs of gradients from workers refuse it
+            acting = None if agents is None else acting_rows(agents, steps.observation)
+            self.moments.update(steps.observation, acting)
         name = self.engine.layout.normaliser
         self.engine.load({f"{name}.{key}": value for key, value in self.moments.values().items()})
         return True
@@ -217,6 +248,7 @@ class Learner:
             **({"recorded": self.terms.state()} if self.terms else {}),
             **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
             **({"adapting": self.adapting.rules.state()} if self.adapting is not None else {}),
+            **({"waiting": plain_steps(self._waiting)} if self._waiting else {}),
         }
 
     def policy_state(self) -> dict[str, Any]:
@@ -235,6 +267,8 @@ class Learner:
         if "replay" in held:
             self.replay.check_state(held["replay"])
             self.terms.check_state(held.get("recorded", Stored({}, "recorded")))
+        if "waiting" in held:
+            check_steps(held["waiting"], self.count, self.engine.spaces)
         check_progress(held["progress"])
         if "layer_noise" in held:
             layer_noise = held["layer_noise"].fields(("noise", "generator"))
@@ -257,6 +291,7 @@ class Learner:
         if "replay" in state:
             self.replay.restore(state["replay"])
             self.terms.restore(state.get("recorded", {}))
+        self._waiting, self._unseen = list(steps_of(state.get("waiting", []), self.engine.spaces)), ()
         self.progress = RunProgress(**state["progress"])
         if self.rewriters is not None:
             self.rewriters.restore(state.get("rewriters", {}))
@@ -279,6 +314,16 @@ def _running_scale(agent: Agent, engine: Engine, environments: int) -> RunningSc
         return RunningScale(environments)
     order, driven = list(engine.spaces.agents), agent.policies.driven(engine.spaces.agents)
     return RunningScales(environments, {policy: [order.index(a) for a in own] for policy, own in driven.items()})
+
+
+def _continuous(parts: Sequence[Steps]) -> tuple[Steps, ...]:
+    """Steps that follow each other as one; in their parts where one of them does not continue the one before."""
+    columns: set[int] = set()
+    for part in parts:
+        if columns.intersection(part.columns[part.restarted].tolist()):
+            return tuple(parts)
+        columns.update(part.columns.tolist())
+    return (joined(parts),)
 
 
 def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:

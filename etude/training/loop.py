@@ -44,8 +44,8 @@ class Learning(Protocol):
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
 
-    def follow_moments(self, steps: CollectedSteps) -> bool:
-        """Take collected observations into the normaliser, after learning; whether there is one."""
+    def follow_moments(self) -> bool:
+        """Take what was stored last into the normaliser of observations, after learning; whether there was anything."""
 
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """The weights that rollouts act with, and their version."""
@@ -316,8 +316,7 @@ class Loop:
             self._whole, self._saved = True, -1  # no checkpoint holds these steps
             raise
         learned = learner.learn_if_due()
-        moved = [learner.follow_moments(steps) for steps in parts]
-        if any(moved) or learned is not None or learner.explores_anew:
+        if learner.follow_moments() or learned is not None or learner.explores_anew:
             collection.load(*learner.exploring_policy())
         self._whole = True
         yield from self._notes()
@@ -358,6 +357,8 @@ class Loop:
             return 0
         if request.steps is None:
             return 1
+        if request.environments is not None:
+            return 0
         after = self.step + request.steps * self.learner.count
         following = self.learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
         return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0

@@ -18,7 +18,8 @@ from etude.training.league import LeagueTable
 from etude.training.learner import Learner
 from etude.training.progress import RunProgress, check_progress
 
-BY_POLICY = ("engine", "replay", "layer_noise", "moments", "scale")  # components of a run that hold one of each learner
+# Components of a run that hold one of each learner.
+BY_POLICY = ("engine", "replay", "layer_noise", "moments", "scale", "waiting")
 
 
 class PolicyLearners:
@@ -54,7 +55,7 @@ class PolicyLearners:
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """Up to the first learning phase of a policy that learns, or until others learn."""
-        turns, now = self._agent.turns, self.progress.step
+        turns, now = self._agent.turns, self._time_step()
         step = now + after * self.count
         learning = turns.at(step)
         if learning != turns.at(now):
@@ -69,7 +70,7 @@ class PolicyLearners:
     def take(self, steps: CollectedSteps) -> None:
         """Store each policy's part of collected steps, where it learns, and count them."""
         assert isinstance(steps, Steps)
-        self._learning = self._agent.turns.at(self.progress.step)
+        self._learning = self._agent.turns.at(self._time_step())
         self.progress.count(steps)
         for league in self.leagues.values():
             league.record(steps)
@@ -77,7 +78,8 @@ class PolicyLearners:
             learner.progress.total = self.progress.total
             if policy in self._learning:
                 learner.take(self._part(policy, steps))
-                self._paused.discard(policy)
+                if self.progress.step % self.count == 0:
+                    self._paused.discard(policy)
             else:
                 learner.skip(steps)
                 self._paused.add(policy)
@@ -106,13 +108,11 @@ class PolicyLearners:
         )
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
 
-    def follow_moments(self, steps: CollectedSteps) -> bool:
-        """Take collected observations into the normalisers of those that learn; whether there is one."""
-        assert isinstance(steps, Steps)
-        moved = [policy for policy in self._learning if self.of[policy].moments is not None]
-        for policy in moved:
-            self.of[policy].follow_moments(self._part(policy, steps))
-        return bool(moved)
+    def follow_moments(self) -> bool:
+        """Take the observations that were stored last into the normalisers of those that learn; whether there were
+        any."""
+        moved = [self.of[policy].follow_moments() for policy in self._learning]
+        return any(moved)
 
     def acting_weights(self) -> Weights:
         """What acting needs; nothing where the engines themselves act."""
@@ -136,13 +136,16 @@ class PolicyLearners:
 
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component and by policy, from which `restore` goes on."""
-        replays = {policy: learner.replay.state() for policy, learner in self.of.items()}
-        return self.policy_state() | {"replay": replays}
+        states = {policy: learner.state() for policy, learner in self.of.items()}
+        found = {"replay": {policy: state["replay"] for policy, state in states.items()}}
+        if any("waiting" in state for state in states.values()):
+            found["waiting"] = {policy: state.get("waiting", []) for policy, state in states.items()}
+        return self.policy_state() | found
 
     def policy_state(self) -> dict[str, Any]:
         """The part of `state` that `restore` needs to act only."""
         states = {policy: learner.policy_state() for policy, learner in self.of.items()}
-        names = [name for name in BY_POLICY if name != "replay"]
+        names = [name for name in BY_POLICY if name not in ("replay", "waiting")]
         found = {name: {policy: state[name] for policy, state in states.items()} for name in names}
         learners = {
             policy: {"progress": state["progress"], "paused": policy in self._paused}
@@ -189,6 +192,10 @@ class PolicyLearners:
             league.restore(state["leagues"][policy])
             self._engine.of[policy].load(league.weights())
         self._paused = {policy for policy, own in state["learners"].items() if own["paused"]}
+
+    def _time_step(self) -> int:
+        """The environment step at which the present time step began."""
+        return self.progress.step - self.progress.step % self.count
 
     def _part(self, policy: str, steps: Steps) -> Steps:
         own = self._agent.subsets[policy].steps(steps, policy)

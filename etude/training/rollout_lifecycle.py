@@ -71,7 +71,8 @@ class RolloutLifecycle:
             if request.steps is None:
                 parts = self._rollout.collect_episodes(step, bool(upcoming))
             else:
-                parts = (self._rollout.collect(request.steps, step, request.environments, upcoming),)
+                begun = 0 if request.environments is None else request.environments.start  # have taken the time step
+                parts = (self._rollout.collect(request.steps, step - begun, request.environments, upcoming),)
         except BaseException:
             self.give_up()
             raise

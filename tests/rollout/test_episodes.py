@@ -66,7 +66,7 @@ def test_every_environment_ends_exactly_one_episode_and_stops_right_there():
 def test_an_episode_that_a_chunk_left_open_is_gone_on_with_and_reported_whole():
     rollout, witness = in_process(), Witness()
     witness.check(rollout.collect(1, 0))
-    witness.check(rollout.collect(1, N, 3))
+    witness.check(rollout.collect(1, N, range(3)))
     parts = rollout.collect_episodes(N + 3)
     assert [len(part) for part in parts] == [3, 1, 2, 1, 2, 3, 1]  # environment 0 had ended its first
     for part in parts:
@@ -89,8 +89,8 @@ def test_none_to_three_workers_that_act_or_step_play_the_same_episodes_bit_for_b
         for parts in whole[1:]:
             assert_same_parts(whole[0], parts)
         step += count(whole[0])
-        for steps, n in ((2, None), (1, 3), (3, 6)):
-            chunks = [rollout.collect(steps, step, n) for rollout in rollouts]
+        for steps, chosen in ((2, None), (1, range(3)), (1, range(3, 7)), (3, range(6))):
+            chunks = [rollout.collect(steps, step, chosen) for rollout in rollouts]
             witness.check(chunks[0])
             for chunk in chunks[1:]:
                 assert_same(chunks[0], chunk)
@@ -192,7 +192,7 @@ def test_a_state_saved_between_rounds_goes_on_with_the_same_episodes(opened, sav
     one, other = (opened(make() if make is in_process else make(3)) for make in (saved_with, restored_with))
     one.collect(1, 0)
     one.collect_episodes(N)
-    one.collect(1, 20, 4)
+    one.collect(1, 20, range(4))
     other.collect_episodes(3)
     assert other.restore(one.state()) == []
     assert_same_parts(one.collect_episodes(30), other.collect_episodes(30))

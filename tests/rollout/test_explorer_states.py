@@ -94,8 +94,8 @@ def remembered(steps):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_memory_is_of_the_episode_and_forgotten_at_its_end(opened, workers):
     collected, witness = opened(rollout(workers)), Witness()
-    for steps, n in [(5, None), (2, 4), (1, None), (30, None)]:
-        part = collected.collect(steps, 0, n)
+    for steps, chosen in [(5, None), (2, range(4)), (2, range(4, ENVIRONMENTS)), (1, None), (30, None)]:
+        part = collected.collect(steps, 0, chosen)
         witness.check(part)
         assert (remembered(part) == part.observation[..., 2]).all()  # the label's step of the episode
 
@@ -118,8 +118,8 @@ def test_none_one_and_three_workers_move_alike(opened, name):
     explorer = EXPLORERS[name]()
     rollouts = [opened(rollout(workers, explorer, Moved)) for workers in (0, 1, 3)]
     rollouts.append(opened(LockstepPool(Moved, Still(), explorer, 1, ENVIRONMENTS, 3)))
-    for steps, n in [(6, None), (1, 2), (30, None), (1, 5), (4, None)]:
-        parts = [one.collect(steps, 0, n) for one in rollouts]
+    for steps, chosen in [(6, None), (1, range(2)), (1, range(2, ENVIRONMENTS)), (30, None), (1, range(5)), (4, None)]:
+        parts = [one.collect(steps, 0, chosen) for one in rollouts]
         for part in parts[1:]:
             assert_same(parts[0], part)
 
@@ -200,7 +200,7 @@ def test_memory_is_forgotten_where_what_follows_is_no_continuation():
 
 def test_columns_of_a_native_simulator_forget_with_the_rows_that_they_lose():
     collected = InProcess(Native(range(3)), Still(), Counts(), 1)
-    collected.collect(1, 0, 1)
+    collected.collect(1, 0, range(1))
     assert remembered(collected.collect(1, 0)).tolist() == [[1, 0, 0]]
 
 

@@ -9,7 +9,9 @@ from etude.base.data import PolicyVersion
 from etude.base.errors import ConfigError, EnvironmentFault, NetworkError
 from etude.rollout import InProcess, LockstepPool, Pool, PoolOptions
 
-CHUNKS = [(6, None), (1, 2), (30, None), (1, 5), (1, 1), (4, None)]
+CHUNKS = [
+    (6, None), (1, range(2)), (1, range(2, 7)), (30, None), (1, range(5)), (1, range(5, 6)), (1, range(6, 7)), (4, None)
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -38,10 +40,10 @@ def test_none_one_and_three_workers_collect_the_same_steps_bit_for_bit(opened):
     rollouts = [in_process(), opened(pool(workers=1)), opened(pool(workers=3))]
     rollouts.append(opened(LockstepPool(Labelled, Adder(), Noisy(), 1, 7, 3)))
     witness, step = Witness(), 0
-    for i, (steps, n) in enumerate(CHUNKS):
+    for i, (steps, chosen) in enumerate(CHUNKS):
         for rollout in rollouts:
             rollout.load({"weight": np.float32(i)}, PolicyVersion(100 * i, {}))
-        parts = [rollout.collect(steps, step, n) for rollout in rollouts]
+        parts = [rollout.collect(steps, step, chosen) for rollout in rollouts]
         witness.check(parts[0])
         for part in parts[1:]:
             assert_same(parts[0], part)
@@ -57,10 +59,10 @@ def test_workers_step_the_environments_of_one_process_of_several(kind, opened):
         rollout = opened(Pool(Labelled, Adder, Noisy(), 1, indices, 2))
     else:
         rollout = opened(LockstepPool(Labelled, Adder(), Noisy(), 1, indices, 2, PoolOptions(halves=kind == "halves")))
-    for steps, n in [(6, None), (2, 3), (3, 1)]:
-        part = rollout.collect(steps, 7, n, stride=7)
-        assert part.columns.tolist() == list(indices)[:n]
-        assert_same(plain.collect(steps, 7, n, stride=7), part)
+    for steps, chosen in [(6, range(4)), (2, range(3)), (3, range(1)), (1, range(1, 4)), (2, range(3, 4))]:
+        part = rollout.collect(steps, 7, chosen, stride=7)
+        assert part.columns.tolist() == [indices[i] for i in chosen]
+        assert_same(plain.collect(steps, 7, chosen, stride=7), part)
     for one, other in zip(plain.collect_episodes(70, stride=7), rollout.collect_episodes(70, stride=7), strict=True):
         assert_same(one, other)
     rollout.restore(plain.state())
@@ -98,7 +100,7 @@ def test_overlapped_chunks_act_with_the_weights_from_before_they_started(opened)
 def test_a_chunk_ahead_that_is_not_wanted_is_dropped_whole_and_said_so(opened):
     rollout, witness = opened(pool(overlap=True)), Witness()
     witness.check(rollout.collect(5, 0, upcoming=5))
-    part = rollout.collect(1, 35, 4)
+    part = rollout.collect(1, 35, range(4))
     assert part.shape == (1, 4)
     assert part.restarted.all()
     witness.check(part)
@@ -113,7 +115,7 @@ def test_a_chunk_ahead_that_is_not_wanted_is_dropped_whole_and_said_so(opened):
 def test_a_state_restores_with_any_number_of_workers(opened, saved_with, restored_with):
     one, other = (opened(pool(workers=w)) if w else in_process() for w in (saved_with, restored_with))
     one.collect(5, 0)
-    one.collect(1, 35, 3)
+    one.collect(1, 35, range(3))
     other.collect(3, 0)
     assert other.restore(one.state()) == []
     assert_same(one.collect(6, 38), other.collect(6, 38))
@@ -132,7 +134,7 @@ def test_a_state_saved_while_a_chunk_is_under_way_holds_that_chunk(opened, resto
 def test_a_chunk_that_was_dropped_is_not_forgotten_in_a_saved_state(opened):
     one = opened(pool(overlap=True))
     one.collect(5, 0, upcoming=5)
-    one.collect(1, 35, 4)
+    one.collect(1, 35, range(4))
     other = in_process()
     other.restore(one.state())
     assert other.collect(1, 39).restarted.tolist() == [False] * 4 + [True] * 3
@@ -165,9 +167,9 @@ def test_weights_that_do_not_fit_are_refused_by_name(opened):
 
 def test_native_simulators_in_workers_mark_the_columns_that_lost_rows(opened):
     rollout, witness = opened(pool(4, 2, Native)), Witness()
-    for steps, n in [(5, None), (2, 3), (4, None)]:
-        witness.check(rollout.collect(steps, 0, n))
-    assert witness.restarts == 1
+    for steps, chosen in [(5, None), (2, range(3)), (4, None), (1, range(1, 3)), (2, None)]:
+        witness.check(rollout.collect(steps, 0, chosen))
+    assert witness.restarts == 1 + 2
 
 
 def test_more_workers_than_environments_are_refused():

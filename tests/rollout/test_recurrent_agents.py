@@ -69,17 +69,17 @@ KINDS = ["in process", "pool", "lockstep"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_is_of_the_episode_and_noted_with_each_step(opened, kind):
     collected, witness = opened(kind), Witness()
-    for steps, n in [(5, None), (2, 4), (1, None), (30, None)]:
-        part = collected.collect(steps, 0, n)
-        assert part.extras["recurrent_state"].shape == (steps, n or ENVIRONMENTS, 2)
+    for steps, chosen in [(5, None), (2, range(4)), (2, range(4, ENVIRONMENTS)), (1, None), (30, None)]:
+        part = collected.collect(steps, 0, chosen)
+        assert part.extras["recurrent_state"].shape == (steps, len(chosen or range(ENVIRONMENTS)), 2)
         witness.check(part)
         assert_remembered(part)
 
 
 def test_none_one_and_three_workers_act_alike(opened):
     rollouts = [opened(), opened("pool", workers=1), opened("pool"), opened("lockstep")]
-    for steps, n in [(6, None), (1, 2), (20, None)]:
-        parts = [one.collect(steps, 0, n) for one in rollouts]
+    for steps, chosen in [(6, None), (1, range(2)), (1, range(2, ENVIRONMENTS)), (20, None)]:
+        parts = [one.collect(steps, 0, chosen) for one in rollouts]
         for part in parts[1:]:
             assert_same(parts[0], part)
 
@@ -127,7 +127,7 @@ def test_an_episode_that_cannot_be_replayed_is_forgotten(opened):
 
 def test_columns_of_a_native_simulator_remember_also_what_is_not_handed_over():
     collected = InProcess(Native(range(3)), Diary(), Noisy(), 1)
-    collected.collect(1, 0, 1)
+    collected.collect(1, 0, range(1))
     part = collected.collect(1, 0)
     assert part.restarted.tolist() == [False, True, True]
     assert_remembered(part)

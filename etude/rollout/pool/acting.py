@@ -27,8 +27,8 @@ class PortableActor(Actor, Protocol):
 
 
 class FragmentRequest(NamedTuple):
-    """What a worker is to collect: `steps` time steps of its first n environments; or, if that is None, the rest of an
-    episode of those at the positions `unfinished`, which have taken `time` time steps of it."""
+    """What a worker is to collect: `steps` time steps of its environments at these positions; or, if that is None, the
+    rest of an episode of those at the positions `unfinished`, which have taken `time` time steps of it."""
 
     step: int  # environment steps of the run, at the first time step
     stride: int
@@ -37,7 +37,7 @@ class FragmentRequest(NamedTuple):
     version: PolicyVersion
     cut: bool = False  # these steps do not continue what was collected before
     steps: int | None = None
-    n: int = 0
+    positions: range = range(0)
     unfinished: tuple[int, ...] = ()
     time: int = 0
 
@@ -115,7 +115,7 @@ class ActingServer:
 
     def _collect_steps(self, request: FragmentRequest, total: int, channel: WorkerChannel) -> None:
         collector = self._collector
-        positions = collector.everyone[: request.n]
+        positions = tuple(request.positions)
         width = self._width(positions)
         room = self._room(width)
         for start in range(0, total, room):

@@ -29,8 +29,8 @@ from etude.rollout.pool.channel import new_buffer, share_memory
 from etude.rollout.pool.process import ProcessWorker
 from etude.rollout.pool.remote_environments import Interrupted, RemoteEnvironments, SteppingServer
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
-from etude.rollout.rows import EndedEpisodes, Rows
-from etude.rollout.state import Ahead, notes, pack, unpack
+from etude.rollout.rows import EndedEpisodes, Rows, joined
+from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 # Seconds of a time step for notifications, for all workers together, and in addition for each: benchmarks/stepping.py
 # finds 0.19 ms and 0.03 ms on an idle virtual machine with two cores, which fall asleep; solo_speed.py, with PyTorch
@@ -103,24 +103,29 @@ class LockstepPool:
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
     def collect(
-        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+        self, steps: int, step: int, environments: range | None = None, upcoming: int = 0, stride: int | None = None
     ) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`. Nothing runs ahead.
+        """`steps` time steps of the environments at these positions; see `protocols.Rollout`. Nothing runs ahead.
 
         stride: environment steps that the run takes in a time step, where other processes collect, too.
         """
-        n = self.environments if environments is None else environments
+        chosen = range(self.environments) if environments is None else environments
+        columns = range(self._first + chosen.start, self._first + chosen.stop)
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, Steps) and ahead.shape == (steps, n):
+        if answers(ahead, steps, columns):
             return ahead
         if ahead is not None:
             self.cut()
-        halves = [half for half in self._halves if half.columns.start - self._first < n]
-        if len(halves) > 1:
-            return self._join(halves, steps, step, n, stride or n)
-        fragment = StepsFragment(halves[0].collector, tuple(range(n)), steps, step, stride or n)
-        self._collect([fragment])
-        return fragment.to_steps()
+        stride = stride or len(chosen)
+        if len(self._halves) > 1 and len(chosen) == self.environments:
+            return self._join(steps, step, stride)
+        fragments = []
+        for half in self._halves:
+            positions = tuple(i for i, column in enumerate(half.columns) if column in columns)
+            if positions:
+                fragments.append((half, StepsFragment(half.collector, positions, steps, step, stride)))
+        self._collect(fragments)
+        return joined([fragment.to_steps() for _, fragment in fragments])
 
     def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
         """One episode of each environment, to its end; see `protocols.Rollout`. Nothing runs ahead. stride: see
@@ -130,9 +135,9 @@ class LockstepPool:
             return waiting
         if waiting is not None:
             self.cut()
-        parts = [WholeEpisodes(half.collector, step, stride or self.environments) for half in self._halves]
+        parts = [(half, WholeEpisodes(half.collector, step, stride or self.environments)) for half in self._halves]
         self._collect(parts)
-        return tuple(steps for part in parts for steps in part.to_steps())
+        return tuple(steps for _, part in parts for steps in part.to_steps())
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
@@ -165,30 +170,25 @@ class LockstepPool:
         for half in self._halves:
             half.collector.cut()
 
-    def _join(self, halves: list[_Half], steps: int, step: int, n: int, stride: int) -> Steps:
-        """The steps of several halves, which write into the same rows."""
-        places = [range(half.columns.start - self._first, half.columns.stop - self._first) for half in halves]
-        columns = [
-            place if half.environments.native else place[: n - place.start]
-            for half, place in zip(halves, places, strict=True)
-        ]
-        rows = Rows.allocate(halves[0].collector.template(), steps, columns[-1].stop)
-        fragments = []
-        for half, part in zip(halves, columns, strict=True):
-            own = rows.between(slice(part.start, part.stop))
-            positions = tuple(range(min(len(part), n - part.start)))
-            fragments.append(StepsFragment(half.collector, positions, steps, step, stride, lambda *_, own=own: own))
+    def _join(self, steps: int, step: int, stride: int) -> Steps:
+        """The steps of both halves, which write into the same rows."""
+        rows = Rows.allocate(self._halves[0].collector.template(), steps, self.environments)
+        fragments, starts = [], []
+        for half in self._halves:
+            start, positions = half.columns.start - self._first, half.collector.everyone
+            own = rows.between(slice(start, start + len(positions)))
+            fragment = StepsFragment(half.collector, positions, steps, step, stride, lambda *_, own=own: own)
+            fragments.append((half, fragment))
+            starts.append((0, start))
         self._collect(fragments)
-        parts = [fragment.to_steps() for fragment in fragments]
-        ends = EndedEpisodes.join(
-            [EndedEpisodes.of_steps(part) for part in parts], [(0, part.start) for part in columns]
-        )
-        indices = np.arange(self._first, self._first + n)
+        parts = [fragment.to_steps() for _, fragment in fragments]
+        ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], starts)
+        indices = np.arange(self._first, self._first + self.environments)
         return rows.to_steps(ends, indices, np.concatenate([part.restarted for part in parts]))
 
-    def _collect(self, fragments: Sequence[AnyFragment]) -> None:
+    def _collect(self, fragments: Sequence[tuple[_Half, AnyFragment]]) -> None:
         """While this process acts for one half, the workers of the other step."""
-        going = [pair for pair in zip(self._halves, fragments, strict=False) if not pair[1].complete]
+        going = [pair for pair in fragments if not pair[1].complete]
         for half, fragment in going:
             half.environments.begin(*fragment.act())
         while going:

@@ -30,7 +30,7 @@ from etude.rollout.pool.channel import (
 from etude.rollout.pool.handle import Failure, Worker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 from etude.rollout.rows import EndedEpisodes, Rows, Template
-from etude.rollout.state import Ahead, notes, pack, unpack
+from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 
 class Pool:
@@ -81,20 +81,20 @@ class Pool:
         self.spaces = self._supervisor.ready.spaces
 
     def collect(
-        self, steps: int, step: int, environments: int | None = None, upcoming: int = 0, stride: int | None = None
+        self, steps: int, step: int, environments: range | None = None, upcoming: int = 0, stride: int | None = None
     ) -> Steps:
-        """`steps` time steps of the first `environments` environments; see `protocols.Rollout`.
+        """`steps` time steps of the environments at these positions; see `protocols.Rollout`.
 
         stride: environment steps that the run takes in a time step, where other processes collect, too.
         """
-        n = self.environments if environments is None else environments
+        indices = self._indices if environments is None else self._indices[environments.start : environments.stop]
         collected = self._collected_ahead()
-        if not isinstance(collected, Steps) or collected.shape != (steps, n):
+        if not answers(collected, steps, indices):
             self._drop(collected)
-            collected = self._finish(self._request_steps(steps, step, n, stride))
+            collected = self._finish(self._request_steps(steps, step, indices, stride))
         self._ahead = None
         if upcoming and self._overlap:
-            self._pending = self._request_steps(upcoming, step + len(collected), self.environments)
+            self._pending = self._request_steps(upcoming, step + len(collected), self._indices)
         return collected
 
     def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
@@ -179,9 +179,9 @@ class Pool:
         self._supervisor.warnings.append(f"{dropped} steps collected ahead are dropped: a different chunk is wanted.")
         self.cut()
 
-    def _request_steps(self, steps: int, step: int, n: int, stride: int | None = None) -> Pending:
-        request = self._request(step, stride or n)
-        return self._send(PendingSteps(request, steps, self._indices[:n], self._supervisor.workers))
+    def _request_steps(self, steps: int, step: int, indices: list[int], stride: int | None = None) -> Pending:
+        request = self._request(step, stride or len(indices))
+        return self._send(PendingSteps(request, steps, indices, self._supervisor.workers))
 
     def _request_episodes(self, step: int, stride: int | None = None) -> Pending:
         request, native = self._request(step, stride or self.environments), self._supervisor.ready.native
@@ -246,17 +246,16 @@ class Pending(Protocol):
 
 
 class PendingSteps:
-    """Time steps of the environments with these indices, the first ones. Returns `Steps`."""
+    """Time steps of the environments with these indices, which follow each other. Returns `Steps`."""
 
     def __init__(self, request: FragmentRequest, steps: int, indices: list[int], workers: list[Worker]):
         self._request, self._steps, self._indices = request, steps, indices
-        self.workers = [worker for worker in workers if worker.columns[0] <= indices[-1]]
+        self.workers = [worker for worker in workers if self._positions(worker)]
         self._parts: dict[int, list[StepsPart]] = {worker.number: [] for worker in self.workers}
         self._rows: Rows | None = None
 
     def request(self, worker: Worker) -> FragmentRequest:
-        columns = self._columns(worker)
-        return self._request._replace(steps=self._steps, n=columns.stop - columns.start)
+        return self._request._replace(steps=self._steps, positions=self._positions(worker))
 
     def awaits(self, worker: Worker) -> bool:
         return self._done(worker) < self._steps
@@ -265,6 +264,9 @@ class PendingSteps:
         if self._rows is None:
             self._rows = Rows.allocate(template, self._steps, len(self._indices))
         written = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
+        positions = self._positions(worker)
+        if len(positions) < part.width:  # a native simulator steps all of its environments
+            written = written.between(slice(positions.start, positions.stop))
         self._rows.place(written, self._done(worker), self._columns(worker))
         self._parts[worker.number].append(part)
 
@@ -288,9 +290,15 @@ class PendingSteps:
     def _done(self, worker: Worker) -> int:
         return sum(part.steps for part in self._parts[worker.number])
 
+    def _positions(self, worker: Worker) -> range:
+        """Those of a worker's environments that take part."""
+        first, last = worker.columns[0], worker.columns[-1]
+        return range(max(self._indices[0], first) - first, min(self._indices[-1], last) + 1 - first)
+
     def _columns(self, worker: Worker) -> slice:
-        first = self._indices[0]
-        return slice(worker.columns[0] - first, min(worker.columns[-1] + 1 - first, len(self._indices)))
+        """Where they are in the rows."""
+        positions, offset = self._positions(worker), worker.columns[0] - self._indices[0]
+        return slice(offset + positions.start, offset + positions.stop)
 
 
 class PendingEpisodes:

@@ -21,7 +21,7 @@ from etude.training.loop import RunLearning
 
 SHOWN = 8  # names in a message
 # Components that hold no weights of the agent.
-SKIPPED = ("replay", "rollout", "recorded", "rewriters", "adapting", "scale", "layer_noise", "evaluation")
+SKIPPED = ("replay", "rollout", "recorded", "rewriters", "adapting", "scale", "layer_noise", "evaluation", "waiting")
 
 
 class SourceWeights(NamedTuple):

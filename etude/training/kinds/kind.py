@@ -77,6 +77,8 @@ class LearningKind:
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     returns_gradients: whether rollouts return gradients of losses, in the place of steps.
     adjusts: the sizes of the replay that rules of a config may change (see `etude.adapt`).
+    whole_rollouts: whether what is collected waits until all of it is there that a learning phase takes, so that a
+        rollout that is collected in parts is rewritten, normalised and learned from as one in a piece.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
     """
 
@@ -90,6 +92,7 @@ class LearningKind:
     replays_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
     returns_gradients: ClassVar[bool] = False
+    whole_rollouts: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
     adjusts: ClassVar[tuple[str, ...]] = ()
 
@@ -183,6 +186,7 @@ class LearningKind:
             count=count,
             terms=terms_of(context),
             adapting=self.adapting(context, replay) if context.agent.config.adapt else None,
+            whole_rollouts=self.whole_rollouts,
         )
 
     def loop_parts(self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> LoopParts:

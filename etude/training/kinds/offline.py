@@ -137,7 +137,7 @@ class OfflineLearner:
         size = self._learner.update_schedule.updates_due(self.progress, self._learner.replay).size
         return self._learner.learn(UpdatesDue(self._requested, size, self._requested))
 
-    def follow_moments(self, steps: CollectedSteps) -> bool:
+    def follow_moments(self) -> bool:
         """The normaliser stays at the moments of the data."""
         return False
 

@@ -42,6 +42,7 @@ class OnPolicyLearning(LearningKind):
     config: ClassVar[type[RolloutConfig]] = OnPolicyConfig
     multi_agent = True
     log_prob = True
+    whole_rollouts = True
     adjusts = ("rollout_length",)
 
     def replay(self, context: TrainingContext) -> Replay:
@@ -150,7 +151,7 @@ class OnPolicySchedule:
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         batches = self._rows // self.config.example_length // self.examples
-        complete = len(replay) == self._rows
+        complete = len(replay) >= self._rows
         return UpdatesDue(self.config.epochs * batches * complete, self.examples, self._rows * complete)
 
     def after_updates(self, replay: Replay) -> None:

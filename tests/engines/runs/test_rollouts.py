@@ -5,9 +5,24 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import variants_but
+from run_cases import differences
+from several_worlds import Leaving
 
-from etude import Mlp, Run
-from etude.algorithms import A2CConfig, APPOConfig, PPOConfig
+from etude import Mlp, Recurrent, Run, load
+from etude.algorithms import (
+    DQN,
+    A2CConfig,
+    APPOConfig,
+    DQNConfig,
+    IMPALAConfig,
+    MAPPOConfig,
+    PPOConfig,
+    RecurrentPPOConfig,
+)
+from etude.algorithms import PPO as PPOAgent
+from etude.base.events import Learned
+from etude.rewrite import ICM, RND
 
 PPO = PPOConfig(network=Mlp((4,)), rollout_length=32, minibatch_size=16, epochs=1, learning_rate=1e-2)
 
@@ -73,3 +88,88 @@ def test_the_advantage_of_a_minibatch_of_one_step_moves_the_policy(algorithm, co
         after = run.engine.weights()
     policy = [name for name in before if name.startswith("model.policy")]
     assert policy and all(np.abs(after[name] - before[name]).max() > 1e-5 for name in policy)
+
+
+def pieces_of(steps, total):
+    return [min(steps, total - begun) for begun in range(0, total, steps)]
+
+
+NORMALISED = {"network": Mlp((4,)), "rollout_length": 16, "normalize_observation": True, "normalize_reward": True}
+CASES = {
+    "ppo": dataclasses.replace(PPO, rollout_length=16),
+    "a2c": A2CConfig(**NORMALISED),
+    "impala": IMPALAConfig(**NORMALISED),
+    "appo": APPOConfig(**NORMALISED, minibatch_size=32, epochs=1),
+    "recurrent_ppo": RecurrentPPOConfig(
+        network=Recurrent(Mlp((4,)), 3, "gru"), rollout_length=16, sequence_length=8, minibatch_size=16, epochs=1
+    ),
+    "mappo": MAPPOConfig(**NORMALISED, minibatch_size=32, epochs=1),
+}
+
+
+def made(algorithm, engine_name, **more):
+    env = Leaving if algorithm == "mappo" else Drifting
+    given = {"config": CASES[algorithm], "environments": 4, "engine": engine_name, "seed": 1}
+    return Run(algorithm, env, **{**given, **more})
+
+
+def trained(run, pieces, total=640):
+    """What a run of so many steps has learned, and its moments."""
+    for steps in pieces:
+        run.train(steps, total=total)
+    state = run.learner.state()
+    return {"weights": run.engine.weights(), **{name: state[name] for name in ("moments", "scale")}}
+
+
+@pytest.mark.parametrize("steps", [38, 10, 7, 256])
+@pytest.mark.parametrize("algorithm", variants_but(("ppo",), CASES))
+def test_a_run_in_pieces_of_any_length_learns_what_one_call_learns(algorithm, steps, engine_name):
+    with made(algorithm, engine_name) as whole, made(algorithm, engine_name) as run:
+        expected, watched = trained(whole, [640]), Watched(run)
+        assert differences(expected, trained(run, pieces_of(steps, 640))) == []
+        assert run.step == whole.step == 640
+    assert sum(batches.weight.size for batches in watched.batches) == 640
+
+
+@pytest.mark.parametrize("rewrite", [RND(network=Mlp((4,)), batch_size=24), ICM(network=Mlp((4,)), batch_size=24)])
+def test_intrinsic_rewards_of_a_run_in_pieces_are_those_of_one_call(rewrite, engine_name):
+    def learned(pieces):
+        with made("ppo", engine_name, rewrite=rewrite) as run:
+            found = trained(run, pieces)
+            return found | {"rewriters": run.learner.state()["rewriters"]}
+
+    assert differences(learned([640]), learned(pieces_of(38, 640))) == []
+
+
+def test_pieces_are_the_same_with_workers_evaluations_and_checkpoints_in_between(engine_name, tmp_path):
+    with made("ppo", engine_name) as whole:
+        expected = trained(whole, [640])
+    run = made("ppo", engine_name)
+    for steps, workers in ((38, 2), (7, 0), (101, 3), (494, 0)):
+        run.train(steps, total=640)
+        run.evaluate(episodes=1)
+        run.save(tmp_path / "run.etude")
+        run.close()
+        run = load(tmp_path / "run.etude", workers=workers, env=Drifting, trust=True)
+    with run:
+        assert differences(expected, trained(run, [])) == []
+
+
+def test_a_policy_beside_one_that_learns_more_often_learns_from_what_it_acted_with(engine_name):
+    config = dataclasses.replace(PPO, minibatch_size=None, learning_rate=5e-2)
+    often = DQNConfig(network=Mlp((4,)), learning_starts=0, train_every=4, batch_size=8, n_step=1)
+    policies = {"stays": PPOAgent(config), "leaves": DQN(often)}
+    with Run(policies, Leaving, environments=4, engine=engine_name, seed=1) as run:
+        events = [event for event in run.steps(640) if isinstance(event, Learned)]
+    found = [event.metrics["stays.approx_kl"] for event in events if "stays.approx_kl" in event.metrics]
+    assert len(found) == 640 // (32 * 4)
+    np.testing.assert_allclose(found, 0, atol=1e-7)
+
+
+def test_a_rollout_whose_length_a_rule_changes_is_learned_from_after_a_piece_that_ends_inside(engine_name):
+    config = dataclasses.replace(PPO, adapt=("kl:rollout_length",))
+    with made("ppo", engine_name, config=config) as run:
+        watched = Watched(run)
+        run.train(7)
+        run.train(256)
+        assert sum(batches.weight.size for batches in watched.batches) >= 128
