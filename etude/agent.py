@@ -45,7 +45,8 @@ fitness: only the returns of episodes that were each played with weights of its 
 class Loss:
     """One scalar to minimise, and metrics of it.
 
-    value: scalar. td_error: [B], for priorities. metrics: scalars by name.
+    value: scalar. td_error: [B], for priorities. metrics: by name, scalars or [B], of which the mean is reported; with
+    several agents that over the examples in which they act.
     """
 
     def __init__(self, value: Any, td_error: Any = None, **metrics: Any):

@@ -71,7 +71,7 @@ class C51(Agent):
             logits, batch.action, batch.reward, batch.discount, next_logits, selector, self._support(logits)
         )
         taken = expected_values(ops.take_row(logits, batch.action), self._support(logits))
-        return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=ops.mean(taken)))
+        return Losses(q=Loss(ops.mean(batch.weight * error), td_error=error, q_value=taken))
 
     def _values(self, logits: Any, observation: Tree) -> Any:
         """The expected returns [N, n] of distributions [N, n, atoms], with the mask where there is one."""

@@ -68,11 +68,11 @@ class DDPG(Agent):
         next_q = self.critic_target((following, next_action))[:, 0]
         q = self.critic((self.normaliser(batch.observation), batch.action))[:, 0]
         td_error = td(q, batch.reward, batch.discount, next_q)
-        return Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=ops.mean(q))
+        return Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=q)
 
     def actor_loss(self, batch: Batch) -> Loss:
         """The deterministic policy gradient."""
         observation = self.normaliser(batch.observation)
         action = ops.tanh(self.actor(observation))
         loss = deterministic_policy_gradient(self.critic((observation, action))[:, 0])
-        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action)))
+        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action), -1))

@@ -71,12 +71,12 @@ class DiscreteSAC(Agent):
         next_q = minimum(self.critic_target.all(self.normaliser(batch.next_observation)))
         next_value = soft_value(next_q, self.act(batch.next_observation), self.temperature.alpha(self.config))
         td_error = td(self.critic.of(q, batch.action), batch.reward, batch.discount, next_value)
-        return critic_ensemble_loss(td_error, batch.weight, q)
+        return critic_ensemble_loss(td_error, batch.weight, ops.mean(q, -1))
 
     def actor_loss(self, batch: Batch, q: Any, policy: Categorical) -> Loss:
         """Equation 12. q: [2, B, n] of every action; policy: of the observations."""
         loss = soft_discrete_actor(minimum(q), policy, self.temperature.alpha(self.config))
-        return Loss(ops.mean(batch.weight * loss), policy_entropy=ops.mean(policy.entropy()))
+        return Loss(ops.mean(batch.weight * loss), policy_entropy=policy.entropy())
 
     def temperature_loss(self, batch: Batch, policy: Categorical) -> Losses:
         """Equation 11; none where alpha is fixed."""

@@ -76,7 +76,7 @@ class DQN(Agent):
             best = self._of(next_q, batch.next_observation)
             td_error = q_learning(q, batch.action, batch.reward, batch.discount, best)
         loss = ops.mean(batch.weight * huber(td_error))
-        return Losses(q=Loss(loss, td_error=td_error, q_value=ops.mean(ops.take_last(q, batch.action))))
+        return Losses(q=Loss(loss, td_error=td_error, q_value=ops.take_last(q, batch.action)))
 
     def _of(self, values: Any, observation: Tree) -> Any:
         """Values [N, n] with the mask of these observations, where there is one."""

@@ -67,7 +67,7 @@ class QRDQN(Agent):
         fractions = ops.linspace(0.5 / n, 1 - 0.5 / n, n, quantiles)
         loss = ops.mean(batch.weight * quantile_regression(quantiles, target, fractions, WIDTH))
         error = quantile_error(quantiles, target)
-        return Losses(q=Loss(loss, td_error=error, q_value=ops.mean(quantiles)))
+        return Losses(q=Loss(loss, td_error=error, q_value=ops.mean(quantiles, -1)))
 
     def _values(self, quantiles: Any, observation: Tree) -> Any:
         """The expected returns [N, n] of quantiles [N, n, quantiles], with the mask where there is one."""

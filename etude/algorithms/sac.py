@@ -134,7 +134,7 @@ class SAC(Agent):
         evaluate = self.critic.minimum if self.config.n_target_critics is None else self.critic.mean
         q = evaluate(self.normaliser(batch.observation), action)
         loss = soft_actor(q, log_prob, self.temperature.alpha(self.config))
-        return Loss(ops.mean(batch.weight * loss), policy_entropy=-ops.mean(log_prob))
+        return Loss(ops.mean(batch.weight * loss), policy_entropy=-log_prob)
 
     def temperature_loss(self, batch: Batch, log_prob: Any) -> Losses:
         """Equation 18; none where alpha is fixed."""

@@ -87,4 +87,4 @@ class TD3(Agent):
         observation = self.normaliser(batch.observation)
         action = ops.tanh(self.actor(observation))
         loss = deterministic_policy_gradient(self.critic.first(observation, action))
-        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action)))
+        return Loss(ops.mean(batch.weight * loss), saturation=ops.mean(ops.abs(action), -1))

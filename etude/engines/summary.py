@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from etude import ops
 from etude.agent import Losses
 from etude.base.data import Update
 from etude.base.errors import NumericalError
@@ -16,7 +17,8 @@ READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observati
 def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """(scalars by loss name, metrics by name, the first td_error or None)."""
     scalars = {name: loss.value for name, loss in losses.items()}
-    metrics = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
+    found = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
+    metrics = {name: ops.mean(value) if len(getattr(value, "shape", ())) else value for name, value in found.items()}
     td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
     return scalars, metrics, td_error
 

@@ -17,7 +17,15 @@ from etude.base.data import Batch
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
 from etude.multi_agent.joint import AGENTS, split_actions
-from etude.multi_agent.policies import MultiAgent, identified, identified_space, stacked, stacked_batch, unstacked
+from etude.multi_agent.policies import (
+    MultiAgent,
+    active_mean,
+    identified,
+    identified_space,
+    stacked,
+    stacked_batch,
+    unstacked,
+)
 from etude.networks import Maker
 from etude.networks.network import parts_of, put_part
 from etude.protocols import Weights
@@ -83,11 +91,11 @@ class Independent(MultiAgent):
         for policy, (own_batch, own_noise) in self._batches(batch, noise).items():
             found = self._of(policy).loss(own_batch, own_noise)
             errors = next((loss.td_error for loss in found.values() if loss.td_error is not None), None)
+            active = ops.cast(own_batch.weight > 0, "float32")
             if errors is not None:
-                active = ops.cast(own_batch.weight > 0, "float32")
                 error = error + sum(unstacked(ops.abs(errors) * active, len(self.driven[policy])))
             for part, loss in found.items():
-                metrics = {f"{policy}.{name}": value for name, value in loss.metrics.items()}
+                metrics = {f"{policy}.{name}": active_mean(x, active) for name, x in loss.metrics.items()}
                 losses[f"{policy}.{part}"] = Loss(loss.value, **metrics)
         if not isinstance(error, float):
             next(iter(losses.values())).td_error = error / len(self.agents)

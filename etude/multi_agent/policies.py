@@ -174,6 +174,13 @@ def average_weights(weight: Any, active: Any) -> Any:
     return ops.concatenate([weight * active[:, i] for i in range(m)], 0) / ops.maximum(share, 1e-8)
 
 
+def active_mean(x: Any, active: Any) -> Any:
+    """The mean of x [B] over what is active [B], 1 or 0; 0 where nothing is. A scalar stays as it is."""
+    if not len(getattr(x, "shape", ())):
+        return x
+    return ops.mean(ops.where(active > 0, x, 0.0)) / ops.maximum(ops.replica_mean(ops.mean(active)), 1e-8)
+
+
 def stacked_batch(batch: Batch, places: Sequence[int], own: Mapping[str, Any]) -> Batch:
     """The examples of the agents at these places of a batch of several, [B, agents], one below the other. own: its
     observation, action and next observation, stacked."""

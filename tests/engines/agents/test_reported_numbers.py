@@ -10,7 +10,9 @@ import slow_losses as slow
 from batches import pick, random_batches
 from cases import CASES, made, variants_but
 
+from etude.algorithms import ALGORITHMS
 from etude.engines.parameter_layout import loss_noise
+from etude.multi_agent.joint import split_actions
 
 TRUTH = {
     "dqn": slow.dqn,
@@ -26,6 +28,7 @@ TRUTH = {
     "a2c discrete": slow.a2c,
     "a2c multibinary": slow.a2c,
     "a3c box": slow.a2c,
+    "a2c box": slow.a2c,
     "a3c discrete": slow.a2c,
     "ppo discrete": slow.ppo,
     "ppo multidiscrete": slow.ppo,
@@ -69,6 +72,16 @@ TRUTH = {
     "awac": slow.awac,
     "iql discrete": slow.iql,
     "iql box": slow.iql,
+    "dqn, several": slow.independent(slow.dqn),
+    "ppo, several": slow.independent(slow.ppo),
+    "td3, several": slow.independent(slow.td3),
+    "mappo": slow.mappo,
+    "mappo, shared": slow.mappo,
+    "mappo, state": slow.mappo,
+    "maddpg": slow.maddpg,
+    "maddpg discrete": slow.maddpg,
+    "maddpg, state": slow.maddpg,
+    "matd3": slow.maddpg,
 }
 CASE = {case.name: case for case in CASES}
 FIRST = {case.algorithm: case.name for case in reversed(CASES) if case.name in TRUTH}  # of each algorithm
@@ -84,6 +97,27 @@ def otherwise(weights, rng):
     return found
 
 
+def driven(case):
+    """The agents of each policy."""
+    agents = tuple(case.spaces.agents)
+    return {agent: (agent,) for agent in agents} if case.policies is None else {"shared": agents}
+
+
+def possible(batches, case):
+    """Random batches of several agents in which no agent takes a forbidden action, or is truncated: then it would be
+    there for the bootstrap alone."""
+    if case.spaces.agents is None:
+        return batches
+    for tree in (batches.observation, batches.next_observation):
+        if tree is not None:
+            tree["status"] = np.where(tree["status"] == 3, 1, tree["status"]).astype(tree["status"].dtype)
+    for name, action in split_actions(case.spaces.agents, batches.action).items():
+        if case.spaces.agents[name].masked:
+            mask = batches.observation["agents"][name]["action_mask"]
+            np.put_along_axis(mask, action[..., None], 1, -1)
+    return batches
+
+
 @pytest.mark.parametrize("name", variants_but(tuple(FIRST.values()), TRUTH))
 def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name):
     case = CASE[name]
@@ -93,7 +127,7 @@ def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name
     due = dict.fromkeys(layout.agent.trained_every.values(), 1)
     still = dict.fromkeys(layout.rates.values(), 0.0)
     hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
-    batches, noise = random_batches(case, 2, 16), layout.draw_noise(loss_noise(0), 2, 16)
+    batches, noise = possible(random_batches(case, 2, 16), case), layout.draw_noise(loss_noise(0), 2, 16)
     update = engine.learn(batches, hyper)
     config = {field.name: getattr(case.config, field.name) for field in dataclasses.fields(case.config)}
     more = {key: getattr(case.config, key, None) for key in ("n_target_critics", "policy_delay")}
@@ -102,6 +136,9 @@ def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name
     for i in range(2):
         drawn = {key: x[i] for key, x in noise.items()}
         given = slow.Numbers(weights, drawn, c, case.spaces.observation, case.spaces.action)
+        if case.spaces.agents is not None:
+            given.action = {agent: own.action for agent, own in case.spaces.agents.items()}
+            given.driven, given.identity = driven(case), case.policies is not None
         batch = pick(batches, i)
         plain = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
         found.append(TRUTH[name](given, SimpleNamespace(**plain)))
@@ -111,3 +148,7 @@ def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name
         assert own == pytest.approx(mean, rel=1e-4, abs=1e-5)
     if update.td_error is not None:
         np.testing.assert_allclose(update.td_error, [x[2] for x in found], rtol=1e-3, atol=1e-4)
+
+
+def test_every_algorithm_that_has_losses_has_a_slow_program():
+    assert {CASE[name].algorithm for name in TRUTH} == ALGORITHMS.keys() - {"es"}
