@@ -74,8 +74,9 @@ class LeagueTable:
 
     def update(self, step: int) -> None:
         """After a learning phase: take a copy if one is due, and set how often each is to play."""
-        number = step // self.league.every
-        if number not in self.copies:
+        number, newest = step // self.league.every, max(self.copies, default=-1)
+        if newest < 0 or number != self.copies[newest].step // self.league.every:
+            number = max(number, newest + 1)  # `every` may have been another when the newest one was taken
             self.copies[number] = LeagueCopy(step, self._weights(), self.elo)
             self.copies = dict(list(self.copies.items())[-self.league.size :])
         self._loaded = self._to_load()

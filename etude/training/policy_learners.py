@@ -18,8 +18,9 @@ from etude.training.league import LeagueTable
 from etude.training.learner import Learner
 from etude.training.progress import RunProgress, check_progress
 
-# Components of a run that hold one of each learner.
-BY_POLICY = ("engine", "replay", "layer_noise", "moments", "scale", "waiting")
+OPTIONAL = ("adapting", "waiting")  # components of a run that hold one of each learner that has it
+LEARNING = ("replay", *OPTIONAL)  # what acting does not need
+BY_POLICY = (*LEARNING, "engine", "layer_noise", "moments", "scale")
 
 
 class PolicyLearners:
@@ -137,15 +138,13 @@ class PolicyLearners:
     def state(self) -> dict[str, Any]:
         """Arrays and plain data, by component and by policy, from which `restore` goes on."""
         states = {policy: learner.state() for policy, learner in self.of.items()}
-        found = {"replay": {policy: state["replay"] for policy, state in states.items()}}
-        if any("waiting" in state for state in states.values()):
-            found["waiting"] = {policy: state.get("waiting", []) for policy, state in states.items()}
-        return self.policy_state() | found
+        parts = {name: {policy: state[name] for policy, state in states.items() if name in state} for name in LEARNING}
+        return self.policy_state() | {name: part for name, part in parts.items() if part}
 
     def policy_state(self) -> dict[str, Any]:
         """The part of `state` that `restore` needs to act only."""
         states = {policy: learner.policy_state() for policy, learner in self.of.items()}
-        names = [name for name in BY_POLICY if name not in ("replay", "waiting")]
+        names = [name for name in BY_POLICY if name not in LEARNING]
         found = {name: {policy: state[name] for policy, state in states.items()} for name in names}
         learners = {
             policy: {"progress": state["progress"], "paused": policy in self._paused}
@@ -174,6 +173,8 @@ class PolicyLearners:
             own = learners[policy].fields(("progress", "paused"))
             own.pop("paused").flag()
             for name, by_policy in parts.items():
+                if policy not in by_policy and name in OPTIONAL:
+                    continue
                 if policy not in by_policy:
                     held[name].refuse(f"{policy!r} in it", f"a table without {policy!r}")
                 own[name] = by_policy[policy]
@@ -187,7 +188,8 @@ class PolicyLearners:
         parts = [name for name in BY_POLICY if name in state]
         for policy, learner in self.of.items():
             progress = state["learners"][policy]["progress"]
-            learner.restore({name: state[name][policy] for name in parts} | {"progress": progress})
+            own = {name: state[name][policy] for name in parts if policy in state[name]}
+            learner.restore(own | {"progress": progress})
         for policy, league in self.leagues.items():
             league.restore(state["leagues"][policy])
             self._engine.of[policy].load(league.weights())

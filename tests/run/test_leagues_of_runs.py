@@ -74,6 +74,19 @@ def test_copies_are_taken_as_the_policy_was_and_the_oldest_go():
         assert league_of(run).copies[6].weights["normaliser.agents.odd.mean"] != 0  # the moments of `even`
 
 
+@pytest.mark.parametrize(("every", "steps"), [(16, [384, 432, 480]), (100, [336, 384, 432]), (1_000, [288, 336, 384])])
+def test_a_league_that_is_to_copy_more_or_less_often_goes_on_from_its_newest_copy(every, steps):
+    with made({"even": PPO(PPO_TINY), "odd": SMALL}) as run:
+        run.train(48 * 8)
+        state = copy.deepcopy(run.state())
+        assert [row["copy"] for row in league_of(run).table()] == [4, 5, 6]
+    with from_state(state, partial(Duel), agent={"odd": League("even", every, 3)}) as again:
+        again.train(48 * 2)
+        rows = league_of(again).table()
+    assert [row["step"] for row in rows] == steps
+    assert sorted({row["copy"] for row in rows}) == [row["copy"] for row in rows], "numbers grow"
+
+
 class Drawn(StatelessExplorer):
     """Returns the slot that acted."""
 

@@ -12,6 +12,7 @@ from several_worlds import Coming, Counting, Duel, Meeting, Mixed
 
 import etude
 from etude import Mlp
+from etude.adapt import Adapt
 from etude.algorithms import DQN, MAPPO, PPO, SAC, MAPPOConfig, PPOConfig, SACConfig
 from etude.base import trees
 from etude.base.errors import EnvironmentFault
@@ -211,6 +212,21 @@ def test_a_run_that_is_loaded_with_another_seed_has_generators_of_its_own_for_ev
         assert before.keys() == expected.keys() and len(before) >= 6
         assert not [place for place in before if before[place] == expected[place]]
         assert len(set(expected.values())) == len(expected)
+
+
+def test_policies_that_adapt_go_on_bit_for_bit_where_they_were_saved():
+    rule = Adapt("ess", "train_every", target=0.01, every=1, rate=9.0, low=2)
+    members = {"ann": DQN(dataclasses.replace(DQN_TINY, adapt=(rule,))), "bob": PPO(PPO_TINY)}
+    with pair(members, Meeting) as run:
+        run.train(80)
+        state, counts = copy.deepcopy(run.state()), run.learner.of["ann"].adapting.rules.counts()
+        assert counts["train_every"] < DQN_TINY.train_every
+        run.train(40)
+        expected = run.engine.weights()
+    with from_state(state, Meeting) as again:
+        assert again.learner.of["ann"].adapting.rules.counts() == counts
+        again.train(40)
+        assert_same_weights(again.engine.weights(), expected)
 
 
 def test_policies_that_are_to_learn_more_often_take_no_gradient_steps_for_the_steps_before():
