@@ -317,13 +317,14 @@ def _running_scale(agent: Agent, engine: Engine, environments: int) -> RunningSc
 
 
 def _continuous(parts: Sequence[Steps]) -> tuple[Steps, ...]:
-    """Steps that follow each other as one; in their parts where one of them does not continue the one before."""
-    columns: set[int] = set()
+    """Steps that follow each other as one; in their parts where one of them does not continue the one before, or some
+    environments have more."""
+    taken: dict[int, int] = {}  # time steps by environment
     for part in parts:
-        if columns.intersection(part.columns[part.restarted].tolist()):
+        if taken.keys() & part.columns[part.restarted].tolist():
             return tuple(parts)
-        columns.update(part.columns.tolist())
-    return (joined(parts),)
+        taken.update({column: taken.get(column, 0) + part.shape[0] for column in part.columns.tolist()})
+    return (joined(parts),) if len(set(taken.values())) == 1 else tuple(parts)
 
 
 def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:

@@ -18,6 +18,7 @@ from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
 from etude.engines.parameter_layout import ParameterLayout
 from etude.envs import make_environments
+from etude.replay import Buffer
 from etude.rollout import InProcess
 from etude.run import Run, from_state
 from etude.training.learner import Learner
@@ -90,9 +91,15 @@ def next_generation(
 
 def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -> dict[str, Any]:
     """The state of the parent's run as one that the child restores. before: the parent's config."""
-    engine = check_one_policy(child).engine
+    engine, replay = check_one_policy(child).engine, check_one_policy(child).replay
     layout = engine.layout
     assert isinstance(layout, ParameterLayout)
+    ring = state["replay"].get("ring", {})
+    if isinstance(replay, Buffer) and "filled" in ring and not ring["filled"].any():
+        own = replay.ring.state()  # made for a recurrent state of the child's size
+        if own["built"] != ring["built"]:
+            state = {name: part for name, part in state.items() if name != "waiting"}
+        state = {**state, "replay": {**state["replay"], "ring": own}}
     if not in_numpy(layout):  # modules of the user's own, whose architecture no mutation changes
         return {**state, "engine": transfer(state["engine"], layout, layout, mutation)}
     agent = copy.copy(layout.agent)

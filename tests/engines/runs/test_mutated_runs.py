@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import etude
-from etude import engines
+from etude import Run, engines
+from etude.algorithms import RecurrentPPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.base.events import Collected
 from etude.base.spaces import Spaces
@@ -178,3 +179,20 @@ def test_kernels_and_filters_change_on_images(engine_name):
         mutation = dataclasses.replace(mutation, field="network")
         child.restore(transfer(parent.state(), parent.layout, child.layout, mutation))
         np.testing.assert_allclose(child.act(images), parent.act(images), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("steps", [64, 70])
+@pytest.mark.parametrize("units", [8, 24])
+def test_the_cell_of_recurrent_ppo_changes_its_size_between_rollouts_and_within(units, steps, engine_name):
+    config = RecurrentPPOConfig(
+        network=Recurrent(Mlp((8,)), 16, "gru"), rollout_length=16, sequence_length=8, minibatch_size=16, epochs=1
+    )
+    mutation = Mutation("add_units" if units > 16 else "remove_units", "network", "cell", amount=8)
+    with Run("recurrent_ppo", "CartPole-v1", config=config, environments=4, engine=engine_name, seed=1) as run:
+        run.train(steps)
+        changed = dataclasses.replace(config, network=Recurrent(Mlp((8,)), units, "gru"))
+        with copied(run, changed, mutation, seed=2) as child:
+            child.train(128)
+            before, after = run.learner.progress, child.learner.progress
+            assert after.step == steps + 128 and after.gradient_steps > before.gradient_steps
