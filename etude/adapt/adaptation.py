@@ -13,7 +13,7 @@ from etude.adapt.rule import Adapt
 from etude.adapt.signals import (
     UnusableSignal,
     effective_sample_size,
-    gradient_noise_scale,
+    gradient_noise,
     gradient_variance,
     smoothed,
 )
@@ -57,7 +57,7 @@ class Adaptation:
         self._counts = {name: getattr(config, name) for name in names if name in (*COUNTS, *REPLAY_SIZES)}
         self._changes = {rule.hyperparameter: rule.change for rule in rules}
         self._factors = dict.fromkeys(names, 1.0)
-        self._average: list[float | None] = [None] * len(rules)
+        self._average: list[Any] = [None] * len(rules)  # of noise scales: [tr(S), |G|**2]
         self._target = [rule.target for rule in rules]
         self._unusable = [""] * len(rules)  # why there was no signal
         self._phases = 0
@@ -100,8 +100,9 @@ class Adaptation:
             if len(values) != len(self.rules):
                 held[name].refuse(f"{len(self.rules)} numbers, one for each rule")
             for value in values:
-                if value.value is not None:
-                    value.number()
+                for number in value.items(2) if isinstance(value.value, list) else [value]:
+                    if number.value is not None:
+                        number.number()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
@@ -116,14 +117,13 @@ class Adaptation:
         name, base = rule.hyperparameter, float(bases[rule.hyperparameter])
         before = self._value(name, base)
         try:
-            signal = signal_of(rule, phase)
+            average = self._smoothed(i, signal_of(rule, phase))
         except UnusableSignal as error:
             if self._unusable[i] != str(error):  # said once
                 self._unusable[i] = str(error)
                 yield Adjusted(phase.step, name, before, before, f"unchanged: {error}")
             return
         self._unusable[i] = ""
-        self._average[i] = average = smoothed(self._average[i], signal, rule.smooth)
         if self._target[i] is None and not follows_size(rule):
             self._target[i] = average
         if target := before if follows_size(rule) else self._target[i]:
@@ -131,6 +131,19 @@ class Adaptation:
         after = self._value(name, base)
         if after != before:
             yield Adjusted(phase.step, name, before, after, f"{rule.signal} {average:.3g}")
+
+    def _smoothed(self, i: int, signal: float | tuple[float, float]) -> float:
+        """The moving average of a signal; of noise scales the ratio of those of numerator and denominator."""
+        smooth, before = self.rules[i].smooth, self._average[i]
+        if not isinstance(signal, tuple):
+            self._average[i] = average = smoothed(before, signal, smooth)
+            return average
+        noise, squared = before if isinstance(before, list) else (None, None)  # earlier versions kept the ratio's
+        self._average[i] = [smoothed(noise, signal[0], smooth), smoothed(squared, signal[1], smooth)]
+        noise, squared = self._average[i]
+        if noise <= 0 or squared <= 0:
+            raise UnusableSignal("the gradient is smaller than its noise can tell")
+        return noise / squared
 
     def _value(self, name: str, given: float) -> float:
         """A hyperparameter as it is now, where the config has it at `given`."""
@@ -150,8 +163,9 @@ def values_reached(config: Any, name: str) -> tuple[int, ...]:
     return (given,) if rule is None or given is None else rule.change.reached(given)
 
 
-def signal_of(rule: Adapt, phase: LearningPhase) -> float:
-    """The signal of a rule after a learning phase; UnusableSignal says why there is none."""
+def signal_of(rule: Adapt, phase: LearningPhase) -> float | tuple[float, float]:
+    """The signal of a rule after a learning phase, of noise scales numerator and denominator; UnusableSignal says why
+    there is none."""
     if rule.signal == "kl":
         if "approx_kl" not in phase.metrics:
             raise UnusableSignal("this algorithm reports no approx_kl")
@@ -161,8 +175,9 @@ def signal_of(rule: Adapt, phase: LearningPhase) -> float:
         value = effective_sample_size(weight) / weight.size
     else:
         gradients, size = phase.gradients(rule.parts)
-        noise = rule.signal == "noise_scale"
-        value = gradient_noise_scale(gradients, size) if noise else gradient_variance(gradients)
+        if rule.signal == "noise_scale":
+            return gradient_noise(gradients, size)
+        value = gradient_variance(gradients)
     if not math.isfinite(value):
         raise UnusableSignal(f"{rule.signal} is {value}")
     return value

@@ -38,10 +38,11 @@ def gradient_variance(gradients: Sequence[Mapping[str, np.ndarray]]) -> float:
     return float(flat.var(0, ddof=1).mean())
 
 
-def gradient_noise_scale(gradients: Sequence[Mapping[str, np.ndarray]], size: int) -> float:
-    """The batch size at which noise and gradient are of one size: `tr(S) / |G|**2` of the covariance S of single
-    examples' gradients and the true gradient G, both without bias. McCandlish et al. 2018, An empirical model of
-    large-batch training, arXiv:1812.06162, appendix A.1.
+def gradient_noise(gradients: Sequence[Mapping[str, np.ndarray]], size: int) -> tuple[float, float]:
+    """`tr(S)` and `|G|**2` of the covariance S of single examples' gradients and the true gradient G, both without
+    bias, so that either may be negative. The ratio of their averages is the noise scale: the batch size at which noise
+    and gradient are of one size. McCandlish et al. 2018, An empirical model of large-batch training, arXiv:1812.06162,
+    appendix A.1.
 
     gradients: by name, of M minibatches of `size` examples each; their mean is that of one large batch.
     """
@@ -50,9 +51,7 @@ def gradient_noise_scale(gradients: Sequence[Mapping[str, np.ndarray]], size: in
     large = np.square(flat.mean(0)).sum()
     squared = (many * large - small) / (many - 1)  # of the true gradient
     noise = (small - large) * size * many / (many - 1)
-    if squared <= 0:
-        raise UnusableSignal("the gradient is smaller than its noise can tell")
-    return float(noise / squared)
+    return float(noise), float(squared)
 
 
 def _flat(gradients: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:

@@ -14,6 +14,7 @@ from etude.base import trees
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
+from etude.config import RolloutConfig
 from etude.protocols import Engine, Replay, Weights
 from etude.training.update_schedule import UpdateSchedule
 
@@ -63,12 +64,15 @@ class Adapting:
         return self.rules.observe(phase, given)
 
     def _gradients(self, batches: Batch, parts: int, hyper: dict[str, float]) -> tuple[list[Weights], int]:
-        """The gradients of parts of the first of the batches, and how many examples a part has."""
+        """The gradients of parts of the first of the batches, and how large a part is, in the units of the
+        config's field."""
         size = batches.weight.shape[1] // parts
         if not size:
             raise UnusableSignal(f"a batch of {batches.weight.shape[1]} has no {parts} parts")
         each = (_part(batches, slice(i * size, (i + 1) * size)) for i in range(parts))
-        return [self._engine.gradients(part, hyper)[0] for part in each], size
+        found = [self._engine.gradients(part, hyper)[0] for part in each]
+        # `minibatch_size` counts steps, also where examples are sequences or whole rollouts.
+        return found, size * (self._config.example_length if isinstance(self._config, RolloutConfig) else 1)
 
 
 def refuse_rules(config: Any) -> None:

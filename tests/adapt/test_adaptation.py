@@ -215,3 +215,18 @@ def test_a_state_goes_on_and_one_that_was_changed_is_refused():
 def test_rules_that_cannot_be_followed_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_numerator_and_denominator_of_the_noise_scale_are_smoothed_apart_and_negative_estimates_count():
+    """A true gradient of 0.5 in one entry and noise of variance 4 for each example: a scale of 16, of which a quarter
+    of the estimates have a negative denominator."""
+    rng = np.random.default_rng(0)
+    own = adaptation(Adapt("noise_scale", "batch_size", every=1, smooth=0.02, rate=0.5, low=1, high=4096))
+    sums = np.zeros(2)
+    for _ in range(2_000):
+        parts = 0.5 + rng.normal(0.0, 2.0 / np.sqrt(8), 2)
+        own.observe(phase(gradients=lambda _, parts=parts: ([{"w": part[None]} for part in parts], 8)), FLOATS)
+        small, large = np.square(parts).mean(), parts.mean() ** 2
+        sums += (small - large) * 8 * 2, 2 * large - small
+    assert sums[0] / sums[1] == pytest.approx(16, rel=0.2)
+    assert own.counts()["batch_size"] in (8, 16, 32)

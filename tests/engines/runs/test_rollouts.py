@@ -173,3 +173,13 @@ def test_a_rollout_whose_length_a_rule_changes_is_learned_from_after_a_piece_tha
         run.train(7)
         run.train(256)
         assert sum(batches.weight.size for batches in watched.batches) >= 128
+
+
+@pytest.mark.parametrize("algorithm", variants_but((), ["impala", "recurrent_ppo", "ppo"]))
+def test_the_noise_of_a_minibatch_is_in_steps_as_minibatch_size_is(algorithm, engine_name):
+    config = dataclasses.replace(CASES[algorithm], minibatch_size=64, adapt=("noise_scale:minibatch_size",))
+    with made(algorithm, engine_name, config=config) as run:
+        watched = Watched(run)
+        run.train(64)
+        gradients, size = run.learner.adapting._gradients(watched.batches[0], 4, run.learner.hyper())
+    assert len(gradients) == 4 and size == 16
