@@ -140,6 +140,29 @@ def test_lagged_networks_follow_when_they_are_due_and_only_then(engine_name):
     np.testing.assert_allclose(weights["critic_target.dense0.weight"], expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.variant
+def test_sac_with_a_delay_of_2_trains_its_actor_and_its_temperature_at_every_second_gradient_step(engine_name):
+    case = next(case for case in CASES if case.name == "sac, five critics")
+    engine, batches = made(case, engine_name), random_batches(case, 1, 16)
+    told = [set(engine.learn(batches, case.hyper(policy_delay=2)).losses) for _ in range(4)]
+    assert told == [{"critic"}, {"critic", "actor", "temperature"}] * 2
+
+
+@pytest.mark.variant
+def test_the_network_of_a_mixture_gives_shares_then_locations_then_log_deviations(engine_name):
+    case = next(case for case in CASES if case.name == "appo mixture")  # 2 components of 2 numbers
+    engine = made(case, engine_name)
+    weights = engine.weights()
+    last = max(name for name in weights if name.startswith("model.policy.") and name.endswith(".bias"))
+    bias, offset = np.arange(10, dtype=np.float32) / 10, 0.1 * np.arange(8, dtype=np.float32).reshape(2, 2, 2)
+    engine.load({last: bias, last.replace("bias", "weight"): 0 * weights[last.replace("bias", "weight")]})
+    engine.load({"model.offset.value": offset})
+    found = engine.act(np.zeros((1, 5), np.float32))
+    np.testing.assert_allclose(found.logits[0], bias[:2])
+    np.testing.assert_allclose(found.components.mean[0], bias[2:6].reshape(2, 2) + offset[0], rtol=1e-6)
+    np.testing.assert_allclose(found.components.log_std[0], bias[6:].reshape(2, 2) + offset[1], rtol=1e-6)
+
+
 def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
     case = next(case for case in CASES if case.name == "td3")
     engine, hyper = made(case, engine_name), case.hyper(policy_delay=2, tau=0.5)
