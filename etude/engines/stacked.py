@@ -20,7 +20,7 @@ from etude.protocols import Weights
 
 
 class StackedActor:
-    """Acts for `members` agents in `environments` environments each, which follow those of the member before. What it
+    """Acts for `members` agents in equally many environments each, which follow those of the member before. What it
     returns for an environment has the bits that the NumPy engine of its member alone returns.
 
     Raises ConfigError for an agent that cannot act like this, such as one with convolutions or a recurrent state.
@@ -28,8 +28,8 @@ class StackedActor:
 
     state_size = 0
 
-    def __init__(self, agent: Agent, spaces: Spaces, members: int, environments: int):
-        self._engine, self._environments = NumpyEngine(agent, spaces), environments
+    def __init__(self, agent: Agent, spaces: Spaces, members: int):
+        self._engine = NumpyEngine(agent, spaces)
         self._name = type(agent).__name__
         if self._engine.state_size:
             raise ConfigError(f"{self._name} has a recurrent state, and acts for one run at a time.")
@@ -38,12 +38,14 @@ class StackedActor:
         initial = self._engine.weights()
         self._weights = [{name: initial[name] for name in self._read} for _ in range(members)]
         self._bound: Agent | None = None
+        self._acting = 0  # environments of each member, for which it is bound
         self._refuse_other_outputs()
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
-        """What each member's `agent.act` returns for its part of observations [members * environments, ...]."""
-        if self._bound is None:
-            self._bound = self._stacked(self._weights, self._environments)
+        """What each member's `agent.act` returns for its part of observations [members * n, ...]."""
+        n = len(trees.leaves(observation)[0]) // len(self._weights)
+        if self._bound is None or n != self._acting:
+            self._bound, self._acting = self._stacked(self._weights, n), n
         with one_thread(self._engine.largest):
             return self._bound.act(observation)
 

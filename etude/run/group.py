@@ -52,7 +52,7 @@ class RunGroup:
     def _join(self) -> None:
         context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
         seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
-        actor = StackedActor(context.agent, context.engine.spaces, members, count)
+        actor = StackedActor(context.agent, context.engine.spaces, members)
         vectorization, columns = kind_of(context.agent).vectorization(context), np.arange(members * count)
 
         def make(explorer: Explorer) -> InProcess:
@@ -113,7 +113,7 @@ def reason_apart(run: Run) -> str | None:
     if not run.engine.exportable:
         return "NumPy cannot act with its networks"
     try:
-        StackedActor(run.agent, run.engine.spaces, 1, context.count)
+        StackedActor(run.agent, run.engine.spaces, 1)
     except ConfigError as error:
         return str(error)
     return None

@@ -10,7 +10,7 @@ import pytest
 
 from etude import Conv, Mlp, Recurrent
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS, for_several
+from etude.algorithms import ALGORITHMS, PPOConfig, for_several
 from etude.base import seeding, trees
 from etude.base.errors import ConfigError
 from etude.base.seeding import MemberSeeds
@@ -19,7 +19,7 @@ from etude.engines.stacked import StackedActor
 from etude.explore import EpsilonGreedy, PerActorEpsilonGreedy, PerMember
 from etude.report.plots import interquartile_mean
 from etude.run import Run
-from etude.run.group import reason_apart
+from etude.run.group import RunGroup, reason_apart
 
 OBSERVATION = gym.spaces.Dict({"x": gym.spaces.Box(-1, 1, (3,), np.float32), "mode": gym.spaces.Discrete(3)})
 ACTIONS = (gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,), np.float32))
@@ -60,10 +60,10 @@ def agents() -> list[Any]:
 def test_each_member_acts_with_the_bits_of_its_own_engine(kind: type[Agent], action: gym.Space, name: str):
     from etude.envs import examine
 
-    spaces, _ = examine(lambda: World(action))
+    spaces = examine(lambda: World(action))[0]
     agent = kind(ALGORITHMS[name][1]())
     try:
-        actor = StackedActor(agent, spaces, 3, 5)
+        actor = StackedActor(agent, spaces, 3)
     except ConfigError as error:
         assert name in ALONE, error
         return
@@ -157,3 +157,21 @@ def test_an_agent_that_treats_a_batch_as_a_whole_acts_for_one_run_at_a_time():
         agent = kind(PPOConfig(network=Mlp((4,)), normalize_observation=False))
         with Run(agent, lambda: World(ACTIONS[0], gym.spaces.Dict({"x": OBSERVATION["x"]})), engine="torch") as run:
             assert message in (reason_apart(run) or "")
+
+
+def test_runs_stepped_together_in_pieces_that_end_within_a_time_step_learn_what_each_learns_alone():
+    config = PPOConfig(network=Mlp((4,)), rollout_length=8, minibatch_size=16, epochs=1)
+
+    def made(seed):
+        return Run("ppo", "CartPole-v1", config=config, environments=4, engine="torch", seed=seed)
+
+    group = RunGroup([made(1), made(2)])
+    for end in (38, 45, 192):
+        list(group.steps_until(end, total=192))
+        assert group.apart is None and [run.step for run in group.runs] == [end, end]
+    for seed, run in zip((1, 2), group.runs, strict=True):
+        with made(seed) as alone:
+            alone.train(192)
+            for name, value in alone.engine.weights().items():
+                np.testing.assert_array_equal(run.engine.weights()[name], value, name)
+    group.close()
