@@ -167,8 +167,7 @@ class Learner:
         return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
 
     def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
-        scheduled = self._scheduled(due.steps)
-        hyper = scheduled if self.adapting is None else self.adapting.floats(scheduled)
+        hyper = self.hyper(due.steps)
         self.replay.adjust(hyper)
         if self.adapting is not None:
             self.adapting.trim(self.replay)
@@ -187,7 +186,7 @@ class Learner:
                 add_to_means(means, values, k, due.gradient_steps)
         if self.adapting is None:
             return losses, metrics, ()
-        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, scheduled)
+        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled(due.steps))
         if adjusted:
             self._follow_schedule(self.adapting.update_schedule())
         return losses, metrics, adjusted
@@ -198,12 +197,14 @@ class Learner:
         self.update_schedule = schedule
         schedule.updates_due(self.progress, self.replay)
 
-    def hyper(self) -> dict[str, float]:
-        """The present values of the hyperparameters that may change while the run goes on."""
-        return self._scheduled() if self.adapting is None else self.adapting.floats(self._scheduled())
+    def hyper(self, over: int = 0) -> dict[str, float]:
+        """The values of the hyperparameters that may change while the run goes on: now, or their means over so many
+        steps before."""
+        scheduled = self._scheduled(over)
+        return scheduled if self.adapting is None else self.adapting.floats(scheduled)
 
     def _scheduled(self, over: int = 0) -> dict[str, float]:
-        """The same, as the config has them: now, or on average over so many steps before."""
+        """The same, as the config has them."""
         config, progress = self.agent.config, self.progress
         return all_at(config, self.engine.layout.hyper, progress.step, progress.total, over)
 

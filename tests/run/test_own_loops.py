@@ -22,7 +22,7 @@ def executed(code: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize(("code", "algorithm", "steps"), [(LOOPS[0], "ppo", 10_000), (LOOPS[1], "dqn", 3_000)])
+@pytest.mark.parametrize(("code", "algorithm", "steps"), [(LOOPS[0], "ppo", 10_000), (LOOPS[1], "dqn", 3_072)])
 def test_the_loops_of_the_page_are_short_and_give_the_weights_of_a_run(code, algorithm, steps):
     assert len(code.splitlines()) <= 25
     by_hand = executed(code)["engine"].weights()
