@@ -75,6 +75,7 @@ class PolicyLearners:
         self.progress.count(steps)
         for league in self.leagues.values():
             league.record(steps)
+            league.follow(steps)
         for policy, learner in self.of.items():
             learner.progress.total = self.progress.total
             if policy in self._learning:
@@ -101,6 +102,7 @@ class PolicyLearners:
         for league in self.leagues.values():
             league.update(self.progress.step)
             metrics |= league.metrics()
+        self._load_leagues()
         seconds = sum(learned.seconds for learned in found.values())
         adjusted = tuple(
             dataclasses.replace(event, step=self.progress.step, name=f"{policy}.{event.name}")
@@ -112,8 +114,17 @@ class PolicyLearners:
     def follow_moments(self) -> bool:
         """Take the observations that were stored last into the normalisers of those that learn; whether there were
         any."""
-        moved = [self.of[policy].follow_moments() for policy in self._learning]
-        return any(moved)
+        moved = any([self.of[policy].follow_moments() for policy in self._learning])
+        if moved:
+            for league in self.leagues.values():
+                league.follow_moments(self.progress.step)
+            self._load_leagues()
+        return moved
+
+    def _load_leagues(self) -> None:
+        """Let the engines of leagues act with their present copies."""
+        for policy, league in self.leagues.items():
+            self._engine.of[policy].load(league.weights())
 
     def acting_weights(self) -> Weights:
         """What acting needs; nothing where the engines themselves act."""
@@ -192,7 +203,7 @@ class PolicyLearners:
             learner.restore(own | {"progress": progress})
         for policy, league in self.leagues.items():
             league.restore(state["leagues"][policy])
-            self._engine.of[policy].load(league.weights())
+        self._load_leagues()
         self._paused = {policy for policy, own in state["learners"].items() if own["paused"]}
 
     def _time_step(self) -> int:

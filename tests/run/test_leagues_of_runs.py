@@ -391,3 +391,39 @@ def test_an_agent_may_be_the_one_that_always_begins():
             assert env.agent_selection == agent
     with pytest.raises(ConfigError, match="begins = 'red'; expected 'player', 'opponent' or None"):
         ConnectFour(begins="red")
+
+
+def test_an_episode_is_played_to_its_end_against_the_copy_that_it_began_with():
+    played = {}
+
+    def follow(steps):
+        for n, column in enumerate(steps.columns):
+            for t in range(len(steps.reward)):
+                played.setdefault(int(column), []).append(int(steps.extras["odd.copy"][t, n]))
+                if steps.terminated[t, n] or steps.truncated[t, n]:
+                    played[int(column)].append(None)
+        return 0.0
+
+    class Long(Duel):
+        def step(self, actions):
+            self.count = getattr(self, "count", 0) + 1
+            self.time = 4 if self.count % 60 == 0 else 0
+            return super().step(actions)
+
+    league = League("even", every=16, size=3)
+    with made({"even": PPO(PPO_TINY), "odd": league}, Long) as run:
+        run.metric("follow", follow)
+        run.train(1_500)
+        loaded, own = league_of(run).weights(), run.engine.of["odd"].weights()
+        for name, value in loaded.items():
+            np.testing.assert_array_equal(own[name], value, name)
+        newest = next(reversed(league_of(run).copies.values()))
+        moments = run.engine.of["even"].weights()["normaliser.agents.even.mean"]
+        if newest.step == run.step:
+            np.testing.assert_array_equal(newest.weights["normaliser.agents.odd.mean"], moments)
+    changes = sum(
+        a is not None and b is not None and a != b
+        for row in played.values()
+        for a, b in zip(row, row[1:], strict=False)
+    )
+    assert changes == 0 and len(set(sum(played.values(), [])) - {None}) > 5

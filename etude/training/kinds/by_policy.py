@@ -28,7 +28,7 @@ from etude.protocols import Explorer, Weights
 from etude.training.kinds import kind_of
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
-from etude.training.league import LeagueTable
+from etude.training.league import LeagueTable, slots
 from etude.training.policy_learners import PolicyLearners
 from etude.training.setup import Setup
 
@@ -48,7 +48,7 @@ class PolicyLearning(LearningKind):
             if policy in agent.frozen and agent.frozen[policy].weights is not None:
                 _load(policy, engines[policy], member, agent.frozen[policy])
         for policy, league in agent.leagues.items():
-            engines[policy] = _league_engine(agent, policy, engines[league.of])
+            engines[policy] = _league_engine(agent, policy, engines[league.of], slots(league, setup.environments or 0))
         return PolicyEngines(engines, agent.subsets, spaces)
 
     def make_learner(self, context: TrainingContext, rewriters: Any = None) -> Any:
@@ -60,7 +60,7 @@ class PolicyLearning(LearningKind):
         engine: Any = context.engine
         acting = {policy: engine.of[policy] for policy in agent.frozen if engine.exportable}
         frozen = self._read_by_acting(agent, acting)
-        leagues = {policy: _league_table(agent, policy, engine) for policy in agent.leagues}
+        leagues = {policy: _league_table(agent, policy, engine, context.count) for policy in agent.leagues}
         for policy, league in leagues.items():
             engine.of[policy].load(league.weights())
         return PolicyLearners(agent, engine, learners, leagues, frozen, context.count)
@@ -150,7 +150,7 @@ class PolicyLearning(LearningKind):
 
     def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
         agent: Any = context.agent
-        sizes = {policy: league.size for policy, league in agent.leagues.items()}
+        sizes = {policy: len(context.engine.of[policy].slots) for policy in agent.leagues}  # type: ignore[attr-defined]
         return functools.partial(_acting_in_numpy, agent.members, sizes, agent.subsets, context.engine.spaces)
 
     def make_policy_actor(self, context: TrainingContext) -> Callable[[], Any]:
@@ -160,7 +160,7 @@ class PolicyLearning(LearningKind):
 def _acting_in_numpy(
     members: Mapping[str, Agent], sizes: Mapping[str, int], subsets: Mapping[str, AgentSubset], spaces: Spaces
 ) -> PolicyEngines:
-    """sizes: of leagues, by policy."""
+    """sizes: how many copies of a league may act, by policy."""
     engines: dict[str, Any] = {}
     for policy, member in members.items():
         own = subsets[policy].spaces
@@ -184,11 +184,11 @@ def _load(policy: str, engine: Any, member: Agent, frozen: FrozenAgent) -> None:
         ) from error
 
 
-def _league_engine(agent: PolicyAgents, policy: str, copied: Any) -> LeagueEngine:
+def _league_engine(agent: PolicyAgents, policy: str, copied: Any, size: int) -> LeagueEngine:
     """What acts with the copies of a league. ConfigError where the policy cannot be copied for these agents."""
     league, spaces = agent.leagues[policy], agent.subsets[policy].spaces
     try:
-        engine = LeagueEngine(agent.members[policy], spaces, league.size, copied.name, copied.device)
+        engine = LeagueEngine(agent.members[policy], spaces, size, copied.name, copied.device)
     except NetworkError as error:
         raise ConfigError(
             f"The policy {policy!r} is a league of {league.of!r}, whose network NumPy cannot compute. Use a spec, such "
@@ -203,14 +203,15 @@ def _league_engine(agent: PolicyAgents, policy: str, copied: Any) -> LeagueEngin
     return engine
 
 
-def _league_table(agent: PolicyAgents, policy: str, engine: Any) -> LeagueTable:
+def _league_table(agent: PolicyAgents, policy: str, engine: Any, environments: int) -> LeagueTable:
     league, acting = agent.leagues[policy], engine.of[policy].acting
 
     def read() -> Weights:
         found = _copied_weights(agent, policy, engine.of[league.of])
         return {name: np.array(found[name]) for name in acting}
 
-    return LeagueTable(league, policy, read, agent.subsets[league.of].agents, agent.subsets[policy].agents)
+    players, opponents = agent.subsets[league.of].agents, agent.subsets[policy].agents
+    return LeagueTable(league, policy, read, players, opponents, environments)
 
 
 def _copied_weights(agent: PolicyAgents, policy: str, copied: Any) -> Weights:
