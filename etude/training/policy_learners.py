@@ -114,12 +114,12 @@ class PolicyLearners:
     def follow_moments(self) -> bool:
         """Take the observations that were stored last into the normalisers of those that learn; whether there were
         any."""
-        moved = any([self.of[policy].follow_moments() for policy in self._learning])
-        if moved:
+        moved = [self.of[policy].follow_moments() for policy in self._learning]
+        if any(moved):
             for league in self.leagues.values():
                 league.follow_moments(self.progress.step)
             self._load_leagues()
-        return moved
+        return any(moved)
 
     def _load_leagues(self) -> None:
         """Let the engines of leagues act with their present copies."""
