@@ -87,6 +87,8 @@ class MultiAgentTransitions(Stateless):
             discount[resolved] = (self.gamma ** turns[resolved]) * (status[resolved] != TERMINATED)
             open_ &= ~resolved & ~stop
             if not open_.any():
+                # An agent that is not there yet is read with the others: it may join within their turns.
+                last = np.where(acting, last, row[..., None])
                 return _Found(reward, discount, active, last, row)
             # Rows that are through stay where they are.
             row = np.where(open_.any(-1), ring.ahead(row), row)
@@ -96,7 +98,9 @@ class _Found(NamedTuple):
     reward: np.ndarray  # [k, n, agents]
     discount: np.ndarray
     active: np.ndarray
-    last: np.ndarray  # [k, n, agents] the row that each agent's next observation follows
+    last: (
+        np.ndarray
+    )  # [k, n, agents] the row that each agent's next observation follows; `latest` where it does not act
     latest: np.ndarray  # [k, n] the latest of these
 
 

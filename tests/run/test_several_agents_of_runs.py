@@ -184,6 +184,19 @@ def test_a_checkpoint_with_one_scale_for_all_agents_goes_on_with_one_for_each_po
             from_state({**state, "scale": wrong}, Duel)
 
 
+def test_an_agent_that_joins_within_the_steps_of_a_transition_is_there_at_its_end():
+    config = MADDPGConfig(network=Mlp((4,)), batch_size=8, learning_starts=16, n_step=3)
+    with tiny("maddpg", Coming, config=config) as run:
+        run.train(90)
+        batch = run.learner.replay.sample(1, 300)
+    early, joins, late = 0, 1, 2
+    before = (batch.observation["status"][0, :, joins] == 0) & (batch.extras["active"][0, :, late] > 0)
+    assert before.sum() > 30  # in the first three of nine steps
+    assert (batch.next_observation["status"][0, before, joins] == 1).all()
+    assert (batch.next_observation["agents"]["joins"][0, before] == 1).all()
+    assert (batch.next_observation["status"][0, before, early] != 1).all()  # it ends after two
+
+
 def ends(run, steps):
     """The episodes that ended while it trained."""
     return [end for event in run.steps(steps) if isinstance(event, Collected) for end in event.episodes]

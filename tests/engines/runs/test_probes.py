@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from probes import PROBES, Chance, Corridor, Forever, Sides
@@ -14,6 +15,7 @@ from probes import PROBES, Chance, Corridor, Forever, Sides
 import etude
 from etude import Linear, Mlp, Recurrent
 from etude.algorithms.critics import CriticEnsemble, DiscreteTwinCritic
+from etude.base.events import Learned
 from etude.engines.numpy import NumpyEngine
 
 GAMMA = 0.8
@@ -190,6 +192,41 @@ EVERY_PAIR = [
     pytest.param(name, probe, marks=mark_of(probe, name), id=f"{name}-{probe.__name__}")
     for name, probe in itertools.product(LEARNERS, PROBES)
 ]
+
+
+class TwoOfTwelve(gym.Env):
+    """Four steps, in each of which two of twelve actions are allowed; the lower one earns 1."""
+
+    observation_space = gym.spaces.Dict(
+        observation=gym.spaces.MultiBinary(12), action_mask=gym.spaces.MultiBinary(12)
+    )  # what is seen is the mask
+    action_space = gym.spaces.Discrete(12)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        assert self.mask[action]
+        reward, self.time = float(action == self.mask.argmax()), self.time + 1
+        return self.observe(), reward, self.time == 4, False, {}
+
+    def observe(self):
+        self.mask = np.zeros(12, np.int8)
+        self.mask[self.np_random.choice(12, 2, replace=False)] = 1
+        return {"observation": self.mask, "action_mask": self.mask}
+
+
+@pytest.mark.variant
+def test_discrete_sac_learns_where_two_of_twelve_actions_are_allowed(engine_name):
+    settings = {**OFF_POLICY, "network": Mlp((32,)), "gamma": 0.5, "batch_size": 64, "temperature": 0.5}
+    config = etude.algorithms.DiscreteSACConfig(**settings, tau=0.05)
+    with etude.Run("discrete_sac", TwoOfTwelve, config=config, engine=engine_name, environments=4, seed=1) as run:
+        learned = [event for event in run.steps(800) if isinstance(event, Learned)]
+        assert run.evaluate(episodes=50).mean > 3.8
+    assert learned[-1].metrics["alpha"] < 1  # 286 where forbidden actions count for the target
+    assert learned[-1].metrics["policy_entropy"] == pytest.approx(0.6 * np.log(2), abs=0.1)
 
 
 @pytest.mark.parametrize(("name", "probe"), EVERY_PAIR)
