@@ -32,7 +32,8 @@ from etude.protocols import Environments
 
 Vectorization = Literal["auto", "loop", "native"]
 
-STEPS, SECONDS = 100, 1.0  # of random play that looks for action masks
+STEPS, STEPS_OF_SEVERAL = 10, 100  # of random play that looks for action masks: agents may join late, or take turns
+SECONDS = 1.0  # after which no further step of it is begun
 MANY = 64  # environments from which a simulator beats the loop by far
 
 
@@ -207,7 +208,7 @@ class Examined(NamedTuple):
 
 def examine(env: EnvironmentSpec) -> Examined:
     """Make an environment, to see what it is. Whether its infos hold action masks shows in its first reset, or in
-    random steps: at most 100, and none is begun after a second."""
+    random steps: at most 10, of several agents 100, and none is begun after a second."""
     environments = make_environments(env, np.arange(1), run_seed=0)
     try:
         if environments.masks:
@@ -228,7 +229,7 @@ def _shows_mask(environments: LoopEnvironments | NativeEnvironments) -> bool:
     draw: Any = RandomActions(spaces.action, 0) if spaces.agents is None else RandomActionsOfSeveral(spaces.agents, 0)
     try:
         observation = environments.reset()
-        for _ in range(STEPS):
+        for _ in range(STEPS if spaces.agents is None else STEPS_OF_SEVERAL):
             observation = environments.step(np.asarray(draw(trees.rows(observation, 0), {}))[None])[0]
             if time.perf_counter() > until:
                 break
