@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.env is not None:
         from dataclasses import replace
 
-        spaces = replace(examine(options.env)[0], action=action_space_of(options.env))
+        spaces = replace(examine(options.env, play=False).spaces, action=action_space_of(options.env))
     found = inspect(names[0] if len(names) == 1 else names, spaces)
     _describe(found)
     _damage(found)

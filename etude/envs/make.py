@@ -206,14 +206,17 @@ class Examined(NamedTuple):
     environment: Any
 
 
-def examine(env: EnvironmentSpec) -> Examined:
+def examine(env: EnvironmentSpec, play: bool = True) -> Examined:
     """Make an environment, to see what it is. Whether its infos hold action masks shows in its first reset, or in
-    random steps: at most 10, of several agents 100, and none is begun after a second."""
+    random steps: at most 10, of several agents 100, and none is begun after a second.
+
+    play: whether to take them.
+    """
     environments = make_environments(env, np.arange(1), run_seed=0)
     try:
         if environments.masks:
             return Examined(environments.spaces, environments.translation(), with_masks(env))
-        if not _shows_mask(environments):
+        if not play or not _shows_mask(environments):
             return Examined(environments.spaces, environments.translation(), env)
     finally:
         environments.close()

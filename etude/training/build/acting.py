@@ -133,4 +133,4 @@ class TrainedPolicy:
         the run's own."""
         if env is not None:
             env = like(self._context.environment, env)
-            check_same_spaces(examine(env)[0], self._context.engine.spaces, name_of(env))
+            check_same_spaces(examine(env, play=False).spaces, self._context.engine.spaces, name_of(env))
