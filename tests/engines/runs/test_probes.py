@@ -83,7 +83,8 @@ LEARNERS = {
     "rainbow": Learner(
         "rainbow",
         etude.algorithms.RainbowConfig(
-            **{**OFF_POLICY, **SUPPORT, "network": Mlp((16,), dueling=True, noisy=0.5), "target_update_every": 20}
+            **{**OFF_POLICY, **SUPPORT, "network": Mlp((16,), dueling=True, noisy=0.5), "target_update_every": 20},
+            n_step=1,  # over several, values are those of a policy that explores
         ),
         exactly=0.1,
     ),
