@@ -142,7 +142,6 @@ class Broken(Pointer):
 
     def step(self, action):
         if Broken.broken:
-            Broken.broken = False
             raise RuntimeError("the simulator broke")
         return super().step(action)
 
