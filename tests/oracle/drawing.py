@@ -74,14 +74,16 @@ def scripts_of_agents(draw: Any, agents: int, masks: int = 0, most: int = 7) -> 
         length = draw(lengths(most))
         joins = st.integers(0, length - 1)
         staying, stays = draw(st.integers(0, agents - 1)), Presence()
-        others = st.just(Presence(joins=None)) | st.builds(Presence, joins=joins) | joins.flatmap(
+        leaving = joins.flatmap(
             lambda at, length=length: st.builds(
                 Presence,
                 joins=st.just(at),
                 leaves=st.integers(at + 1, length),
-                how=st.sampled_from([TERMINATED, TRUNCATED]),
+                how=st.sampled_from([TRUNCATED, TERMINATED]),
             )
-        )  # fmt: skip
+        )
+        # The first example has agents that are truncated before the others.
+        others = leaving | st.just(Presence(joins=None)) | st.builds(Presence, joins=joins)
         presence = tuple(stays if i == staying else draw(others) for i in range(agents))
         found.append(
             Script(

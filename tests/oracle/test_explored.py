@@ -27,7 +27,7 @@ class SlowClock(ActsByClock, SlowReplay):
 
 
 @drawn(
-    few=3, many=40, script=scripts(), environments=st.integers(1, 3), lengths=pieces(80), every=st.integers(1, 9),
+    few=2, many=40, script=scripts(), environments=st.integers(1, 3), lengths=pieces(80), every=st.integers(1, 9),
     starts=st.sampled_from([0, 30, 200]),
 )  # fmt: skip
 def test_noise_in_layers_is_drawn_anew_with_every_phase_and_where_one_would_be_due(
