@@ -57,7 +57,10 @@ class Change:
             return given * factor
         if self.align is not None:
             return max(1.0, self.align * max(1.0, (given * factor + 1e-9) // self.align))
-        return max(1.0, round(given * (2.0 ** round(math.log2(factor)) if self._doubles else factor)))
+        if self._doubles:
+            power, (least, most) = 2.0 ** round(math.log2(factor)), self._limits(given)
+            factor = power if least <= power <= most else factor
+        return max(1.0, round(given * factor))
 
     def reached(self, given: float) -> tuple[int, ...]:
         """Of a whole number: the smallest and the largest value, the one that was given, and where values have a common
@@ -90,5 +93,7 @@ class Change:
         if self.name in CAPACITIES:
             most = min(most, 1.0)
         if self._doubles:  # rounded to a power of 2, a factor stays within the bounds
-            return 2.0 ** math.ceil(math.log2(least)), 2.0 ** math.floor(math.log2(most))
+            lowest, highest = 2.0 ** math.ceil(math.log2(least)), 2.0 ** math.floor(math.log2(most))
+            if lowest <= highest:  # else no power of 2 is within them
+                return lowest, highest
         return least, most

@@ -149,10 +149,10 @@ class Adjuster:
             yield Adjusted(self._learner.progress.step, knob.name, before, at.value, f"{signal} {average:.3g}")
 
     def _of_batch(self, change: Change, given: int) -> Change:
-        """The change of a batch size: without bounds of the user at most what the pool holds, as nothing is learned
-        before; and always a multiple of the number of replicas."""
+        """The change of a batch size: at most what the pool holds, as nothing is learned before; and always a multiple
+        of the number of replicas."""
         replicas, low, high = self._knobs.replicas, change.low, change.high
-        high = max(1.0, min(4.0 * given, len(self._buffer))) if high is None else high
+        high = max(1.0, min(4.0 * given if high is None else high, len(self._buffer)))
         if replicas == 1:
             return dataclasses.replace(change, high=high)
         if change.align is not None:

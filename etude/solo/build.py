@@ -93,7 +93,7 @@ def _ring(
 ) -> Ring:
     """Stores the steps of `count` environments. extras: by name, stored with every row."""
     shape = () if described.agents is None else (len(described.agents.names),)
-    size = max(settings.pool_size, count)
+    size = max(settings.pool_size, -(-settings.batch // count) * count)  # every column has as many rows
     return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=folder)
 
 

@@ -130,6 +130,15 @@ class EpisodeLearner:
         seconds = time.perf_counter() - began
         return Learned(self.progress.step, self.progress.gradient_steps, losses, {}, seconds, adjusted)
 
+    def why_untrained(self, collections: int) -> str:
+        """What a call of `train` that took no gradient step in so many collections tells."""
+        held, size, cut = len(self.buffer), self._count("batch"), self.trimming.window is not None
+        reason = f"a learning phase follows every num_store = {self._count('num_store')} collections. Lower num_store"
+        if held < size:
+            reason = f"the pool holds {held} transitions at the end, and a batch is {size}. Lower batch"
+            reason += cut * ", let window_size keep more"
+        return f"No gradient step was taken in {collections} episodes: {reason}, or play more episodes."
+
     def _learn(self, minibatches: int) -> dict[str, float]:
         """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""
         due = self._due_target_updates(minibatches)
@@ -156,8 +165,10 @@ class EpisodeLearner:
         before, now = self._followed, (self.progress.step, self.batches + minibatches)
         each = self.count_of("update_steps"), self.count_of("update_batches")
         due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
-        self._followed = now
-        return self.regime.target_updates(due)  # of neither, the engine calls it after every minibatch
+        made = self.regime.target_updates(due, minibatches)  # of neither, the engine calls it after every minibatch
+        if made or not due:
+            self._followed = now
+        return made
 
     def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""

@@ -36,8 +36,9 @@ class Regime(Protocol):
     def trimming(self, options: Options) -> Trimming:
         """What is dropped when transitions are stored."""
 
-    def target_updates(self, due: int) -> int:
-        """How many of the `due` calls of `update_param` one learning phase makes."""
+    def target_updates(self, due: int, minibatches: int) -> int:
+        """How many of the `due` calls of `update_param` a learning phase of so many minibatches makes. Where it makes
+        none, they stay due."""
 
     def after_target_update(self, buffer: Buffer, options: Options) -> None:
         """Drop transitions after a call of `update_param`."""
@@ -59,7 +60,7 @@ class OffPolicy:
         """See `Regime`."""
         return Trimming(options.first(*self.windows), options.clearing_freq)
 
-    def target_updates(self, due: int) -> int:
+    def target_updates(self, due: int, minibatches: int) -> int:
         """All."""
         return due
 
@@ -80,9 +81,9 @@ class OnPolicy:
         """See `Regime`."""
         return Trimming(options.first(*WINDOWS), options.clearing_freq)
 
-    def target_updates(self, due: int) -> int:
-        """One at most."""
-        return min(due, 1)
+    def target_updates(self, due: int, minibatches: int) -> int:
+        """One at most, and none before there is a minibatch: what the pool holds would be dropped unlearned."""
+        return min(due, minibatches, 1)
 
     def after_target_update(self, buffer: Buffer, options: Options) -> None:
         """See `regime_of`."""

@@ -65,7 +65,8 @@ class Training:
         session, learner, history = self._session, self._session.learner, self._history
         learner.configure(options, self._callbacks)
         before, reason = learner.progress.seconds, ""
-        history.stop, self._gradient_steps = False, learner.progress.gradient_steps
+        began = self._gradient_steps = learner.progress.gradient_steps
+        history.stop = False
         session.check_alike(episodes=episodes, num_store=options.num_store, callbacks=self._callbacks.want_batches)
         lifecycle = session.open(options)
         loop = Loop(learner, lifecycle, session.overlaps(options), self._save)
@@ -91,6 +92,11 @@ class Training:
         finally:
             session.close()
             history.seconds += learner.progress.seconds - before
+        for adjusted in learner.adjusted:  # since the last learning phase
+            self._callbacks.report(adjusted)
+        learner.adjusted = []
+        if learner.progress.gradient_steps == began and session.chief:
+            self._warn(learner.why_untrained(self._episode))
         self._callbacks.call("on_train_end", **history.logs)
         return reason
 

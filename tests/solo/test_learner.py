@@ -25,12 +25,13 @@ class NotingEngine:
     def __init__(self):
         self.heard = []
         self.seen = []
+        self.td_error = None
 
     def learn(self, batches, hyper):
         k, n = batches.weight.shape
         self.heard += [f"learn {n}"] * k
         self.seen.append(batches.index)
-        return Update({"loss": 1.0}, {}, None, k)
+        return Update({"loss": 1.0}, {}, self.td_error, k, self.td_error)
 
     def update_param(self):
         self.heard.append("target")
@@ -126,6 +127,16 @@ def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
     assert "target" not in first
     assert second[-1] == "target" and second.count("target") == 1
     assert len(made.buffer) == 0
+
+
+@pytest.mark.parametrize("PR", [False, True])
+def test_on_policy_an_update_that_is_due_before_the_pool_holds_a_batch_waits_for_it(PR):
+    made = learner(PPO=True, PR=PR, update_steps=4, batch=12, num_updates=1)
+    made.engine.td_error = np.ones((1, 12))
+    rounds = play(made, 5, 5, 5, 5)
+    phase = ["learn 12", "target"]
+    assert rounds == [[], [], phase, phase if PR else []]
+    assert len(made.buffer) == (6 if PR else 5), "emptied, or cut to the newer half, after it was learned from"
 
 
 def test_several_collections_may_make_one_phase():

@@ -84,10 +84,43 @@ def test_bounds_alignment_and_scale_hold(engine_name):
     assert [event.after for event in agent.adjust(target_ess=1e6, num_updates_params={"scale": 1e9})] == [8.0]
 
 
+def test_an_adjusted_batch_is_bounded_by_the_pool_whatever_the_user_allows(engine_name):
+    once(engine_name)
+    agent, heard = agent_for(engine_name), []
+    agent.set(**discrete(PR=True, batch=32))
+    agent.adjust_func = lambda: agent.adjust(target_ess=1.0, batch_params={"max": 512})
+    train(agent, engine_name, 60, callbacks=[LambdaCallback(on_adjusted=heard.append)])
+    grown = [(event.before, event.after) for event in heard if event.before != event.after]
+    assert grown == [(32, 64), (64, 128)], "the pool holds 200"
+    assert len(agent.loss_list) == 60 - 6, "all but those before the pool held 32"
+
+
+def test_a_batch_between_bounds_that_no_power_of_2_lies_in_stays_within_them(engine_name):
+    once(engine_name)
+    agent = prioritised(batch=64, episodes=20)
+    sizes = [
+        agent._session_state.session.learner.count_of("batch")
+        for target in (1e6, 1e-6)
+        if agent.adjust(target_ess=target, batch_params={"min": 48, "max": 60})
+    ]
+    assert sizes == [48, 60]
+
+
+def test_what_is_adjusted_after_the_last_learning_phase_is_heard_when_training_ends(engine_name):
+    once(engine_name)
+    agent, heard = prioritised(), []
+
+    def adjust(episode, logs):
+        agent.adjust(target_ess=1.0, num_updates_params={})
+
+    train(agent, engine_name, 1, callbacks=[LambdaCallback(on_episode_end=adjust, on_adjusted=heard.append)])
+    assert [(event.before, event.after) for event in heard] == [(2, 8)]
+
+
 @pytest.mark.parametrize(("align", "sizes"), [(None, [6, 24]), (4, [12, 24])])
 def test_batches_are_divided_over_replicas_whatever_their_size(align, sizes, engine_name):
     once(engine_name)
-    agent = prioritised(batch=12)
+    agent = prioritised(batch=12, episodes=5)
     adjuster = agent._session_state.session.adjuster
     adjuster._knobs = dataclasses.replace(adjuster._knobs, replicas=2 if align is None else 3)
     least = {"min": 1, "max": 24, "align": align}

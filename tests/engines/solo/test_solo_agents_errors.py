@@ -1,5 +1,7 @@
 """What users are told where `set`, `train` or their agent cannot be used: what, what was given, what to do."""
 
+import warnings
+
 import pytest
 from solo_agents import Reaching, agent_for, continuous, discrete, on_policy, once, train
 from solo_agents_worlds import Locked, Reach, Walk
@@ -237,4 +239,33 @@ def test_an_update_param_that_cannot_be_compiled_is_told_what_to_use(engine_name
     else:
         refused(agent, engine_name, r"DQN.update_param .*assign_param.*update_batches=1")
         agent.set(**discrete(update_batches=1))
+        train(agent, engine_name, 1)
+
+
+UNTRAINED = {
+    "no batch yet": (discrete(batch=64), {}, r"No gradient step was taken in 3 episodes: .*holds 15 .*batch is 64"),
+    "window": (
+        discrete(batch=8),
+        {"window_size": 4, "clearing_freq": 1},
+        r"holds 4 transitions .*batch is 8.*window_size",
+    ),
+    "num_store": (discrete(), {"num_store": 5}, r"num_store = 5 collections"),
+}
+
+
+@pytest.mark.parametrize("case", UNTRAINED)
+def test_training_without_a_gradient_step_says_why(case, engine_name):
+    once(engine_name)
+    settings, options, said = UNTRAINED[case]
+    agent = ready(engine_name, settings=settings)
+    with pytest.warns(UserWarning, match=said):
+        train(agent, engine_name, 3, **options)
+
+
+def test_training_with_gradient_steps_says_nothing(engine_name):
+    once(engine_name)
+    agent = ready(engine_name, settings=discrete(batch=12))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(agent, engine_name, 3)
         train(agent, engine_name, 1)

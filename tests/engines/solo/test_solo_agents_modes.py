@@ -60,6 +60,20 @@ def test_nothing_is_learned_before_the_pool_holds_a_batch(engine_name):
     assert len(agent.loss_list) == 1
 
 
+def test_a_pool_of_one_batch_holds_it_however_many_environments_share_it(engine_name):
+    once(engine_name)
+    agent = trained(engine_name, env=[Walk] * 7, settings=discrete(pool_size=64, batch=64), episodes=4)
+    assert len(pool_of(agent)) == 70, "the next multiple of 7"
+    assert len(agent.loss_list) == 3, "of the episodes after which it holds 70 of 64"
+
+
+def test_on_policy_episodes_that_are_shorter_than_update_steps_fill_a_batch_and_are_learned_from(engine_name):
+    settings = on_policy(batch=64, update_steps=3)
+    agent = trained(engine_name, kind="PPO", settings=settings, episodes=100)
+    assert len(agent.loss_list) == 7, "of every 13 episodes of 5 steps, which hold a batch of 64"
+    assert moved(agent, engine_name, "PPO")
+
+
 def test_an_environment_of_the_user_is_stepped_itself_and_stays_open(engine_name):
     once(engine_name)
     env = Walk()
