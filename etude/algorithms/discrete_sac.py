@@ -12,7 +12,7 @@ from typing import Any
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import DiscreteTwinCritic, critic_ensemble_loss
-from etude.algorithms.temperature import entropy_temperature
+from etude.algorithms.temperature import check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
@@ -38,7 +38,7 @@ class DiscreteSACConfig(OffPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "temperature")
+        check_temperature(self)
 
 
 class DiscreteSAC(Agent):

@@ -15,7 +15,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.policies import StateDependentPolicy
-from etude.algorithms.temperature import entropy_temperature
+from etude.algorithms.temperature import check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
@@ -49,7 +49,8 @@ class SACConfig(SampledConfig, StateDependentConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "temperature", "random_shift")
+        check_temperature(self)
+        checks.not_negative(self, "random_shift")
         checks.counts(self, "n_critics", "policy_delay")
         if self.n_target_critics is not None and not 1 <= self.n_target_critics <= self.n_critics:
             raise ConfigError(

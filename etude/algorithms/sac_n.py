@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from etude.algorithms.temperature import check_temperature
 from etude.base import checks
 from etude.config import OfflineConfig
 from etude.networks import Mlp, Spec
@@ -32,5 +33,6 @@ class SACNConfig(OfflineConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau")
-        checks.not_negative(self, "temperature", "random_shift")
+        check_temperature(self)
+        checks.not_negative(self, "random_shift")
         checks.counts(self, "n_critics")

@@ -11,8 +11,14 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Loss, Losses
+from etude.base import checks
 from etude.losses.soft import soft_temperature
 from etude.networks import Part
+
+
+def check_temperature(config: Any) -> None:
+    """Raise ConfigError for a temperature below 0, or of 0 where its log is learned."""
+    (checks.positive if config.learn_temperature else checks.not_negative)(config, "temperature")
 
 
 class LearnedTemperature(Part):

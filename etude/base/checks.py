@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.schedules import Linear
+from etude.base.schedules import Linear, plain
 
 
 def _ends(value: Any) -> tuple:
@@ -34,8 +34,9 @@ _DECLARED: dict[str, tuple[tuple[type, ...], str]] = {  # by what a field is dec
 
 
 def declared(config: Any) -> None:
-    """Fields that are declared as numbers hold numbers."""
+    """Fields that are declared as numbers hold numbers. Those of NumPy become Python's."""
     for field in dataclasses.fields(config):
+        object.__setattr__(config, field.name, plain(getattr(config, field.name)))
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
         kinds, expected = _DECLARED.get(kind, ((), ""))
         if kinds and not isinstance(getattr(config, field.name), kinds):

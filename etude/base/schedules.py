@@ -10,9 +10,16 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from etude.base.errors import ConfigError
 
 Point = tuple[int, float]  # (environment step, value)
+
+
+def plain(value: Any) -> Any:
+    """A scalar of NumPy as Python's; others as they are."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,15 @@ class Linear:
     then: tuple[Point, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, plain(value))
         if self.steps is None:
             if self.then:
                 raise ConfigError(f"{self}: `then` holds points after `steps`; give steps, or Linear.through(points).")
             return
         if self.fraction != 1.0:
             raise ConfigError(f"{self}: a schedule lasts a fraction of the run or a number of steps; give one of them.")
-        object.__setattr__(self, "then", tuple((step, value) for step, value in self.then))
+        object.__setattr__(self, "then", tuple((plain(step), plain(value)) for step, value in self.then))
         at = [0, self.steps, *(step for step, _ in self.then)]
         if any(type(step) is not int for step in at) or any(one >= two for one, two in pairwise(at)):
             raise ConfigError(f"{self}: steps {at[1:]}; expected whole numbers above 0, each above the one before.")

@@ -19,6 +19,7 @@ from typing import Any, Literal, Union
 
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
+from etude.base.schedules import plain
 
 
 class _Misfit(Exception):
@@ -38,6 +39,7 @@ def _plain(value: Any, place: str) -> Any:
         }
     if isinstance(value, enum.Enum):
         return {"class": type(value).__name__, "member": value.name}
+    value = plain(value)
     if type(value) is float and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or type(value) in (bool, int, float, str):
