@@ -32,9 +32,14 @@ def _adam(settings: Adam, gradient: Gradient, moments: Moments) -> tuple[Any, Mo
     b1, b2 = settings.beta1, settings.beta2
     first = b1 * moments["first"] + (1.0 - b1) * gradient.vector
     second = b2 * moments["second"] + (1.0 - b2) * gradient.vector * gradient.vector
-    rate = gradient.rate / (1.0 - b1**gradient.time)
-    deviation = ops.sqrt(second) / ops.sqrt(1.0 - b2**gradient.time)
+    rate = gradient.rate / _taken_in(b1, gradient.time)
+    deviation = ops.sqrt(second) / ops.sqrt(_taken_in(b2, gradient.time))
     return -rate * first / (deviation + settings.epsilon), {"first": first, "second": second}
+
+
+def _taken_in(beta: Any, time: Any) -> Any:
+    """1 - beta**time, the weight of all gradients in a moment, without the rounding of beta**time in float32."""
+    return 1.0 if isinstance(beta, float | int) and not beta else -ops.expm1(time * ops.log(beta))  # traced under rules
 
 
 def _adamw(settings: AdamW, gradient: Gradient, moments: Moments) -> tuple[Any, Moments]:

@@ -82,6 +82,10 @@ def log(x: Array) -> Array:
     return _of[type(x)].log(x)
 
 
+def expm1(x: Array) -> Array:
+    return _of[type(x)].expm1(x)
+
+
 def log1p(x: Array) -> Array:
     return _of[type(x)].log1p(x)
 

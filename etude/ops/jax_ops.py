@@ -22,6 +22,7 @@ softplus = jax.nn.softplus
 exp = jnp.exp
 log = jnp.log
 log1p = jnp.log1p
+expm1 = jnp.expm1
 sqrt = jnp.sqrt
 square = jnp.square
 abs = jnp.abs

@@ -20,6 +20,7 @@ softplus = ops.softplus
 exp = ops.exp
 log = ops.log
 log1p = ops.log1p
+expm1 = ops.expm1
 sqrt = ops.sqrt
 square = ops.square
 abs = ops.abs

@@ -18,6 +18,7 @@ tanh = np.tanh
 exp = np.exp
 log = np.log
 log1p = np.log1p
+expm1 = np.expm1
 sqrt = np.sqrt
 square = np.square
 abs = np.abs

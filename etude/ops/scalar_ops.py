@@ -10,6 +10,7 @@ PRECEDENCE = 0
 exp = math.exp
 log = math.log
 log1p = math.log1p
+expm1 = math.expm1
 sqrt = math.sqrt
 tanh = math.tanh
 isfinite = math.isfinite

@@ -21,6 +21,7 @@ softplus = functional.softplus
 exp = torch.exp
 log = torch.log
 log1p = torch.log1p
+expm1 = torch.expm1
 sqrt = torch.sqrt
 square = torch.square
 abs = torch.abs

@@ -62,8 +62,8 @@ class ICMAgent(Agent):
         return self.model["encoder"](self.normaliser(observation))
 
     def error(self, before: Any, action: Any, after: Any) -> Any:
-        """Half the squared error of the forward model, a mean over features: [N]."""
-        return 0.5 * ops.mean(ops.square(self.model["forward"]((before, action)) - after), -1)
+        """Half the squared error of the forward model, equations 5 and 6: a sum over features, [N]."""
+        return 0.5 * ops.sum(ops.square(self.model["forward"]((before, action)) - after), -1)
 
     def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
         return self.error(self.features(observation), action, self.features(next_observation))

@@ -15,11 +15,12 @@ W, STACKED = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(2, 4, 
 BIAS, STACKED_BIAS = RNG.normal(size=5).astype(np.float32), RNG.normal(size=(2, 1, 5)).astype(np.float32)
 IMAGES, KERNEL = RNG.normal(size=(2, 9, 8, 3)).astype(np.float32), RNG.normal(size=(3, 2, 3, 5)).astype(np.float32)
 
-ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp square abs sign isfinite stop_gradient zeros_like ones_like"
+ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp expm1 square abs sign isfinite"
+LIKE = "stop_gradient zeros_like ones_like"
 REDUCTIONS = "sum mean std max min"
 ALONG_THE_LAST_AXIS = "argmax logsumexp softmax log_softmax cumsum sort"
 
-CALLS = [(name, (X,)) for name in f"{ELEMENTWISE} {REDUCTIONS} {ALONG_THE_LAST_AXIS}".split()]
+CALLS = [(name, (X,)) for name in f"{ELEMENTWISE} {LIKE} {REDUCTIONS} {ALONG_THE_LAST_AXIS}".split()]
 CALLS += [("replica_mean", (X[:1, 0],)), ("replica_std", (X,))]  # of one replica
 CALLS += [(name, (POSITIVE,)) for name in ("log", "log1p", "sqrt")]
 CALLS += [(name, (X, axis, True)) for name in f"{REDUCTIONS} logsumexp".split() for axis in (0, -1)]

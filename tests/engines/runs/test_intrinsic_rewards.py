@@ -70,6 +70,22 @@ def test_rnd_rewards_are_the_errors_of_the_predictor_at_the_next_observation(eng
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_icm_rewards_are_half_the_squared_distance_between_features(engine_name):
+    with made(engine_name, rewrite="icm") as run:
+        run.train(64)
+        own = rewriter(run, "icm")
+        agent = own._engine.layout.bind(own._engine.weights())
+        seen = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+        following, action = seen[::-1].copy(), np.array([0, 1, 1, 0, 1])
+        found = own._engine.reward(seen, action, following, np.zeros(5, np.float32))
+        before, after = (agent.model["encoder"](agent.normaliser(each)) for each in (seen, following))
+        predicted = agent.model["forward"]((before, action))
+        expected = [
+            0.5 * sum((x - y) ** 2 for x, y in zip(p, a, strict=True)) for p, a in zip(predicted, after, strict=True)
+        ]
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_what_is_seen_again_and_again_becomes_less_interesting_and_the_target_stays(engine_name):
     with made(engine_name, rewrite=RND(**SMALL, normalize_observation=False)) as run:
         own, seen, errors = rewriter(run), [], []
