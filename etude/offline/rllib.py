@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,39 @@ def about(path: Path) -> str | None:
 
 
 def stream(path: Path) -> Iterator[Arrays]:
-    """The columns of each batch. A batch may end within an episode that goes on in the next one. Raises DataError."""
-    before: Arrays | None = None
-    last, number = None, 0
+    """The columns of each episode as it ends; of batches without `eps_id`, those of each batch. An episode may go on in
+    later batches, among steps of others; one that does not end is cut off after its last step. Raises DataError."""
+    open_: dict[Any, list[Arrays]] = {}  # by `eps_id`, the parts so far
     require_regular(path)
     with path.open("rb") as file:
-        while line := file.readline(LONGEST):
-            number += 1
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
             require_memory(path, EXPANSION * len(line))
             if not line.strip():
                 continue
             arrays, episode = _batch(line, f"{path}, line {number}")
-            if before is not None:
-                if episode is not None and last is not None and episode[0] != last and not before["terminals"][-1]:
-                    before["timeouts"][-1] = True
-                yield before
-            before, last = arrays, None if episode is None else episode[-1]
-    if before is not None:
-        yield before
+            if episode is None:
+                yield arrays
+                continue
+            ended = arrays["terminals"] | arrays["timeouts"]
+            stops = np.flatnonzero(np.append(ended[:-1] | (episode[1:] != episode[:-1]), True)) + 1
+            for start, stop in pairwise([0, *stops.tolist()]):
+                part, own = {name: values[start:stop].copy() for name, values in arrays.items()}, episode[start].item()
+                parts = open_.setdefault(own, [])
+                parts.append(part)
+                if part.keys() != parts[0].keys():
+                    raise DataError(
+                        f"{path}, line {number}: episode {own} goes on with the columns {sorted(part)}; expected "
+                        f"{sorted(parts[0])}, as it began. Write all batches with the same columns."
+                    )
+                if ended[stop - 1]:
+                    yield _joined(open_.pop(own))
+    for parts in open_.values():
+        parts[-1]["timeouts"][-1] = True
+        yield _joined(parts)
+
+
+def _joined(parts: list[Arrays]) -> Arrays:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
@@ -60,13 +76,13 @@ def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
         if "new_obs" in held:
             columns[NEXT] = _array(held, "new_obs")
         episode = _array(held, "eps_id") if "eps_id" in held else None
-        columns |= _flags(held, rows, episode)
+        columns |= _flags(held, rows)
         if "action_logp" in held:
             columns["log_prob"] = _array(held, "action_logp").astype(np.float32)
         elif "action_prob" in held:
             with np.errstate(divide="ignore", invalid="ignore"):
                 columns["log_prob"] = np.log(_array(held, "action_prob")).astype(np.float32)
-        if any(len(values) != rows for values in columns.values()):
+        if any(len(values) != rows for values in [*columns.values(), *([] if episode is None else [episode])]):
             raise ValueError(f"its columns have { ({name: len(values) for name, values in columns.items()}) } rows")
         return columns, episode
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
@@ -74,12 +90,10 @@ def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
         raise DataError(f"{where}: it is no batch that etude reads: {text[:400]}.") from None
 
 
-def _flags(held: dict[str, Any], rows: int, episode: np.ndarray | None) -> Arrays:
+def _flags(held: dict[str, Any], rows: int) -> Arrays:
     """Where episodes end. RLlib's `dones` do not say why: taken for terminated."""
     terminals = _array(held, "terminateds" if "terminateds" in held else "dones").astype(bool)
     timeouts = _array(held, "truncateds").astype(bool) if "truncateds" in held else np.zeros(rows, bool)
-    if episode is not None:  # one that is followed by another, and did not end, was cut off
-        timeouts[:-1] |= (episode[1:] != episode[:-1]) & ~terminals[:-1]
     return {"terminals": terminals, "timeouts": timeouts & ~terminals}
 
 

@@ -168,6 +168,24 @@ def test_plain_json_of_rllib_is_read(tmp_path):
     np.testing.assert_allclose(found[1].extras["log_prob"], [-0.8, -0.9])
 
 
+def test_episodes_of_rllib_go_on_in_later_lines_among_steps_of_others(tmp_path):
+    def batch(first, ends):
+        observed = [[e, float(t)] for e in (1, 2) for t in (first, first + 1)]
+        following = [[e, t + 1] for e, t in observed]
+        return {**RLLIB, "obs": observed, "new_obs": following, "rewards": [1.0] * 4, "eps_id": [1, 1, 2, 2],
+                "dones": [False, ends, False, ends]}  # fmt: skip
+
+    one, other = batch(0.0, False), batch(2.0, True)
+    found = list(Reader(rllib(tmp_path / "ended.json", one, other), spaces=RLLIB_SPACES).episodes())
+    assert [each.reward.sum() for each in found] == [4, 4] and all(each.terminated for each in found)
+    assert [each.observation.tolist() for each in found] == [[[e, t] for t in range(5)] for e in (1, 2)]
+    cut = list(Reader(rllib(tmp_path / "cut.json", one, batch(2.0, False)), spaces=RLLIB_SPACES).episodes())
+    assert [each.reward.sum() for each in cut] == [4, 4] and all(each.truncated for each in cut)
+    no_next = [{name: values for name, values in each.items() if name != "new_obs"} for each in (one, other)]
+    found = list(Reader(rllib(tmp_path / "without.json", *no_next), spaces=RLLIB_SPACES).episodes())
+    assert [each.reward.sum() for each in found] == [4, 4]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
