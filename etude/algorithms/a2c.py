@@ -70,7 +70,7 @@ class A2C(Agent):
         advantage = batch.extras["advantage"]
         if config.normalize_advantage:
             advantage = standardise(advantage, batch.weight)
-        policy_loss = ops.mean(batch.weight * policy_gradient(policy.log_prob(batch.action), advantage))
+        policy_loss = ops.mean(batch.weight * policy_gradient(policy.log_prob(batch.sampled_action), advantage))
         value_loss = ops.mean(batch.weight * ops.square(self.value(batch.observation) - batch.extras["return"]))
         entropy = ops.mean(batch.weight * policy.entropy())
         return Losses(

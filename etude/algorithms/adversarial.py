@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.ppo import PPO, PPOConfig
@@ -14,7 +12,7 @@ from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
-from etude.base.spaces import Box, Spaces
+from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.losses.adversarial import discriminator
 from etude.multi_agent.policies import stacked, unstacked
@@ -55,7 +53,6 @@ class Adversarial(PPO):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         super().build(make, spaces)
-        self.bounded = isinstance(spaces.action, Box) and bool(np.isfinite(spaces.action.low).all())
         spec = self.config.discriminator_network
         self.discriminator = self.make_discriminator(make, self.config.critic_network if spec is None else spec, spaces)
         self.trained_every = {"discriminator": "discriminator_every"}
@@ -81,7 +78,3 @@ class Adversarial(PPO):
             policy_accuracy=ops.mean(ops.cast(own < 0, "float32")),
         )
         return losses
-
-    def carried_out(self, action: Any) -> Any:
-        """Actions as the environment executes them: samples beyond the bounds would identify the policy."""
-        return ops.clip(action, -1.0, 1.0) if self.bounded else action

@@ -35,7 +35,7 @@ class AIRL(Adversarial):
     def learned_reward(self, observation: Tree, action: Any) -> Any:
         """The learned reward g, [N]. With `state_only` the action is ignored."""
         seen = self.normaliser(observation)
-        judged = seen if self.config.state_only else (seen, self.carried_out(action))
+        judged = seen if self.config.state_only else (seen, action)
         return self.discriminator["reward"](judged)[:, 0]
 
     def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:

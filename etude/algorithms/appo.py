@@ -74,7 +74,7 @@ class APPO(Agent):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, observation, weight = self.config, flat(batch.observation), flat(batch.weight)
-        action, acted = flat(batch.action), flat(batch.extras["log_prob"])
+        action, acted = flat(batch.sampled_action), flat(batch.extras["log_prob"])
         policy, value = self.act(observation), self.value(observation)
         before = self.policy(self.before, observation, self.normaliser(observation))
         log_prob, log_prob_before = policy.log_prob(action), ops.stop_gradient(before.log_prob(action))

@@ -121,7 +121,8 @@ def twin_critic(make: Maker, spec: Spec, spaces: Spaces) -> CriticEnsemble | Dis
 def critic_ensemble_loss(td_error: Any, weight: Any, q: Any) -> Loss:
     """Half the squared errors of all critics, summed. Fujimoto et al. 2018, algorithm 1.
 
-    td_error: [E, B]. weight: [B], of the transitions. q: [E, B], the values to report.
+    td_error: [E, B]; the mean size of a transition's errors is its priority. weight: [B], of the transitions. q:
+    [E, B], to report.
     """
     loss = ops.mean(weight * ops.sum(squared(td_error), 0))
-    return Loss(loss, td_error=ops.mean(td_error, 0), q_value=ops.mean(q, 0))
+    return Loss(loss, td_error=ops.mean(ops.abs(td_error), 0), q_value=ops.mean(q, 0))

@@ -37,7 +37,7 @@ class GAIL(Adversarial):
         return make(spec, (spaces.observation, spaces.action), outputs=1)
 
     def logits(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
-        return self.discriminator((self.normaliser(observation), self.carried_out(action)))[:, 0]
+        return self.discriminator((self.normaliser(observation), action))[:, 0]
 
     def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
         return REWARDS[self.config.reward_form](self.logits(observation, action, next_observation, discount))

@@ -24,6 +24,8 @@ from etude.config import UnrollsConfig
 from etude.losses.policy import policy_gradient
 from etude.networks import Maker, Mlp, Spec
 
+ROUNDING = 1.001  # ratios of one policy, computed where it acted and where it learns, differ in their last digits
+
 
 @dataclass(frozen=True)
 class IMPALAConfig(UnrollsConfig, StochasticPolicyConfig):
@@ -65,7 +67,7 @@ class IMPALA(Agent):
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, observation, weight = self.config, flat(batch.observation), flat(batch.weight)
         policy, value = self.act(observation), self.value(observation)
-        log_prob = policy.log_prob(flat(batch.action))
+        log_prob = policy.log_prob(flat(batch.sampled_action))
         log_ratio = log_prob - flat(batch.extras["log_prob"])
         vtrace = corrected(batch, value, self.value(flat(batch.next_observation)), log_ratio, config)
         policy_loss = ops.mean(weight * policy_gradient(log_prob, vtrace.advantage))
@@ -79,6 +81,6 @@ class IMPALA(Agent):
                 value_loss=value_loss,
                 entropy=entropy,
                 approx_kl=ops.mean(ratio - 1.0 - log_ratio),
-                rho_clipped=ops.mean(ops.cast(ratio > config.rho_bar, "float32")),
+                rho_clipped=ops.mean(ops.cast(ratio > ROUNDING * config.rho_bar, "float32")),
             )
         )

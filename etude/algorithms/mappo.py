@@ -96,7 +96,7 @@ class MAPPO(CentralisedCritics):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         seen, everything = self.normaliser(batch.observation)[AGENTS], self._everything(batch.observation)
-        actions, order, losses = split_actions(self.agents, batch.action), list(self.agents), Losses()
+        actions, order, losses = split_actions(self.agents, batch.sampled_action), list(self.agents), Losses()
         for policy, names in self.driven.items():
             taken = {"observation": None, "next_observation": None, "action": stacked([actions[n] for n in names])}
             own = stacked_batch(batch, [order.index(name) for name in names], taken)

@@ -35,7 +35,7 @@ def importance_ratio(policy: Any, batch: Batch, normalize_advantage: bool) -> Im
     advantage = batch.extras["advantage"]
     if normalize_advantage:
         advantage = standardise(advantage, batch.weight)
-    log_ratio = policy.log_prob(batch.action) - batch.extras["log_prob"]
+    log_ratio = policy.log_prob(batch.sampled_action) - batch.extras["log_prob"]
     ratio = ops.exp(log_ratio)
     return ImportanceRatio(policy, advantage, log_ratio, ratio, ratio - 1.0 - log_ratio)
 

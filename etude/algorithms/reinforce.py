@@ -68,7 +68,7 @@ class Reinforce(Agent):
         advantage = batch.extras["return"] - ops.stop_gradient(value)
         if config.normalize_advantage:
             advantage = standardise(advantage, weight)
-        policy_loss = ops.mean(weight * policy_gradient(policy.log_prob(batch.action), advantage))
+        policy_loss = ops.mean(weight * policy_gradient(policy.log_prob(batch.sampled_action), advantage))
         value_loss = ops.mean(weight * ops.square(value - batch.extras["return"]))
         entropy = ops.mean(weight * policy.entropy())
         loss = policy_loss - config.entropy_coefficient * entropy

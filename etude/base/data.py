@@ -18,6 +18,8 @@ from etude.base.trees import Tree
 
 INFO = "info."  # the extras that hold numbers of `info` begin with it
 LOG_PROB = "log_prob"  # the extra with the natural log of the probability, or density, of an action: [T, N] float32
+SAMPLED_ACTION = "sampled_action"  # the extra with what `log_prob` is of, before it was clipped: [T, N, ...]
+CLIPPED = "action_clipped"  # 1 where an action was: `log_prob` is of all actions that are clipped to the same one
 RECURRENT_STATE = "recurrent_state"  # the extra with the state that an agent chose an action in: [T, N, M] float32
 RECORDED = "recorded"  # the extra that holds, for each term of a loss on recorded data, the fields of a batch of it
 
@@ -44,7 +46,7 @@ class Steps:
     starts the next one. There are no reset steps: every row is a real transition."""
 
     observation: Tree  # [T, N, ...] what the action was chosen for
-    action: np.ndarray  # [T, N, ...]
+    action: np.ndarray  # [T, N, ...] as it was executed: within the bounds of its space
     reward: np.ndarray  # [T, N] float32; [T, N, agents] where each of several agents has its own
     terminated: np.ndarray  # [T, N] bool: the world ended; nothing to bootstrap from
     truncated: np.ndarray  # [T, N] bool: the clock ended; the value of the final observation counts
@@ -152,6 +154,12 @@ class Batch:
     weight: np.ndarray  # [B] float32: importance weights, 1 where all count the same
     index: np.ndarray  # [B] int64: rows of the ring, for priorities
     extras: dict[str, Tree] = field(default_factory=dict)  # log_prob, advantage, ...
+
+    @property
+    def sampled_action(self) -> Any:
+        """[B, ...] the samples of the policy that `log_prob` is of, which may lie beyond the bounds; the executed ones
+        where they were not kept."""
+        return self.extras.get(SAMPLED_ACTION, self.action)
 
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""

@@ -85,6 +85,19 @@ def limits(space: Space) -> list[tuple[Any, Any]]:
     return [(0, 1)] if isinstance(space, MultiBinary) else [(None, None)]
 
 
+def clipped_to(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bounds (low, high) that environments clip Box actions to; None where nothing is clipped."""
+    if not isinstance(space, Box) or not (np.isfinite(space.low) | np.isfinite(space.high)).any():
+        return None
+    return space.low, space.high
+
+
+def within(space: Space, action: np.ndarray) -> np.ndarray:
+    """Actions [..., *shape] as environments execute them, clipped to the bounds of the agent's space."""
+    bounds = clipped_to(space)
+    return action if bounds is None else np.clip(action, *bounds)
+
+
 def from_zero(space: Space) -> Space:
     """The same space as agents see it: counted from 0, and without float64."""
     if isinstance(space, Dict):

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.data import CLIPPED, LOG_PROB, SAMPLED_ACTION
+
 HYPERPARAMETERS = {
     "clip": "clip_range",
     "conservatism": "cql_alpha",
@@ -66,6 +68,8 @@ def present_state(state: Any) -> Any:
     for component in ("progress", "rollout"):
         if component in state:
             renamed[component] = _renamed(state[component], STATE)
+    for component in {"replay", "rollout"} & renamed.keys():
+        renamed[component] = _with_samples(renamed[component])
     if isinstance(rollout := renamed.get("rollout"), Mapping):
         renamed["rollout"] = _present_rollout(rollout)
         if _is_recurrent(renamed["rollout"]):
@@ -156,6 +160,23 @@ def _with_present_extras(value: Any) -> Any:
         extras = found.get("extras")
         return found | {"extras": _with_names(extras, EXTRAS)} if isinstance(extras, dict) else found
     return type(value)(map(_with_present_extras, value)) if type(value) in (list, tuple) else value
+
+
+def _with_samples(value: Any) -> Any:
+    """Rings and steps with the samples of Box actions that `log_prob` is of, which stood in the place of what was
+    executed."""
+    if not isinstance(value, dict):
+        return type(value)(map(_with_samples, value)) if type(value) in (list, tuple) else value
+    found = {key: _with_samples(item) for key, item in value.items()}
+    action, extras, built = found.get("action"), found.get("extras"), found.get("built")
+    if not (isinstance(action, np.ndarray) and isinstance(extras, dict)) or action.dtype.kind != "f":
+        return found
+    if LOG_PROB in extras and extras.keys().isdisjoint((SAMPLED_ACTION, CLIPPED)):
+        found["extras"] = {**extras, SAMPLED_ACTION: action}
+        if isinstance(built, dict) and isinstance(built.get("extras"), dict):
+            row = [list(action.shape[1:]), str(action.dtype)]
+            found["built"] = {**built, "extras": {**built["extras"], SAMPLED_ACTION: row}}
+    return found
 
 
 def _with_names(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
-from etude.estimation.target import ROWS, TargetPolicy, observations_of, steps_of, within
+from etude.estimation.target import ROWS, TargetPolicy, observations_of, steps_of
 from etude.losses.value import squared, td
 from etude.networks import Maker, Mlp, Spec, target
 from etude.offline import Dataset
@@ -68,6 +68,10 @@ class FQEConfig(OfflineConfig):
         super().__post_init__()
         checks.fractions(self, "tau")
         checks.counts(self, "steps", "samples")
+        if self.normalize_reward or self.clip_reward:
+            raise ConfigError(
+                "FQEConfig: normalize_reward and clip_reward change the rewards whose sum is estimated. Leave them off."
+            )
         if not self.v_min < self.v_max:
             raise ConfigError(f"FQEConfig: v_min = {self.v_min} and v_max = {self.v_max}; expected v_min < v_max.")
 
@@ -138,7 +142,7 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     config = bounded(config, np.concatenate([episode.reward for episode in data.episodes]))
     _, agent = agent_for(FQE(config), data.environment, None, data.spaces)  # over images, with convolutions
     engine = engine_for(agent, data.spaces, setup)
-    known = _with_policy(data, described[following], policy.actions)
+    known = _with_policy(data, described[following])
     sources = Sources({"recorded": known}, {"recorded": 1.0})
     learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)
     action = np.concatenate([episode.action for episode in known.episodes])
@@ -166,13 +170,12 @@ def learn(context: TrainingContext, steps: int) -> None:
         learning.learn_if_due()
 
 
-def _with_policy(data: Dataset, following: np.ndarray, actions: Any) -> Dataset:
+def _with_policy(data: Dataset, following: np.ndarray) -> Dataset:
     """The data with what the target policy does next [sum of L, ...] as their only extra."""
     ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
     episodes: Sequence[Episode] = [
         dataclasses.replace(
             episode,
-            action=within(actions, episode.action) if isinstance(actions, Box) else episode.action,
             extras={TARGET: part},
         )
         for episode, part in zip(data.episodes, np.split(following, ends), strict=True)

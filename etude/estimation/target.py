@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Episode
+from etude.base.data import CLIPPED, SAMPLED_ACTION, Episode
 from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Box, Discrete, Space
+from etude.base.spaces import Box, Discrete, Space, within
 from etude.base.trees import Tree
-from etude.explore.log_prob import CLIPPED, distribution_of
+from etude.explore.log_prob import distribution_of
 from etude.explore.noise import clipped_log_prob
 from etude.losses.distributions import Deterministic, Gaussian
 
@@ -54,7 +54,8 @@ class TargetPolicy:
         taken."""
         here, _ = steps_of(episodes)
         count = len(here) + len(episodes)
-        action = _spread(np.concatenate([episode.action for episode in episodes]), here, count)
+        taken = [episode.extras.get(SAMPLED_ACTION, episode.action) for episode in episodes]
+        action = _spread(np.concatenate(taken), here, count)
         clipped = _spread(self._clipped(episodes), here, count)
         found = np.empty(count)
         for rows, distribution in self.distributions(episodes):
@@ -110,12 +111,7 @@ class TargetPolicy:
         else:
             noise = rng.standard_normal((samples, count, int(np.prod(self.actions.shape))), np.float32)
             drawn = np.stack([distribution.sample(each) for each in noise], 1)
-        return within(self.actions, drawn)
-
-
-def within(actions: Box, values: np.ndarray) -> np.ndarray:
-    """Actions [..., A] inside the bounds of the space, as environments clip them."""
-    return np.clip(values, actions.low, actions.high).astype(np.float32)
+        return within(self.actions, drawn).astype(np.float32)
 
 
 def steps_of(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,6 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.protocols import Explorer
 
-CLIPPED = "action_clipped"  # 1 where an action was: `log_prob` is of all actions that are clipped to the same one
-
 
 class ExplorerBase:
     """The base of etude's explorers. One that knows the probabilities of its actions overrides `distribution`."""

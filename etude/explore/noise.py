@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import checks
-from etude.base.data import LOG_PROB, Choice
+from etude.base.data import CLIPPED, LOG_PROB, Choice
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.log_prob import CLIPPED, ExplorerBase
+from etude.explore.log_prob import ExplorerBase
 from etude.explore.outputs import check_distribution
 from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import Gaussian

@@ -122,7 +122,7 @@ class Independent(MultiAgent):
         seen, following = self.normaliser(batch.observation)[AGENTS], None
         if batch.next_observation is not None:
             following = self.normaliser(batch.next_observation)[AGENTS]
-        actions, order, found = split_actions(self.agents, batch.action), list(self.agents), {}
+        actions, order, found = split_actions(self.agents, batch.sampled_action), list(self.agents), {}
         for policy, names in self.driven.items():
             own = {
                 "observation": self._stacked(seen, names),

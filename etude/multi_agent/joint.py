@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.base.data import EpisodeEnd, Steps
+from etude.base.data import SAMPLED_ACTION, EpisodeEnd, Steps
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
 from etude.base.trees import Tree
@@ -124,6 +124,9 @@ class AgentSubset:
     def steps(self, steps: Steps, policy: str) -> Steps:
         """Their part of collected steps. Of the extras, those of this policy: `policy.name`."""
         start, kind = f"{policy}.", self.spaces.action.dtype
+        extras = {name.removeprefix(start): x for name, x in steps.extras.items() if name.startswith(start)}
+        if SAMPLED_ACTION in steps.extras:  # of all policies
+            extras[SAMPLED_ACTION] = steps.extras[SAMPLED_ACTION][..., self._columns]
         return dataclasses.replace(
             steps,
             observation=self.observation(steps.observation),
@@ -131,7 +134,7 @@ class AgentSubset:
             reward=steps.reward[..., self._index],
             next_observation=self.observation(steps.next_observation),
             final_observation=self.observation(steps.final_observation),
-            extras={name.removeprefix(start): x for name, x in steps.extras.items() if name.startswith(start)},
+            extras=extras,
             episodes=tuple(self._own(end) for end in steps.episodes),
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 from etude import ops
 from etude.agent import Agent
 from etude.base import trees
-from etude.base.data import Batch
+from etude.base.data import SAMPLED_ACTION, Batch
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.base.trees import Tree
@@ -182,8 +182,8 @@ def active_mean(x: Any, active: Any) -> Any:
 
 
 def stacked_batch(batch: Batch, places: Sequence[int], own: Mapping[str, Any]) -> Batch:
-    """The examples of the agents at these places of a batch of several, [B, agents], one below the other. own: its
-    observation, action and next observation, stacked."""
+    """The examples of the agents at these places of a batch of several, [B, agents], one below the other. own: their
+    observations, actions (samples, where they were kept) and next observations, stacked."""
 
     def pick(array: Any) -> Any:
         return stacked([array[:, i] for i in places])
@@ -193,7 +193,7 @@ def stacked_batch(batch: Batch, places: Sequence[int], own: Mapping[str, Any]) -
         discount=pick(batch.discount),
         weight=average_weights(batch.weight, ops.stack([batch.extras[ACTIVE][:, i] for i in places], 1)),
         index=batch.index,
-        extras={name: pick(array) for name, array in batch.extras.items() if name != ACTIVE},
+        extras={name: pick(array) for name, array in batch.extras.items() if name not in (ACTIVE, SAMPLED_ACTION)},
         **own,
     )
 

@@ -2,9 +2,9 @@
 
 D4RL's names: `observations`, `actions`, `rewards`, `terminals`, `timeouts`, and, where it is there,
 `next_observations`. The parts of a Dict or Tuple observation are `observations/<key>`, nested to any depth.
-`normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which clipping and rounding
-do not give back. Every other column with a row for each transition is an extra, such as `log_prob`; what is below
-`infos/` and `metadata/` is left alone.
+`normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which rounding does not give
+back; or `sampled_action` does, what the policy sampled before that was clipped. Every other column with a row for each
+transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from etude.base.data import INFO
+from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
 from etude.base.errors import DataError
-from etude.base.spaces import Box, Space, Spaces, describe, parts, storage_dtype
+from etude.base.spaces import Box, Space, Spaces, describe, parts, storage_dtype, within
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.blocks import EpisodeBlock
@@ -31,13 +31,13 @@ REQUIRED = ("actions", "rewards", *FLAGS)
 def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
     """Canonical columns as the arrays of a file, in the values of `spaces`; without next observations, none of them.
 
-    exact: with the column `normalized_actions`, where actions are scaled.
+    exact: with the column `normalized_actions`, where actions are scaled and it is known of no samples before.
     """
     arrays = observation_arrays(columns.observation, spaces, OBSERVATIONS)
     if columns.next_observation is not None:
         arrays |= observation_arrays(columns.next_observation, spaces, NEXT)
     arrays["actions"] = canonical.actions_out(spaces.action, columns.action)
-    if exact and isinstance(spaces.action, Box):
+    if exact and isinstance(spaces.action, Box) and SAMPLED_ACTION not in columns.extras:
         arrays[NORMALIZED] = columns.action
     arrays |= {"rewards": columns.reward, "terminals": columns.terminal, "timeouts": columns.timeout}
     return arrays | columns.extras
@@ -91,10 +91,17 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
                 )
             # NaN is what `keep_info` stores where an environment did not return a number.
             extras[name] = values if name.startswith(INFO) else _finite(values, name, file)
-    action = _inside(_fitted(arrays["actions"], spaces.action, "actions", file), spaces.action, "actions", file)
+    own = _inside(_fitted(arrays["actions"], spaces.action, "actions", file), spaces.action, "actions", file)
+    action = canonical.actions_in(spaces.action, own)
+    column = SAMPLED_ACTION if SAMPLED_ACTION in arrays else NORMALIZED
+    if column in arrays and isinstance(spaces.action, Box):
+        drawn = _normalized(arrays[column], column, action, file)
+        if LOG_PROB in extras and CLIPPED not in extras:
+            extras[SAMPLED_ACTION] = drawn
+        action = within(canonical.canonical_spaces(spaces).action, drawn)
     return Columns(
         observation=_tree(arrays, spaces.observation, OBSERVATIONS, file),
-        action=_normalized(arrays, spaces.action, action, file),
+        action=action,
         reward=_rewards(arrays["rewards"], spaces, file),
         terminal=_flags(arrays["terminals"], "terminals", file),
         timeout=_flags(arrays["timeouts"], "timeouts", file),
@@ -165,17 +172,14 @@ def _rewards(values: np.ndarray, spaces: Spaces, file: str) -> np.ndarray:
     return _finite(_single(reward if spaces.agents is not None else reward[:, 0]), "rewards", file)
 
 
-def _normalized(arrays: Arrays, space: Space, action: np.ndarray, file: str) -> np.ndarray:
-    """Canonical actions: those that the file holds, or the environment's scaled."""
-    if NORMALIZED not in arrays or not isinstance(space, Box):
-        return canonical.actions_in(space, action)
-    values = arrays[NORMALIZED]
+def _normalized(values: np.ndarray, name: str, action: np.ndarray, file: str) -> np.ndarray:
+    """What the agent chose, in the shape of canonical actions."""
     if values.dtype.kind != "f" or values[0].size != action[0].size:
         raise DataError(
-            f"{file}: column {NORMALIZED!r} has rows of shape {values.shape[1:]} and dtype {values.dtype}; expected "
+            f"{file}: column {name!r} has rows of shape {values.shape[1:]} and dtype {values.dtype}; expected "
             "as many float numbers as an action has. Remove the column: actions are then scaled."
         )
-    return _finite(values.reshape(action.shape).astype(np.float32), NORMALIZED, file)
+    return _finite(values.reshape(action.shape).astype(np.float32), name, file)
 
 
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:

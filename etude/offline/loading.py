@@ -5,15 +5,15 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from etude.base.data import Episode, Steps
+from etude.base.data import CLIPPED, LOG_PROB, SAMPLED_ACTION, Episode, Steps
 from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Space, Spaces, describe
+from etude.base.spaces import Space, Spaces, describe, within
 from etude.offline.dataset import Dataset
 from etude.offline.files import FORMATS, read
 from etude.offline.locations import is_remote
@@ -64,7 +64,27 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
                 f"The data holds {what} of {describe(mine)}, and the environment has {describe(theirs)}. Give the "
                 "environment that the data was recorded in."
             )
-    return found
+    return _executed(found)
+
+
+def _executed(data: Dataset) -> Dataset:
+    """The same episodes with the actions that the environment executed; samples that `log_prob` is of are kept."""
+    actions = [within(data.spaces.action, episode.action) for episode in data.episodes]
+    pairs = list(zip(data.episodes, actions, strict=True))
+    if all(np.array_equal(episode.action, action) for episode, action in pairs):
+        return data
+    samples = LOG_PROB in data.episodes[0].extras and CLIPPED not in data.episodes[0].extras
+    return replace(
+        data,
+        episodes=tuple(
+            replace(
+                episode,
+                action=action,
+                extras={SAMPLED_ACTION: episode.action, **episode.extras} if samples else episode.extras,
+            )
+            for episode, action in pairs
+        ),
+    )
 
 
 def _loaded(data: Any, source: Spaces) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Batch, Steps
+from etude.base.data import SAMPLED_ACTION, Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
 from etude.losses import returns
@@ -46,6 +46,9 @@ class EpisodeReturns:
             chosen = [trees.rows(array, rows) for array, rows in zip(arrays, known, strict=True)]
             return trees.map(lambda leaf: leaf[order][None], trees.concatenate(chosen))
 
+        sampled = {}
+        if all(SAMPLED_ACTION in part.extras for part in parts):
+            sampled[SAMPLED_ACTION] = joined([part.extras[SAMPLED_ACTION] for part in parts])
         return Batch(
             observation=joined([part.observation for part in parts]),
             action=joined([part.action for part in parts]),
@@ -54,7 +57,7 @@ class EpisodeReturns:
             next_observation=None,
             weight=weight[None],
             index=order[None],
-            extras={"return": joined(totals)},
+            extras={"return": joined(totals), **sampled},
         )
 
     def _returns(self, part: Steps, last: np.ndarray) -> np.ndarray:

@@ -302,8 +302,8 @@ class Ring:
         """Continue from `state`, which `check_state` has passed."""
         self.clear()
         rows = int(state["slots"]) * self.environments
-        for name in ("kind", "action", "reward"):
-            getattr(self, name)[:rows] = state[name]
+        self.kind[:rows], self.reward[:rows] = state["kind"], state["reward"]
+        self.action[:rows] = spaces_.within(self.spaces.action, state["action"])  # earlier versions kept samples
         for name, array in self.extras.items():
             array[:rows] = state["extras"][name]
         self.observations.restore(state["observations"], rows)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import RECURRENT_STATE, Choice, EpisodeEnd, Steps, info_extra
+from etude.base.data import CLIPPED, LOG_PROB, RECURRENT_STATE, SAMPLED_ACTION, Choice, EpisodeEnd, Steps, info_extra
 from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
+from etude.base.spaces import Box, clipped_to
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
 from etude.rollout.actor import Actor, StatefulActor, with_state
@@ -67,6 +68,7 @@ class Collector:
         self._observation: Tree = None
         self._restarted = np.zeros(n, bool)
         self._template: Template | None = None
+        self.bounds = clipped_to(environments.spaces.action)  # of actions; None: nothing is clipped
         self.expected = SHORTEST  # time steps of the longest of the last whole episodes
 
     def template(self) -> Template:
@@ -78,6 +80,9 @@ class Collector:
             state = np.full_like(self._explorer_state, np.nan)
             output = with_state(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
             choice = self._explorer(output, noise, 0, state)
+            sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
+            if isinstance(self._action_space, Box) and sampled and CLIPPED not in choice.extras:
+                choice.extras[SAMPLED_ACTION] = choice.action
             if self.actor.state_size:
                 choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
             for name in self.environments.info_names:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import RECURRENT_STATE, Steps, info_extra
+from etude.base.data import RECURRENT_STATE, SAMPLED_ACTION, Steps, info_extra
 from etude.base.trees import Tree
 from etude.protocols import Environments
 from etude.rollout.collector import SHORTEST, Collector
@@ -151,6 +151,11 @@ class Fragment:
 
     def _finish(self) -> None:
         self._write_back()
+        if (bounds := self._collector.bounds) is not None:  # what is learned from is what the environment executed
+            action = self.rows.action
+            if SAMPLED_ACTION in self.rows.extras:
+                self.rows.extras[SAMPLED_ACTION][...] = action
+            np.minimum(np.maximum(action, bounds[0], out=action), bounds[1], out=action)
         self.complete = True
 
 

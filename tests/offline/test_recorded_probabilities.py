@@ -23,7 +23,7 @@ NOISE = {"exploration_noise": 0.5, "random_steps": 10}
 RECORDED = {
     "dqn": ("CartPole-v1", {"epsilon": 0.3}, {"log_prob"}),
     "td3": ("Pendulum-v1", NOISE, {"log_prob", "action_clipped"}),
-    "sac": ("Pendulum-v1", {}, {"log_prob"}),
+    "sac": ("Pendulum-v1", {}, {"log_prob", "sampled_action"}),
     "apex_dqn": ("CartPole-v1", {"environments": 2}, {"log_prob"}),
 }
 

@@ -17,9 +17,7 @@ from etude.base.spaces import Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.protocols import Engine, Weights
 from etude.replay import Advantages, Ring
-from etude.replay.sizes import Extras
-
-LOG_PROB: Extras = {"log_prob": ((), np.dtype(np.float32))}
+from etude.training.kinds.on_policy import sampled
 
 
 class EngineActorLearner:
@@ -30,7 +28,7 @@ class EngineActorLearner:
     def __init__(self, engine: Engine, agent: Agent):
         self._engine = engine
         self._actor: Any = NumpyEngine(agent, engine.spaces) if engine.exportable else engine
-        self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, LOG_PROB)
+        self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, sampled(engine.spaces))
         self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
         self._version = INITIAL_VERSION
         self.act = self._actor.act

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Space
 from etude.config import EpisodesConfig
-from etude.protocols import Replay
+from etude.explore.log_prob import with_log_prob
+from etude.protocols import Explorer, Replay
 from etude.replay import EpisodeBatch, EpisodeReturns
 from etude.replay.episode_batch import power_of_two
 from etude.training.kinds.context import TrainingContext
@@ -30,6 +33,10 @@ class EpisodeLearning(LearningKind):
                 "replay. Leave it out."
             )
         return self.episode_replay(context)
+
+    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
+        found = super().explorer(agent, acts_by, action, total, count)
+        return with_log_prob(found) if isinstance(action, Box) else found  # the losses read samples
 
     def episode_replay(self, context: TrainingContext) -> Replay:
         """Holds one episode of every environment."""

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from etude.adapt.adaptation import values_reached
-from etude.base.data import RECURRENT_STATE, Batch, Update
+from etude.base.data import LOG_PROB, RECURRENT_STATE, SAMPLED_ACTION, Batch, Update
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
+from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
 from etude.engines.gradients import GradientSource
@@ -52,7 +53,7 @@ class OnPolicyLearning(LearningKind):
     def _ring(self, context: TrainingContext) -> Ring:
         """Holds one rollout, the longest that rules make of it."""
         engine, count = context.engine, context.count
-        extras: Extras = {"log_prob": (context.team, np.dtype(np.float32))}
+        extras = sampled(engine.spaces, context.team)
         if engine.state_size:
             extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
         longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.setup.replay_folder
@@ -91,6 +92,14 @@ class OnPolicyLearning(LearningKind):
 
     def batch_examples(self, config: Any, count: int) -> int | None:
         return OnPolicySchedule(config, count).examples
+
+
+def sampled(spaces: Spaces, team: tuple[int, ...] = ()) -> Extras:
+    """What a ring stores of the policy's samples, for importance ratios. team: (agents,) of several agents."""
+    extras: Extras = {LOG_PROB: (team, np.dtype(np.float32))}
+    if isinstance(spaces.action, Box):
+        extras[SAMPLED_ACTION] = (spaces.action.shape, np.dtype(np.float32))
+    return extras
 
 
 class WithExplainedVariance:

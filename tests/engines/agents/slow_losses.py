@@ -516,7 +516,7 @@ def impala(given: Numbers, batch: Any) -> Any:
     found = vtrace(given, batch, "model")
     more = {
         "approx_kl": lambda row: math.exp(row.log_ratio) - 1 - row.log_ratio,
-        "rho_clipped": lambda row: math.exp(row.log_ratio) > given.c.rho_bar,
+        "rho_clipped": lambda row: math.exp(row.log_ratio) > 1.001 * given.c.rho_bar,
     }
     losses, metrics, _ = actor_critic(given, found, lambda row: -row.policy.log_prob(row.a) * row.advantage)
     return losses, metrics | {name: average(found, of) for name, of in more.items()}, None
@@ -615,7 +615,7 @@ def ensemble_loss(found: list) -> Any:
     return (
         loss,
         average(found, lambda row: sum(row.qs) / len(row.qs)),
-        [np.mean([row.target - q for q in row.qs]) for row in found],
+        [np.mean([abs(row.target - q) for q in row.qs]) for row in found],
     )
 
 

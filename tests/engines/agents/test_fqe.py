@@ -13,6 +13,7 @@ from cases import BOX2, MASKED, NARROW, NESTED, Case
 
 from etude import engines
 from etude.base.data import Episode
+from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.estimation.fqe import FQE, TARGET, FQEConfig, fitted_values
@@ -124,6 +125,12 @@ def test_fitted_values_are_those_of_a_problem_that_is_known(engine_name):
     assert found.v[0::2] == pytest.approx(0.75 + 0.5 * 0.75, abs=0.1)
     assert found.v[1::2] == pytest.approx(0.75, abs=0.1)
     assert found.q[0::2] == pytest.approx(action[:, 0] + 0.5 * 0.75, abs=0.1)
+
+
+@pytest.mark.parametrize("changed", ["normalize_reward", "clip_reward"])
+def test_rewards_whose_sum_is_estimated_are_not_changed(changed):
+    with pytest.raises(ConfigError, match="the rewards whose sum is estimated. Leave them off"):
+        FQEConfig(**{changed: True})
 
 
 if __name__ == "__main__":  # PYTHONPATH=tests/engines python tests/engines/agents/test_fqe.py: lines of parity.json

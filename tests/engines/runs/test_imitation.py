@@ -173,13 +173,6 @@ def test_airl_tells_log_d_minus_log_one_minus_d_and_nothing_follows_an_end(engin
     np.testing.assert_allclose(found, np.log(probability) - np.log(1 - probability), rtol=1e-4)
 
 
-def test_numbers_beyond_the_bounds_are_judged_as_they_are_carried_out(engine_name):
-    run = made("gail", engine_name, of_numbers=True)
-    steps = (seen(2), np.float32([[1.0], [3.0]]), seen(2), np.float32([GAMMA, GAMMA]))
-    within, beyond = run.engine.reward(np.repeat(steps[0][:1], 2, 0), *steps[1:])
-    assert within == beyond
-
-
 @pytest.mark.variant
 def test_a_run_steps_its_environment_and_tells_how_well_the_discriminator_tells(engine_name):
     data, run = experts(), made("gail", engine_name)

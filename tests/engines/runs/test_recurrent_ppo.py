@@ -92,7 +92,7 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
         found = np.where(follows[..., None], np.concatenate(after, -1)[:, :-1], 0)
         np.testing.assert_allclose(stored[batches.index[0][:, 1:]], found, rtol=1e-4, atol=1e-5)
         assert not follows.all() and follows.any()
-        log_prob = agent.policy.of(agent.model, observation, outputs[0]).log_prob(batches.action[0])
+        log_prob = agent.policy.of(agent.model, observation, outputs[0]).log_prob(batches.sampled_action[0])
         np.testing.assert_allclose(log_prob, batches.extras["log_prob"][0], rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(outputs[1][..., 0], batches.extras["value"][0], rtol=1e-4, atol=1e-5)
         carried.append(np.abs(state).sum(1) > 0)
