@@ -88,6 +88,7 @@ class Adjuster:
             _unusable(f"the pool holds {len(ring)} transitions, and a batch is {size}")
         rows, weight = Uniform().select(ring, batches, size, self._rng)
         view = self._buffer.view
+        view.adjust(self._learner.hyper())
         return gradient_variance(self._knobs.engine.gradients(view(ring, rows, weight), jit_compile))
 
     def _follow(

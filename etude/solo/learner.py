@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import CollectRequest, PolicyVersion, Steps
+from etude.base.data import Batch, CollectRequest, PolicyVersion, Steps
 from etude.base.events import Adjusted, Learned
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.protocols import Weights
@@ -22,8 +23,6 @@ from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
 from etude.training.learner import add_to_means
 from etude.training.progress import RunProgress, check_progress
-
-MOST_MINIBATCHES = 64  # in one call of the engine
 
 
 class EpisodeLearner:
@@ -46,7 +45,7 @@ class EpisodeLearner:
         rng: np.random.Generator,
     ):
         self.settings, self.regime, self.engine, self.buffer, self.count = settings, regime, engine, buffer, count
-        self._hyper, self._rng = hyper, rng
+        self.hyper, self._rng = hyper, rng
         self.progress = RunProgress()
         self._counts: dict[str, tuple[int, int]] = {}  # by name: as it was given, and as it was adjusted
         self.policies: Sequence[Any] = ()  # what explores, in the order in which the user gave it
@@ -142,7 +141,6 @@ class EpisodeLearner:
     def _learn(self, minibatches: int) -> dict[str, float]:
         """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""
         due = self._due_target_updates(minibatches)
-        self.buffer.view.adjust(self._hyper())
         means: dict[str, float] = {}
         done = 0
         for call in range(1, due + 1):
@@ -172,12 +170,15 @@ class EpisodeLearner:
 
     def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
-        each_batch = self.callbacks.want_batches
+        each_batch, drawn, drawn_for = self.callbacks.want_batches, [], None
         while done < end:
-            k = 1 if each_batch else min(MOST_MINIBATCHES, end - done)
             if each_batch:
                 self.callbacks.call("on_batch_begin", done)
-            batches = self.buffer.sample(k, self._count("batch"))
+            if not drawn or (self.hyper(), self._count("batch")) != drawn_for:
+                drawn_for = self.hyper(), self._count("batch")
+                drawn = self._draw(min(self.regime.at_once, end - done), each_batch)
+            batches = drawn.pop(0)
+            k = len(batches.weight)
             update = self.engine.learn(batches, {})
             self.regime.update_priorities(self.buffer, batches, update)
             add_to_means(means, update.losses, k, total)
@@ -187,6 +188,15 @@ class EpisodeLearner:
             done += k
             self.batches += k
         return end
+
+    def _draw(self, k: int, apart: bool) -> list[Batch]:
+        """k minibatches, drawn together, as generators of views go on by calls; apart: not stacked."""
+        self.buffer.view.adjust(self.hyper())
+        batches = self.buffer.sample(k, self._count("batch"))
+        if k == 1 or not apart:
+            return [batches]
+        parts = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
+        return [Batch(**trees.rows(parts, slice(i, i + 1))) for i in range(k)]
 
     def follow_moments(self) -> bool:
         """There is no normaliser."""

@@ -16,10 +16,17 @@ from etude.solo.options import Options, Trimming, cut
 from etude.solo.settings import Settings
 
 WINDOWS = ("window_size", "window_size_")
+MOST_MINIBATCHES = 64  # in one call of the engine
 
 
 class Regime(Protocol):
-    """How the learner and the rollout treat old transitions."""
+    """How the learner and the rollout treat old transitions.
+
+    at_once: minibatches that are drawn together; 1 where each depends on the errors of those before.
+    """
+
+    @property
+    def at_once(self) -> int: ...
 
     @property
     def selector(self) -> Callable[[int], Selector]:
@@ -54,6 +61,7 @@ class OffPolicy:
     selector: Callable[[int], Selector]
     update_priorities: Callable[[Buffer, Batch, Update], None]
     windows: tuple[str, ...] = WINDOWS
+    at_once: int = MOST_MINIBATCHES
     may_overlap: ClassVar[bool] = True
 
     def trimming(self, options: Options) -> Trimming:
@@ -75,6 +83,7 @@ class OnPolicy:
     selector: Callable[[int], Selector]
     update_priorities: Callable[[Buffer, Batch, Update], None]
     drop: Callable[[Buffer, Options], None]
+    at_once: int = MOST_MINIBATCHES
     may_overlap: ClassVar[bool] = False
 
     def trimming(self, options: Options) -> Trimming:
@@ -97,12 +106,12 @@ def regime_of(settings: Settings) -> Regime:
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
         by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
-        return OnPolicy(by_both, partial(_prioritise, expected=("TD", "ratio")), _cut)
+        return OnPolicy(by_both, partial(_prioritise, expected=("TD", "ratio")), _cut, 1)
     if settings.PPO:
         return OnPolicy(drawn, _ignore_errors, _empty)
     if settings.PR:
         return OffPolicy(
-            partial(by_error, mix=1.0), partial(_prioritise, expected=("TD",)), ("window_size_pr", *WINDOWS)
+            partial(by_error, mix=1.0), partial(_prioritise, expected=("TD",)), ("window_size_pr", *WINDOWS), 1
         )
     return OffPolicy(drawn, _ignore_errors)
 

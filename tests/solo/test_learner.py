@@ -25,21 +25,22 @@ class NotingEngine:
     def __init__(self):
         self.heard = []
         self.seen = []
-        self.td_error = None
+        self.error = None  # that is reported for every example
 
     def learn(self, batches, hyper):
         k, n = batches.weight.shape
         self.heard += [f"learn {n}"] * k
         self.seen.append(batches.index)
-        return Update({"loss": 1.0}, {}, self.td_error, k, self.td_error)
+        error = None if self.error is None else np.full((k, n), self.error, np.float32)
+        return Update({"loss": 1.0}, {}, error, k, error)
 
     def update_param(self):
         self.heard.append("target")
 
 
-def learner(environments=1, **settings):
+def learner(environments=1, rows=100, **settings):
     made = Settings(policy=EpsGreedyQPolicy(), **{"batch": 4, "pool_size": 100, **settings})
-    regime, ring = regime_of(made), Ring(SPACES, 100, environments)
+    regime, ring = regime_of(made), Ring(SPACES, rows, environments)
     buffer = Buffer(ring, regime.selector(ring.rows), OneStep(0.9), generator(0, "test"))
     hyper = lambda: {"gamma": 0.9}  # noqa: E731
     return EpisodeLearner(made, regime, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
@@ -132,7 +133,7 @@ def test_on_policy_the_pool_is_emptied_when_the_old_policy_follows():
 @pytest.mark.parametrize("PR", [False, True])
 def test_on_policy_an_update_that_is_due_before_the_pool_holds_a_batch_waits_for_it(PR):
     made = learner(PPO=True, PR=PR, update_steps=4, batch=12, num_updates=1)
-    made.engine.td_error = np.ones((1, 12))
+    made.engine.error = 1.0
     rounds = play(made, 5, 5, 5, 5)
     phase = ["learn 12", "target"]
     assert rounds == [[], [], phase, phase if PR else []]
@@ -155,6 +156,72 @@ def test_who_listens_to_minibatches_hears_each_before_and_after():
     made.configure(Options(), Callbacks([listening], None))
     play(made, 8)
     assert heard == [("begin", 0), ("end", 0, 1.0), ("begin", 1), ("end", 1, 1.0)]
+
+
+def draws_of_the_newest(errors, newest, batches, size, seed):
+    """How often the newest rows are drawn where each minibatch is drawn by the errors that those before reported."""
+    rng, errors, drawn = np.random.default_rng(seed), errors.copy(), 0
+    for _ in range(batches):
+        priority = (errors + 1e-6) ** 0.7
+        rows = rng.choice(len(errors), size, p=priority / priority.sum())
+        drawn += int((rows >= len(errors) - newest).sum())
+        errors[rows] = errors.min()
+    return drawn
+
+
+def do_nothing(batch, logs):
+    """A callback that listens to every minibatch."""
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_each_minibatch_is_drawn_by_the_errors_that_the_ones_before_reported(watched):
+    made = learner(PR=True, pool_size=1_000, batch=64, num_updates=64, update_batches=1_000, rows=1_000)
+    made.configure(Options(), Callbacks([LambdaCallback(on_batch_end=do_nothing)] * watched, None))
+    made.take(episode(980))
+    stored, small = np.arange(980), np.float32(1 / 57)
+    made.buffer.selector.update(stored, np.ones(980))
+    made.buffer.selector.update(stored, np.full(980, small))
+    made.engine.error = small
+    play(made, 20)
+    drawn = sum(int((index >= 980).sum()) for index in made.engine.seen)
+    by_hand = np.mean([draws_of_the_newest(np.r_[np.full(980, small), np.ones(20)], 20, 64, 64, i) for i in range(9)])
+    assert 80 < by_hand < 160, "by the errors from before the phase alone they are a quarter of the 4,096 draws"
+    assert drawn == pytest.approx(by_hand, rel=0.3)
+
+
+class Shuffling(OneStep):
+    """Draws random numbers in two steps for all minibatches of a call, as views do that choose rows themselves."""
+
+    def __init__(self):
+        super().__init__(0.9)
+        self.rng = np.random.default_rng(0)
+
+    def __call__(self, ring, rows, weight):
+        first, second = self.rng.random(rows.shape), self.rng.integers(0, len(ring), rows.shape)
+        return super().__call__(ring, np.where(first < 0.5, rows, ring.locate(second)), weight)
+
+
+@pytest.mark.parametrize("PR", [False, True])
+def test_a_callback_on_minibatches_changes_no_draw(PR):
+    seen = []
+    for watched in (False, True):
+        made = learner(num_updates=7, update_batches=3, PR=PR)
+        made.engine.error = 1.0 if PR else None
+        made.configure(Options(), Callbacks([LambdaCallback(on_batch_begin=do_nothing)] * watched, None))
+        made.buffer.view = Shuffling()
+        play(made, 9, 9)
+        seen.append(np.concatenate([index.reshape(-1, 4) for index in made.engine.seen]))
+    assert np.array_equal(*seen)
+
+
+def test_a_gamma_that_changes_in_a_phase_is_that_of_the_next_minibatch():
+    made, discounts = learner(num_updates=6, update_batches=100), []
+    made.hyper = lambda: {"gamma": 0.9 if len(discounts) < 2 else 0.45}
+    noted = made.engine.learn
+    made.engine.learn = lambda batches, hyper: (discounts.append(batches.discount.max()), noted(batches, hyper))[1]
+    made.configure(Options(), Callbacks([LambdaCallback(on_batch_end=do_nothing)], None))
+    play(made, 9)
+    assert discounts == pytest.approx([0.9] * 2 + [0.45] * 4)
 
 
 @pytest.mark.parametrize("at_random", [False, True])
