@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,27 @@ def scripts(masks: int = 0, most: int = 7) -> st.SearchStrategy[tuple[Script, ..
         masks=mask_lists(masks),
     )
     return st.lists(one, min_size=1, max_size=4).map(tuple)
+
+
+def shown_early(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
+    """The same, where masks that only some of the episodes show are shown by all: random play before a run finds them
+    in its first episode."""
+    masks = [mask for script in scripts for mask in script.masks if mask is not None]
+
+    def shows(script: Script) -> bool:
+        return any(
+            script.mask(time, agent) is not None
+            for time in range(script.length) for agent in range(max(1, len(script.presence)))
+            if not script.presence or script.acts(time, agent)
+        )  # fmt: skip
+
+    def turns_show(script: Script) -> bool:
+        return any(script.mask(t, script.order[t % len(script.order)]) is not None for t in range(script.length))
+
+    return tuple(
+        script if not masks or (turns_show if script.order else shows)(script) else replace(script, masks=(masks[0],))
+        for script in scripts
+    )
 
 
 def lengths(most: int) -> st.SearchStrategy[int]:
