@@ -21,7 +21,7 @@ def save(agent: Any, path: str | Path) -> None:
     if not own.chief:
         return
     training = own.pending if own.session is None else own.session.state(own.save_data)
-    history = {"losses": own.history.losses, "rewards": own.history.rewards, "seconds": own.history.seconds}
+    history = {name: value for name, value in vars(own.history).items() if name != "stop"}
     state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "history": history}
     checkpoint.write(Path(path), {"agent": state, "training": training})
 
@@ -42,11 +42,16 @@ def _check(state: dict[str, Any], agent: Any) -> None:
     stored = Stored(state, "").fields(("agent", "training"))
     saved = stored["agent"].fields(("kind", "class", "weights", "history"))
     saved["weights"].like(weights(agent))
-    history = saved["history"].fields(("losses", "rewards", "seconds"))
+    history = saved["history"].fields(("losses", "rewards", "seconds"), ("best", "files"))
     for name in ("losses", "rewards"):
         for number in history[name].items():
             number.number()
     history["seconds"].number(0)
+    if "best" in history and history["best"].value is not None:
+        count, mean = history["best"].items(2)
+        count.whole(1), mean.number()
+    for episode in history["files"].items() if "files" in history else ():
+        episode.whole()
     if stored["training"].value is not None:
         stored["training"].table()
 
@@ -74,8 +79,6 @@ class Saver:
 
     def __init__(self, agent: Any, history: History, warn: Callable[[str], None]):
         self._agent, self._history, self._warn = agent, history, warn
-        self._written: list[Path] = []
-        self._best: float | None = None
         self._last = -1  # episodes at the last checkpoint
 
     def save_if_due(self, ending: bool) -> tuple[str, str] | None:
@@ -84,33 +87,40 @@ class Saver:
         agent, episodes = self._agent, self._history.episodes
         if agent.path is None or episodes == self._last or not agent._session_state.chief:
             return None
+        best = self._history.best
         due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
         if due:
             self._last = episodes
             try:
                 return str(self._write(Path(agent.path))), "best" if agent.save_best_only else "last"
             except CheckpointError as error:
+                self._history.best = best
                 self._warn(f"Training goes on without this checkpoint. {error}")
         return None
 
     def _is_best(self) -> bool:
-        """Whether the mean reward over the last trial_count episodes is the highest so far."""
-        rewards = self._history.rewards[-(self._agent._session_state.settings.trial_count or 1) :]
-        mean = statistics.mean(rewards) if rewards else None
-        if mean is None or (self._best is not None and mean <= self._best):
+        """Whether the mean reward over the last trial_count episodes is the highest so far; it is kept then."""
+        history, count = self._history, self._agent._session_state.settings.trial_count or 1
+        if history.episodes < count:
             return False
-        self._best = mean
+        mean, best = statistics.mean(history.rewards[-count:]), history.best
+        if best is not None and best[0] == count and mean <= best[1]:
+            return False
+        history.best = count, mean
         return True
 
     def _write(self, path: Path) -> Path:
-        agent = self._agent
-        if agent.max_save_files is not None and not agent.save_best_only:
-            path = path.with_stem(f"{path.stem}-{self._history.episodes}")
+        agent, history, plain = self._agent, self._history, path
+        numbered = agent.max_save_files is not None and not agent.save_best_only
+        if numbered:
+            path = plain.with_stem(f"{plain.stem}-{history.episodes}")
+            history.files = [number for number in history.files if number != history.episodes] + [history.episodes]
         if agent.save_param_only:
             save_param(agent, path)
         else:
             save(agent, path)
-        if agent.max_save_files is not None:
-            self._written = [other for other in self._written if other != path and other.exists()] + [path]
-            checkpoint.discard(self._written[: -agent.max_save_files])
+        if numbered:
+            others = history.files[: -agent.max_save_files]
+            checkpoint.discard(plain.with_stem(f"{plain.stem}-{number}") for number in others)
+            history.files = history.files[-agent.max_save_files :]
         return path

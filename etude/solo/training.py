@@ -24,6 +24,8 @@ class History:
     losses: list[float] = field(default_factory=list)  # of every episode learned from: the mean over its minibatches
     rewards: list[float] = field(default_factory=list)  # of every episode: the mean return over the environments
     seconds: float = 0.0
+    best: tuple[int, float] | None = None  # trial_count, and the highest mean over so many episodes that was saved
+    files: list[int] = field(default_factory=list)  # the episodes of the files that `max_save_files` keeps
     stop: bool = False  # whether the user asked to stop
 
     @property

@@ -266,6 +266,65 @@ def test_the_best_only_is_kept(engine_name, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.dat"]
 
 
+def saving_best(engine_name, tmp_path, trial_count=None):
+    """An agent that saves its best only."""
+    agent = agent_for(engine_name, env=Walk(length=1))
+    agent.set(**discrete(trial_count=trial_count, batch=1))
+    agent.path, agent.save_best_only = str(tmp_path / "model.dat"), True
+    return agent
+
+
+def earn(agent, engine_name, *rewards):
+    """Train for an episode that earns each of these."""
+    begin = etude.solo.LambdaCallback(on_episode_begin=lambda i, logs: setattr(agent.env, "reward", (*rewards, 0)[i]))
+    train(agent, engine_name, len(rewards), callbacks=[begin])
+
+
+def episodes_in(engine_name, tmp_path):
+    other = new(engine_name)
+    other.restore(tmp_path / "model.dat")
+    return other.total_episode
+
+
+def test_the_best_is_kept_by_later_calls_of_train_and_by_a_restored_agent(engine_name, tmp_path):
+    once(engine_name)
+    agent = saving_best(engine_name, tmp_path)
+    earn(agent, engine_name, 20.0, 100.0)
+    earn(agent, engine_name, -50.0, 30.0)
+    assert episodes_in(engine_name, tmp_path) == 2, "100 is better than -50"
+    again = saving_best(engine_name, tmp_path)
+    again.restore(tmp_path / "model.dat")
+    earn(again, engine_name, -50.0, 99.0)
+    assert episodes_in(engine_name, tmp_path) == 2
+    earn(again, engine_name, 101.0)
+    assert episodes_in(engine_name, tmp_path) == 5
+
+
+def test_the_best_is_the_highest_mean_over_all_of_trial_count_episodes(engine_name, tmp_path):
+    once(engine_name)
+    agent = saving_best(engine_name, tmp_path, trial_count=3)
+    earn(agent, engine_name, 100.0, 0.0)
+    assert list(tmp_path.iterdir()) == [], "no mean over three episodes yet"
+    earn(agent, engine_name, 2.0)
+    assert episodes_in(engine_name, tmp_path) == 3, "34 is the mean over 100, 0 and 2"
+    earn(agent, engine_name, 4.0, 6.0, -9.0)
+    assert episodes_in(engine_name, tmp_path) == 3
+    agent.set(**discrete(trial_count=2, batch=1))
+    earn(agent, engine_name, 7.0)
+    assert episodes_in(engine_name, tmp_path) == 7, "means over other numbers of episodes are not compared"
+
+
+def test_so_many_files_are_kept_over_all_calls_of_train_and_restorations(engine_name, tmp_path):
+    once(engine_name)
+    agent, _ = saved(engine_name, tmp_path, episodes=2, max_save_files=2)
+    train(agent, engine_name, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-3.dat", "model-4.dat"]
+    again = new(engine_name, path=agent.path, max_save_files=2)
+    again.restore(tmp_path / "model-4.dat")
+    train(again, engine_name, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model-4.dat", "model-5.dat"]
+
+
 def test_training_goes_on_where_a_file_cannot_be_written(engine_name, tmp_path):
     once(engine_name)
     agent = new(engine_name, path=str(tmp_path / "no" / "folder" / "model.dat"))
