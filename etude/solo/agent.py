@@ -241,12 +241,23 @@ class RL(AdaptiveMethods):
             settings, strategy = given.applied(settings), given.strategy
         key = SessionKey.of(self, settings, options, strategy)
         if state.session is None or key != state.key:
-            if state.session is not None:
+            before, held = None, 0
+            if state.session is not None and state.key is not None:
+                held = len(state.session.learner.buffer)
+                before = state.session.state(state.key.settings.pool_folder is None)
                 state.session.learner.buffer.close()  # the next one may use the same folder
-            state.session, state.key = build_session(self, key, self.seed, _warn), key
-            if state.pending is not None:
-                state.session.restore(state.pending)
-                state.pending = None
+            session = build_session(self, key, self.seed, _warn)
+            try:
+                if state.pending is not None:
+                    session.go_on_from_file(state.pending, _warn)
+                elif before is not None and (reason := session.go_on(before, state.key, key)) and held:
+                    _warn(
+                        f"The pool of {held} transitions is dropped, and training goes on with an empty one: {reason}."
+                    )
+            except Exception:
+                session.learner.buffer.close()
+                raise
+            state.session, state.key, state.pending = session, key, None
         return state.session
 
     # -- what happened so far ------------------------------------------------------------------------------------------

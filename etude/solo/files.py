@@ -11,7 +11,7 @@ import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
 from etude.checkpoint.old_names import present_agent
-from etude.solo.engines import load_parameters, load_weights, parameters, weights
+from etude.solo.engines import load_parameters, load_weights, numbers, parameters, take_numbers, weights
 from etude.solo.training import History
 
 
@@ -23,14 +23,16 @@ def save(agent: Any, path: str | Path) -> None:
     training = own.pending if own.session is None else own.session.state(own.save_data)
     history = {name: value for name, value in vars(own.history).items() if name != "stop"}
     state = {"kind": "agent", "class": type(agent).__name__, "weights": weights(agent), "history": history}
+    state["numbers"] = numbers(agent)
     checkpoint.write(Path(path), {"agent": state, "training": training})
 
 
 def restore(agent: Any, path: str | Path) -> None:
-    """Load the networks at once, and the rest when the next session is built."""
+    """Load networks and numbers at once, and the rest when the next session is built."""
     state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}), weights(agent))
     _check(state, agent)
     load_weights(agent, state["agent"]["weights"])
+    take_numbers(agent, state["agent"].get("numbers", {}))
     own = agent._session_state
     own.history = History(**state["agent"]["history"])
     own.session, own.key, own.pending = None, None, state["training"]
@@ -40,7 +42,7 @@ def _check(state: dict[str, Any], agent: Any) -> None:
     """Raise CheckpointError where this is not what `save` wrote of such an agent. A session checks the rest: see
     `Session.restore`."""
     stored = Stored(state, "").fields(("agent", "training"))
-    saved = stored["agent"].fields(("kind", "class", "weights", "history"))
+    saved = stored["agent"].fields(("kind", "class", "weights", "history"), ("numbers",))
     saved["weights"].like(weights(agent))
     history = saved["history"].fields(("losses", "rewards", "seconds"), ("best", "files"))
     for name in ("losses", "rewards"):
@@ -52,6 +54,8 @@ def _check(state: dict[str, Any], agent: Any) -> None:
         count.whole(1), mean.number()
     for episode in history["files"].items() if "files" in history else ():
         episode.whole()
+    for number in saved["numbers"].table().values() if "numbers" in saved else ():
+        number.number()
     if stored["training"].value is not None:
         stored["training"].table()
 

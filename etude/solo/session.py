@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
+from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault, NumericalError
 from etude.protocols import Explorer, ProcessGroup, Rollout
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process, buffer_size
 from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
 from etude.solo.callbacks import EndTraining
+from etude.solo.engines import numbers, take_numbers
 from etude.solo.learner import EpisodeLearner
 from etude.solo.options import Options
 from etude.solo.policies import acting_in_worker
@@ -48,10 +50,13 @@ class SessionKey:
         if not isinstance(other, SessionKey):
             return NotImplemented
         same_objects = self.environments is other.environments and self.strategy is other.strategy
-        same_objects = same_objects and len(self.optimizers) == len(other.optimizers)
-        same_objects = same_objects and all(a is b for a, b in zip(self.optimizers, other.optimizers, strict=True))
+        same_objects = same_objects and self.trains_with(other)
         mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
         return same_objects and mine == others
+
+    def trains_with(self, other: SessionKey) -> bool:
+        """Whether the optimizers are the same objects."""
+        return [id(one) for one in self.optimizers] == [id(one) for one in other.optimizers]
 
 
 def _check_agent(agent: Any) -> None:
@@ -183,17 +188,57 @@ class Session:
         rollout = self._rollout_state if self._lifecycle is None else self._lifecycle.state()
         adjusted = self.adjuster.state()
         kept = {"adjusted": adjusted} if adjusted else {}
-        return {**self.learner.state(replay), "rollout": rollout, **kept}
+        policies = {str(i): numbers(policy) for i, policy in enumerate(self.learner.policies)}
+        return {**self.learner.state(replay), "rollout": rollout, "policies": policies, **kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; CheckpointError, and nothing changed, where it does not fit."""
-        stored = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay", "adjusted"))
+        stored = Stored(state, "training").fields(("engine", "progress", "rollout"), ("replay", "adjusted", "policies"))
         self.learner.check_state(stored)
         if "adjusted" in stored:
             self.adjuster.check_state(stored["adjusted"])
+        for policy in stored["policies"].table().values() if "policies" in stored else ():
+            for number in policy.table().values():
+                number.number()
         if state["rollout"] is not None:
             check_rollout(stored["rollout"], self.learner.count, self.learner.engine.spaces, {})
         self.learner.restore(state)
         if "adjusted" in state:
             self.adjuster.restore(state["adjusted"])
+        for i, policy in enumerate(self.learner.policies):
+            take_numbers(policy, state.get("policies", {}).get(str(i), {}))
         self._rollout_state = state["rollout"]
+
+    def go_on_from_file(self, state: dict[str, Any], warn: Callable[[str], None]) -> None:
+        """Continue from what a file held, and warn where a learning rate is not the one that was given."""
+        given = self._learning_rates()
+        self.restore(state)
+        saved = self._learning_rates()
+        if given != saved:
+            warn(
+                f"The optimizer was given with learning rate {given} and goes on with {saved}, which it was saved "
+                "with. To learn with another, set it on the optimizer after this call of train."
+            )
+
+    def _learning_rates(self) -> str:
+        return ", ".join(f"{one.read():g}" for one in self.learner.engine.optimizer_settings("learning_rate"))
+
+    def go_on(self, state: dict[str, Any], alike: SessionKey, key: SessionKey) -> str:
+        """Continue from the state of the session before, of the key `alike`, with what was given anew; returns why
+        there is nothing to continue from, "" where there is."""
+        before, now = alike.settings, key.settings
+        if alike.environments is not key.environments or alike.count != key.count:
+            return "it is of other environments, or of another number of processes"
+        if before.pool_folder is not None:
+            return "its folder goes to a new one"
+        if not alike.trains_with(key):
+            state["engine"] |= {"optimizers": self.learner.engine.state()["optimizers"]}
+        if before.explorer is not now.explorer or before.epsilon != now.epsilon:
+            del state["policies"]
+        if before.alpha != now.alpha and "alpha" in state["replay"]["selector"]:
+            state["replay"]["selector"]["alpha"] = now.alpha
+        try:
+            self.restore({name: part for name, part in state.items() if name != "adjusted"})
+        except CheckpointError as error:
+            return str(error)
+        return ""

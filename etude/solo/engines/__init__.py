@@ -18,7 +18,7 @@ from etude.solo.engines.engine import (
     load,
     load_trained,
 )
-from etude.solo.engines.user_agent import acted
+from etude.solo.engines.user_agent import acted, numbers, take_numbers
 
 
 def make_engine(
@@ -122,6 +122,6 @@ def _variables(agent: Any) -> AgentVariables:
 
 
 __all__ = [
-    "AgentInterface", "UserAgentEngine", "acting_engine", "load_parameters", "load_weights", "make_engine",
-    "parameters", "weights",
+    "AgentInterface", "UserAgentEngine", "acting_engine", "load_parameters", "load_weights", "make_engine", "numbers",
+    "parameters", "take_numbers", "weights",
 ]  # fmt: skip

@@ -3,6 +3,7 @@ hyperparameters and priorities are those of one compiled step."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -104,6 +105,21 @@ def hyperparameters(agent: Any) -> dict[str, float]:
             else:
                 found.pop(name, None)
     return found
+
+
+def numbers(holder: Any) -> dict[str, float]:
+    """The finite numbers that an object's own attributes hold, those aside that `RL` declares: what was annealed."""
+    kinds = [kind for kind in type(holder).__mro__ if kind.__module__.startswith("etude.solo")]
+    declared = {name for kind in kinds for name in vars(kind).get("__annotations__", ())}
+    return {name: value for name, value in vars(holder).items()
+            if type(value) in (int, float) and math.isfinite(value) and name not in declared}  # fmt: skip
+
+
+def take_numbers(holder: Any, saved: dict[str, float]) -> None:
+    """Give an object's attributes the `numbers` that were saved, where it has such."""
+    for name, value in saved.items():
+        if type(getattr(holder, name, None)) is type(value):
+            setattr(holder, name, value)
 
 
 class Bound:

@@ -1,14 +1,18 @@
 """What agents of one's own write to files, and how they go on from them."""
 
+import warnings
+
 import numpy as np
 import pytest
 from cases import variants_but
 from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Walk
+from solo_cases import agents_of, optimizers_for
 
 import etude.solo
 from etude import checkpoint
 from etude.base.errors import CheckpointError
+from etude.explore import EpsGreedyQPolicy
 from etude.solo.engines import parameters, weights
 
 pytestmark = pytest.mark.usefixtures("workers_step")
@@ -87,6 +91,98 @@ def test_a_file_of_an_earlier_version_is_continued_with_the_same_numbers(engine_
     assert any(name.startswith("lagged_actor.") for name in weights(second))
     train(second, engine_name, 3)
     assert numbers(second) == numbers(whole)
+
+
+def test_a_state_that_does_not_fit_is_refused_whenever_train_is_called(engine_name, tmp_path):
+    once(engine_name)
+    agent, other = new(engine_name), new(engine_name)
+    train(agent, engine_name, 3)
+    agent.save(tmp_path / "model.dat")
+    other.set(**discrete(pool_size=100))
+    other.restore(tmp_path / "model.dat")
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="capacity was 200, is 100"):
+            train(other, engine_name, 1)
+    other.set(**discrete())
+    train(other, engine_name, 1)
+    assert len(pool_of(other)) == 4 * 5
+
+
+def test_numbers_that_were_annealed_go_on_from_where_they_were_saved(engine_name, tmp_path):
+    def annealed():
+        agent = agent_for(engine_name, factor=1.0, episodes_seen=0)
+        agent.set(**discrete(policy=EpsGreedyQPolicy(1.0)))
+        return agent
+
+    def anneal(agent, episodes):
+        def lower(episode, logs):
+            agent._session_state.settings.policy.eps *= 0.7
+            agent.scale *= 0.9
+            agent.factor = agent.factor / 2
+            agent.episodes_seen += 1
+
+        train(agent, engine_name, episodes, callbacks=[etude.solo.LambdaCallback(on_episode_end=lower)])
+
+    whole, first, second = annealed(), annealed(), annealed()
+    for _ in range(2):
+        anneal(whole, 5)
+    anneal(first, 5)
+    first.save(tmp_path / "model.dat")
+    second.restore(tmp_path / "model.dat")
+    assert (second.factor, second.episodes_seen) == (0.5**5, 5)
+    anneal(second, 5)
+    assert second._session_state.settings.policy.eps == pytest.approx(0.7**10)
+    assert numbers(second) == numbers(whole)
+
+
+def test_a_learning_rate_that_is_not_the_saved_one_is_told(engine_name, tmp_path):
+    agent, other = new(engine_name), new(engine_name)
+    train(agent, engine_name, 2)
+    agent.save(tmp_path / "model.dat")
+    other.optimizer = optimizers_for(other, agents_of(engine_name), 0.003)
+    other.restore(tmp_path / "model.dat")
+    with pytest.warns(UserWarning, match=r"learning rate 0\.003 .*goes on with 0\.01, .*saved"):
+        train(other, engine_name, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        train(other, engine_name, 1)
+
+
+@pytest.mark.parametrize("change", ["optimizer", "batch"])
+def test_the_pool_stays_where_another_optimizer_or_batch_is_given(change, engine_name):
+    agent = new(engine_name)
+    train(agent, engine_name, 4)
+    before = {name: value.copy() for name, value in pool_rows(agent).items()}
+    if change == "optimizer":
+        agent.optimizer = optimizers_for(agent, agents_of(engine_name), 0.003)
+    else:
+        agent.set(**discrete(batch=8, policy=agent._session_state.settings.policy))
+    train(agent, engine_name, 1)
+    assert len(pool_of(agent)) == 25
+    for name, value in pool_rows(agent).items():
+        assert np.array_equal(value[:20], before[name]), name
+    assert agent._session_state.session.learner.progress.step == 25
+
+
+def pool_rows(agent):
+    ring = pool_of(agent).ring
+    rows = ring.locate(np.arange(len(ring)))
+    return {"action": ring.action[rows], "reward": ring.reward[rows]}
+
+
+@pytest.mark.parametrize("change", ["processes", "env", "pool_size"])
+def test_a_pool_that_cannot_stay_is_dropped_with_a_warning(change, engine_name):
+    once(engine_name)
+    agent = new(engine_name)
+    train(agent, engine_name, 4)
+    given = {"processes": 2} if change == "processes" else {}
+    if change == "env":
+        agent.env = lambda: Walk(length=7)
+    elif change == "pool_size":
+        agent.set(**discrete(pool_size=100))
+    with pytest.warns(UserWarning, match=r"pool of 20 transitions is dropped"):
+        train(agent, engine_name, 1, **given)
+    assert agent.total_episode == 5
 
 
 def test_training_goes_on_between_two_collections_of_one_phase_and_into_the_same_random_columns(engine_name, tmp_path):
