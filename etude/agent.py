@@ -89,6 +89,7 @@ class Agent:
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
     learns_from: LearnsFrom = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
+    bounded_actions: ClassVar[bool] = False  # whether its Box actions lie in [-1, 1], so that they need two bounds each
     config: Any
     noise: dict[str, tuple[int, ...]]
     batch_noise: dict[str, tuple[int, ...]]

@@ -48,6 +48,7 @@ class AWAC(Agent):
     advantage of each over the policy's own action."""
 
     actions = (Box,)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))

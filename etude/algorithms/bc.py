@@ -43,6 +43,7 @@ class BC(Agent):
     """A policy trained on the recorded actions by maximum likelihood or squared error."""
 
     actions = BoundedPolicy.actions
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.squared = self.config.squared_error and isinstance(spaces.action, Box)

@@ -55,6 +55,7 @@ class CQL(Agent):
     """Q-learning plus a conservative loss: the gap between the values of all actions and of the recorded one."""
 
     actions: ClassVar[tuple[type[Space], ...]] = (Discrete, Box)
+    bounded_actions = True
     actor: Part  # parts that `base` builds
     critic: Any
     critic_target: Any

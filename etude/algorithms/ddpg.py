@@ -47,6 +47,7 @@ class DDPG(Agent):
 
     acts_by = "actions"
     actions = (Box,)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)

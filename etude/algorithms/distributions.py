@@ -13,7 +13,7 @@ from etude import ops
 from etude.algorithms.policies import LOG_STD, Policy, StateDependentPolicy
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, MultiBinary, MultiDiscrete, Spaces, describe
+from etude.base.spaces import ACTION_MASK, Box, MultiBinary, MultiDiscrete, Spaces, bounded, describe
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.losses.distributions import Beta, Conditional, Distribution, Gaussian, Mixture
@@ -191,7 +191,7 @@ def check_box(spaces: Spaces, kind: str) -> None:
 def check_bounded(spaces: Spaces, kind: str) -> None:
     """Raise ConfigError where actions are not a Box with bounds."""
     check_box(spaces, kind)
-    if not (np.isfinite(spaces.action.low).all() and np.isfinite(spaces.action.high).all()):
+    if not bounded(spaces.action):
         _refuse(kind, "needs Box actions with finite bounds", spaces)
 
 

@@ -48,6 +48,7 @@ class ES(Agent):
 
     learns_from = "fitness"
     actions = BoundedPolicy.actions
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy = BoundedPolicy(spaces)

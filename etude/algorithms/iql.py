@@ -45,6 +45,7 @@ class IQL(Agent):
     it, and a policy by advantage-weighted regression."""
 
     actions = (Box, Discrete)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         critic = self.config.critic_network

@@ -77,6 +77,7 @@ class MADDPG(CentralisedCritics):
 
     acts_by = "actions"
     actions = (Discrete, Box)
+    bounded_actions = True
 
     def acts_for(self, action: Space) -> ActsBy:
         return "actions" if isinstance(action, Box) else "distribution"

@@ -40,6 +40,7 @@ class MARWIL(Agent):
 
     learns_from = "returns"
     actions = BoundedPolicy.actions
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)

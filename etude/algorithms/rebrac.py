@@ -54,6 +54,7 @@ class ReBRAC(Agent):
 
     acts_by = "actions"
     actions = (Box,)
+    bounded_actions = True
     learns_from = "transitions_and_next_actions"
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -68,6 +68,7 @@ class SAC(Agent):
     """A stochastic policy that maximises return and entropy, and twin critics, or a larger ensemble."""
 
     actions = (Box,)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.size = int(np.prod(spaces.action.shape))

@@ -54,6 +54,7 @@ class TD3(Agent):
 
     acts_by = "actions"
     actions = (Box,)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))

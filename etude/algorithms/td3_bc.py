@@ -52,6 +52,7 @@ class TD3BC(Agent):
 
     acts_by = "actions"
     actions = (Box,)
+    bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))

@@ -1,7 +1,7 @@
 """Spaces, as Gymnasium defines them, and what etude needs to know of them.
 
-Agents see *canonical* spaces: Box actions in [-1, 1] (where the environment's are bounded), Discrete starting at 0, an
-action mask under the key `action_mask` of a Dict observation. `envs` makes them so.
+Agents see *canonical* spaces: Box actions in [-1, 1] (where the environment's have two bounds; see `scale`), Discrete
+starting at 0, an action mask under the key `action_mask` of a Dict observation. `envs` makes them so.
 """
 
 from __future__ import annotations
@@ -83,6 +83,27 @@ def limits(space: Space) -> list[tuple[Any, Any]]:
     if isinstance(space, MultiDiscrete):
         return [(0, space.nvec - 1)]
     return [(0, 1)] if isinstance(space, MultiBinary) else [(None, None)]
+
+
+def scale(space: Box) -> tuple[np.ndarray, np.ndarray, Box]:
+    """(middle, half width, the canonical space) of Box actions: `middle + half width * canonical action` is the
+    environment's. Elements with two bounds are chosen from [-1, 1]; with one, they are counted from it; others are as
+    they are. The largest float32 is no bound."""
+    largest = np.finfo(np.float32).max
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    below, above = low > -largest, high < largest
+    first, last = np.where(below, low, 0.0), np.where(above, high, 0.0)
+    both = below & above
+    half = np.where(both & (last > first), (last - first) / 2, 1.0)
+    middle = np.where(both, first + (last - first) / 2, first + last)
+    least = np.where(below, np.where(above, -1.0, 0.0), -np.inf)
+    most = np.where(above, np.where(below, 1.0, 0.0), np.inf)
+    return middle, half, Box(least.astype(np.float32), most.astype(np.float32), space.shape, np.float32)
+
+
+def bounded(space: Space) -> bool:
+    """Whether every number of Box actions has two finite bounds; True for other spaces."""
+    return not isinstance(space, Box) or bool(np.isfinite([space.low, space.high]).all())
 
 
 def clipped_to(space: Space) -> tuple[np.ndarray, np.ndarray] | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base.errors import NumericalError, SpaceError
-from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero
+from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero, scale
 from etude.envs.finite import Finite
 
 
@@ -25,22 +25,16 @@ ActionScaling = Callable[[Box], BoxActions]  # from the environment's space: `No
 
 
 class NormalisedActions:
-    """The agent chooses from [-1, 1]: bounded elements are scaled to [low, high], others are as they are."""
+    """The agent chooses from the canonical space; see `base.spaces.scale`."""
 
     def __init__(self, space: Box):
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        bounded = np.isfinite(low) & np.isfinite(high)
         self._raw = RawActions(space)
-        self._half = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1.0)
-        self._middle = np.where(bounded, np.where(bounded, low, -1) + self._half, 0.0)
-        self._least, self._most = np.where(bounded, -1.0, low), np.where(bounded, 1.0, high)
-        with np.errstate(over="ignore"):
-            self.space = Box(self._least.astype(np.float32), self._most.astype(np.float32), space.shape, np.float32)
+        self._middle, self._half, self.space = scale(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
         """See `BoxActions`."""
         self._raw.check(action)
-        return self._raw.fit(self._middle + self._half * np.clip(action, self._least, self._most))
+        return self._raw.fit(self._middle + self._half * np.clip(action, self.space.low, self.space.high))
 
 
 class RawActions:

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
-from etude.base.spaces import parts
+from etude.base.spaces import bounded, parts
 from etude.envs.actions import Actions
 from etude.envs.closing import close_all, explain_closing
 from etude.envs.faults import RAISED, explain_error
@@ -125,7 +125,7 @@ def _check_spaces(env: gym.Env, findings: _Findings) -> None:
 
 
 def _check_action_space(space: Space, findings: _Findings) -> None:
-    if isinstance(space, Box) and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    if not bounded(space):
         text = f"The action space {space} is not bounded. Agents choose from [-1, 1]: give it finite bounds."
         findings.add(Found("action bounds", text))
     elif isinstance(space, Box) and not np.allclose(space.low, -space.high):

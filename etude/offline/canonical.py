@@ -1,15 +1,15 @@
 """Values as environments have them, turned into what agents see, and back.
 
-Files hold the environment's own numbers, so that other programs can read them. Agents choose Box actions from [-1, 1]
-where an element has bounds, and count everything from 0: `envs.actions` turns one action at a time into those of the
-environment, these functions do the same for whole columns in both directions.
+Files hold the environment's own numbers, so that other programs can read them. Agents choose Box actions from the
+canonical space (`base.spaces.scale`), and count everything from 0: `envs.actions` turns one action at a time into those
+of the environment, these functions do the same for whole columns in both directions.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from etude.base.spaces import Box, Discrete, MultiDiscrete, Space, Spaces, from_zero, storage_dtype
+from etude.base.spaces import Box, Discrete, MultiDiscrete, Space, Spaces, from_zero, scale, storage_dtype
 
 ROUNDING = 1e-5  # how far outside [-1, 1] an action may be that was at a bound and was rounded
 
@@ -18,18 +18,15 @@ def canonical_spaces(spaces: Spaces) -> Spaces:
     """What agents see of an environment with these spaces."""
     action = spaces.action
     if isinstance(action, Box):
-        bounded = np.isfinite(action.low) & np.isfinite(action.high)
-        low, high = np.where(bounded, -1, action.low), np.where(bounded, 1, action.high)
-        action = Box(low.astype(np.float32), high.astype(np.float32), action.shape, np.float32)
+        action = scale(action)[2]
     return Spaces(from_zero(spaces.observation), from_zero(action))
 
 
 def actions_in(space: Space, values: np.ndarray) -> np.ndarray:
     """The environment's actions [M, ...] as an agent's."""
     if isinstance(space, Box):
-        middle, half, bounded = _scale(space)
-        scaled = (values - middle) / half
-        return np.where(bounded, np.clip(scaled, -1, 1), scaled).astype(np.float32)
+        middle, half, own = scale(space)
+        return np.clip((values - middle) / half, own.low, own.high).astype(np.float32)
     return counted_from_zero(space, values)
 
 
@@ -37,8 +34,8 @@ def actions_out(space: Space, values: np.ndarray) -> np.ndarray:
     """An agent's actions [M, ...] as the environment's, in its dtype; those outside the bounds are clipped, as
     environments do with them."""
     if isinstance(space, Box):
-        middle, half, bounded = _scale(space)
-        own = middle + half * np.where(bounded, np.clip(values, -1, 1), values)
+        middle, half, agents = scale(space)
+        own = middle + half * np.clip(values, agents.low, agents.high)
         if storage_dtype(space).kind != "f":
             own = np.rint(own)
         return np.clip(own, space.low, space.high).astype(storage_dtype(space))
@@ -48,9 +45,9 @@ def actions_out(space: Space, values: np.ndarray) -> np.ndarray:
 def outside(space: Space, values: np.ndarray) -> np.ndarray:
     """[M] which of the environment's actions [M, ...] do not belong to its space."""
     if isinstance(space, Box):
-        middle, half, bounded = _scale(space)
-        wrong = bounded & (np.abs((values - middle) / half) > 1 + ROUNDING)
-        wrong |= ~bounded & ((values < space.low) | (values > space.high))
+        middle, half, own = scale(space)
+        scaled = (values - middle) / half
+        wrong = (scaled < own.low - ROUNDING) | (scaled > own.high + ROUNDING)
     elif isinstance(space, Discrete | MultiDiscrete):
         size = space.n if isinstance(space, Discrete) else space.nvec
         wrong = (values < space.start) | (values >= space.start + size)
@@ -69,12 +66,3 @@ def counted_from_start(space: Space, values: np.ndarray) -> np.ndarray:
     """The inverse of `counted_from_zero`."""
     start = space.start if isinstance(space, Discrete | MultiDiscrete) else 0
     return (values + start).astype(storage_dtype(space))
-
-
-def _scale(space: Box) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Middle, half width (0 and 1 where there are no bounds), and where there are bounds."""
-    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
-    half = (high - low) / 2
-    return low + half, np.where(half > 0, half, 1), bounded

@@ -151,10 +151,10 @@ class Fragment:
 
     def _finish(self) -> None:
         self._write_back()
+        action = self.rows.action
+        if SAMPLED_ACTION in self.rows.extras:
+            self.rows.extras[SAMPLED_ACTION][...] = action
         if (bounds := self._collector.bounds) is not None:  # what is learned from is what the environment executed
-            action = self.rows.action
-            if SAMPLED_ACTION in self.rows.extras:
-                self.rows.extras[SAMPLED_ACTION][...] = action
             np.minimum(np.maximum(action, bounds[0], out=action), bounds[1], out=action)
         self.complete = True
 

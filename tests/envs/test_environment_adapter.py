@@ -33,11 +33,11 @@ def test_actions_beyond_the_bounds_are_clipped():
     assert actions.convert(np.array([[-7, 9]], np.float32)).tolist() == [[0, 3]]
 
 
-def test_unbounded_actions_pass_and_half_bounded_ones_are_clipped_to_their_bound():
+def test_unbounded_actions_pass_and_half_bounded_ones_are_counted_from_their_bound_and_clipped_there():
     low, high = np.array([-np.inf, 2, -1], np.float32), np.array([np.inf, np.inf, 3], np.float32)
     actions = Actions(Box(low, high))
-    assert actions.convert(np.array([[50, 7, 0], [-50, 1, 0]], np.float32)).tolist() == [[50, 7, 1], [-50, 2, 1]]
-    assert actions.space.low.tolist() == [-np.inf, 2, -1]
+    assert actions.convert(np.array([[50, 5, 0], [-50, -1, 0]], np.float32)).tolist() == [[50, 7, 1], [-50, 2, 1]]
+    assert actions.space.low.tolist() == [-np.inf, 0, -1]
     assert actions.space.high.tolist() == [np.inf, np.inf, 1]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, for_several
 from etude.base.errors import ConfigError, SpaceError
-from etude.base.spaces import Box, MultiBinary, Space, Spaces, describe
+from etude.base.spaces import Box, MultiBinary, Space, Spaces, bounded, describe
 from etude.envs import make_environments
 from etude.multi_agent.policies import MultiAgent
 from etude.training.kinds import TrainingContext, kind_for, kind_of
@@ -34,7 +34,10 @@ def fitting(action: Space, data: bool = False) -> list[str]:
     return [
         name
         for name, (agent, _) in ALGORITHMS.items()
-        if isinstance(action, agent.actions) and uses_data(name) == data and not for_several(agent)
+        if isinstance(action, agent.actions)
+        and (bounded(action) or not agent.bounded_actions)
+        and uses_data(name) == data
+        and not for_several(agent)
     ]
 
 
@@ -100,6 +103,15 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError(
             f"{name} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
+        )
+    if agent.bounded_actions and not bounded(spaces.action):
+        others = fitting(spaces.action, kind_of(agent).uses_data)
+        raise SpaceError(
+            f"{name} computes actions in [-1, 1], which are scaled to two finite bounds of each number; this "
+            f"environment has {describe(spaces.action)}, with low {spaces.action.low} and high {spaces.action.high}. "
+            "Give it bounds: wrappers=lambda env: gymnasium.wrappers.TransformAction(env, lambda action: action, "
+            f"gymnasium.spaces.Box(low, high, {spaces.action.shape})). "
+            + (f"Or use {' or '.join(others)}." if others else "")
         )
     if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
         raise SpaceError(
