@@ -17,6 +17,19 @@ HOOKS = (
     *EVENT_HOOKS.values(),
 )  # fmt: skip
 
+OF_KERAS = {
+    "on_epoch_begin": "on_episode_begin", "on_epoch_end": "on_episode_end", "on_train_batch_begin": "on_batch_begin",
+    "on_train_batch_end": "on_batch_end",
+}  # fmt: skip  # what callbacks of Keras call these
+RATES = ("ReduceLROnPlateau", "LearningRateScheduler")  # callbacks of Keras that set the learning rate
+WORKING = (
+    "Callback", "LambdaCallback", "EarlyStopping", "CSVLogger", "RemoteMonitor", "TerminateOnNaN", "History", *RATES
+)  # fmt: skip  # callbacks of Keras that work with an agent
+INSTEAD = {
+    "ModelCheckpoint": "agent.path, and save_best_only", "OrbaxCheckpoint": "agent.path, and save_freq",
+    "BackupAndRestore": "agent.path, and agent.restore", "ProgbarLogger": "p, episodes between two lines",
+}  # fmt: skip
+
 Logs = dict[str, float]  # "loss" and "reward", where there are any yet
 
 
@@ -94,17 +107,20 @@ class Callbacks:
             self._adopt(callback, agent)
 
     def _adopt(self, callback: Any, agent: Any) -> None:
-        methods = {name: method for name in HOOKS if callable(method := getattr(callback, name, None))}
-        if not methods:
+        names = (*HOOKS, *OF_KERAS)
+        methods = {name: method for name in names if callable(method := getattr(callback, name, None))}
+        methods = {name: method for name, method in methods.items() if not _does_nothing(method, name)}
+        if not methods and not isinstance(callback, AgentCallback):
             raise ConfigError(
                 f"A {type(callback).__name__} is no callback: it has none of {', '.join(HOOKS)}. Derive it from "
                 "etude.solo.Callback, or give a LambdaCallback."
             )
         if callable(tell := getattr(callback, "set_model", None)):  # what Keras calls its callbacks with
             tell(agent)
+        if type(callback).__module__.startswith("keras."):
+            _check_of_keras(callback, agent)
         for name, method in methods.items():
-            if not _does_nothing(method, name):
-                self._methods[name].append(method)
+            self._methods[OF_KERAS.get(name, name)].append(method)
 
     @property
     def want_batches(self) -> bool:
@@ -126,4 +142,22 @@ class Callbacks:
 def _does_nothing(method: Callable[..., None], name: str) -> bool:
     """Whether a method is that of a base class, this one's or Keras's: calls at every minibatch are not free."""
     function = getattr(method, "__func__", method)
-    return function is getattr(AgentCallback, name) or (function.__module__ or "").startswith("keras.")
+    return function is getattr(AgentCallback, name, None) or function.__module__ == "keras.src.callbacks.callback"
+
+
+def _check_of_keras(callback: Any, agent: Any) -> None:
+    """Raise ConfigError for a callback of Keras that needs a `keras.Model`, which an agent is not."""
+    kind, optimizer = type(callback).__name__, getattr(agent, "optimizer", None)
+    monitored, problem = getattr(callback, "monitor", "loss"), ""
+    if kind not in WORKING:
+        instead = INSTEAD.get(kind, "CSVLogger, or a callback with on_episode_end")
+        problem = f"needs a keras.Model, and {type(agent).__name__} is an agent. Use {instead}"
+    elif monitored not in ("loss", "reward"):
+        problem = f"monitors {monitored!r}; an agent reports loss, reward. Give one of them, reward with mode='max'"
+    elif getattr(callback, "restore_best_weights", False):
+        problem = "cannot put weights of an agent back: leave restore_best_weights off, and use agent.save_best_only"
+    elif kind in RATES and getattr(optimizer, "learning_rate", None) is None:
+        problem = f"sets the learning rate of one optimizer of Keras; the agent's is a {type(optimizer).__name__}. Set "
+        problem += "the rates in a callback with on_episode_end"
+    if problem:
+        raise ConfigError(f"{kind} of Keras {problem}.")

@@ -7,7 +7,10 @@ import pytest
 from solo_agents import agent_for, discrete, once, train
 from solo_agents_worlds import Walk
 
+from etude.base.errors import ConfigError
 from etude.solo import Callback, LambdaCallback
+from etude.solo.callbacks import Callbacks
+from etude.solo.engines import weights
 
 pytestmark = pytest.mark.variant  # what is shown of training knows no engine
 
@@ -112,6 +115,83 @@ def test_what_keras_calls_its_callbacks_with_works(engine_name):
     agent.set(**discrete())
     train(agent, engine_name, 10, callbacks=[Stopping()])
     assert Stopping.rewards == [5.0, 5.0]
+
+
+def with_keras(engine_name):
+    if engine_name == "torch":
+        pytest.skip("keras is imported on another engine here")
+    import keras
+
+    return keras.callbacks
+
+
+def earning(engine_name, *rewards):
+    """An agent whose episodes earn these, and the callback that makes them."""
+    agent = agent_for(engine_name, env=Walk(length=1))
+    agent.set(**discrete(batch=1))
+    begin = LambdaCallback(on_episode_begin=lambda i, logs: setattr(agent.env, "reward", (*rewards, 0.0)[i]))
+    return agent, begin
+
+
+def test_early_stopping_of_keras_ends_training_when_the_reward_has_not_risen_for_its_patience(engine_name):
+    stopping = with_keras(engine_name).EarlyStopping(monitor="reward", mode="max", patience=2)
+    agent, begin = earning(engine_name, 1.0, 5.0, 4.0, 3.0, 9.0, 9.0)
+    train(agent, engine_name, 6, callbacks=[begin, stopping])
+    assert agent.reward_list == [1.0, 5.0, 4.0, 3.0]
+
+
+def test_reduce_lr_on_plateau_and_the_scheduler_of_keras_set_the_learning_rate_that_is_learned_with(engine_name):
+    callbacks = with_keras(engine_name)
+    agent, begin = earning(engine_name, 1.0, 1.0, 1.0, 1.0)
+    plateau = callbacks.ReduceLROnPlateau(monitor="reward", mode="max", factor=0.5, patience=1)
+    train(agent, engine_name, 4, callbacks=[begin, plateau])
+    assert float(agent.optimizer.learning_rate) == pytest.approx(0.01 / 8)
+    zero = callbacks.LearningRateScheduler(lambda epoch, rate: 0.0)
+    before = weights(agent)
+    train(agent, engine_name, 2, callbacks=[begin, zero])
+    assert all(np.array_equal(value, before[name]) for name, value in weights(agent).items() if name[:2] == "q.")
+
+
+def test_the_csv_logger_of_keras_writes_a_row_for_each_episode(engine_name, tmp_path):
+    logger = with_keras(engine_name).CSVLogger(str(tmp_path / "log.csv"))
+    agent, begin = earning(engine_name, 2.0, 7.0)
+    train(agent, engine_name, 2, callbacks=[begin, logger])
+    header, *rows = (tmp_path / "log.csv").read_text().split()
+    assert header.startswith("epoch,loss,reward")
+    losses = agent.loss_list
+    assert [row.split(",")[:3] for row in rows] == [["0", f"{losses[0]}", "2.0"], ["1", f"{losses[1]}", "7.0"]]
+
+
+def test_epochs_and_train_batches_of_a_callback_of_keras_are_episodes_and_minibatches(engine_name):
+    heard = []
+
+    class Noting(with_keras(engine_name).Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            heard.append(("epoch", epoch))
+
+        def on_train_batch_end(self, batch, logs=None):
+            heard.append(("batch", batch))
+
+    agent, begin = earning(engine_name, 1.0, 1.0)
+    train(agent, engine_name, 2, callbacks=[Noting(), begin])
+    assert heard == [("epoch", 0), ("batch", 0), ("batch", 1), ("epoch", 1), ("batch", 0), ("batch", 1)]
+
+
+def test_callbacks_of_keras_that_cannot_work_with_an_agent_are_refused_by_name(engine_name, tmp_path):
+    callbacks = with_keras(engine_name)
+    agent, _ = earning(engine_name, 1.0)
+    refused = [
+        (callbacks.ModelCheckpoint(str(tmp_path / "model.keras")), "ModelCheckpoint of Keras .*agent.path.*save_best"),
+        (callbacks.TensorBoard(str(tmp_path)), "TensorBoard of Keras .*CSVLogger"),
+        (callbacks.EarlyStopping(), "EarlyStopping of Keras monitors 'val_loss'.*loss, reward"),
+        (callbacks.EarlyStopping("loss", restore_best_weights=True), "EarlyStopping.*restore_best_weights.*save_best"),
+    ]
+    for callback, said in refused:
+        with pytest.raises(ConfigError, match=said):
+            train(agent, engine_name, 1, callbacks=[callback])
+    agent.optimizer = [agent.optimizer, agent.optimizer]
+    with pytest.raises(ConfigError, match="ReduceLROnPlateau of Keras sets the learning rate of one optimizer"):
+        Callbacks([callbacks.ReduceLROnPlateau("loss")], agent)
 
 
 def test_a_callback_that_raises_ends_training_and_nothing_is_left_open(engine_name):
