@@ -2,12 +2,13 @@
 
 Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete that
 starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict: all ones where an info
-has none. Every value is checked against its space for shape, kind of dtype and finiteness, once per leaf and vector
-step and not per environment.
+has none. Every value is checked against its space for shape, kind of dtype and finiteness, and where it is counted for
+its range, once per leaf and vector step and not per environment.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from etude.base.spaces import (
     Tuple,
     describe,
     from_zero,
+    limits,
     parts,
     storage_dtype,
 )
@@ -46,6 +48,10 @@ class Mismatch(Exception):
         self.position, self.key, self.message = position, key, message
 
 
+COARSE = 0.01  # a range of values that float32 must tell apart; bodies at rest move less
+LOOKS = 32  # at how many vector steps
+
+
 class _Leaf:
     """One array of an observation."""
 
@@ -56,6 +62,9 @@ class _Leaf:
         self._finite = Finite(self.dtype) if self.dtype.kind == "f" else None
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
         self.space: Space = from_zero(space)
+        self.most = limits(self.space)[0][1]  # None: of a Box
+        self._looks = LOOKS if isinstance(space, Box) and space.dtype.itemsize == 8 else 0
+        self._least_seen, self._most_seen = np.full(self.shape, np.inf), np.full(self.shape, -np.inf)
 
     def batch(self, array: Any) -> np.ndarray:
         return self.gather(array)  # iterating over a batched array gives its rows
@@ -65,11 +74,34 @@ class _Leaf:
             array = np.array(values)
         except (ValueError, TypeError):  # shapes differ
             array = np.empty(0)
+        given = array
         if array.shape != (len(values), *self.shape) or array.dtype is not self.dtype:
             array = self._cast(array, values)
         if self._finite is not None and not self._finite(array):
-            raise self._not_finite(array)
-        return array if self.start is None else (array - self.start).astype(self.dtype)
+            raise self._not_finite(array, given)
+        if self._looks:
+            self._look(given)
+        if self.start is not None:
+            array = (array - self.start).astype(self.dtype)
+        if self.most is not None and ((array < 0) | (array > self.most)).any():
+            raise self._outside(array, values)
+        return array
+
+    def _look(self, given: np.ndarray) -> None:
+        """Warn of a number whose first values differ, and are one float32."""
+        self._looks -= 1
+        self._least_seen = np.minimum(self._least_seen, given.min(0))
+        self._most_seen = np.maximum(self._most_seen, given.max(0))
+        one = self._least_seen.astype(np.float32) == self._most_seen.astype(np.float32)
+        if self._looks == 0 and (one & (self._most_seen - self._least_seen >= COARSE)).any():
+            i = int(np.argmax((one & (self._most_seen - self._least_seen >= COARSE)).ravel()))
+            least, most = (float(seen.flat[i]) for seen in (self._least_seen, self._most_seen))
+            warnings.warn(
+                f"The observation{f' {self.key!r}' if self.key else ''}[{i}] went from {least} to {most}, and agents "
+                f"see float32, in which these are one value, {float(np.float32(most))}, with normalize_observation as "
+                "well. Subtract a constant, or scale it, in the environment.",
+                stacklevel=2,
+            )
 
     def _cast(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         if array.shape == (len(values), *self.shape) and np.can_cast(array.dtype, self.dtype, "same_kind"):
@@ -91,11 +123,20 @@ class _Leaf:
             return f"has shape {given.shape}; {expected}. Make what you return and observation_space agree"
         return f"has dtype {given.dtype}; {expected}. Return it with .astype(np.{self.source.dtype})"
 
-    def _not_finite(self, array: np.ndarray) -> Mismatch:
+    def _not_finite(self, array: np.ndarray, given: np.ndarray) -> Mismatch:
         flat = array.reshape(len(array), -1)
         position, index = (int(i) for i in np.argwhere(~np.isfinite(flat))[0])
-        value = flat[position, index]
-        return Mismatch(position, self.key, f"is {value} at flat index {index}; every value must be finite")
+        value = given.reshape(len(array), -1)[position, index]
+        wanted = "every value must be finite"
+        if np.isfinite(value):
+            wanted = "agents see float32, which ends at 3.4e38: scale it"
+        return Mismatch(position, self.key, f"is {value} at flat index {index}; {wanted}")
+
+    def _outside(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> Mismatch:
+        wrong = ((array < 0) | (array > self.most)).reshape(len(array), -1).any(1)
+        position = int(np.argmax(wrong))
+        message = f"is {values[position]}, which is outside of {self.source}. Make what you return and "
+        return Mismatch(position, self.key, message + "observation_space agree")
 
 
 class _Dict:
@@ -195,6 +236,7 @@ class Observations:
         self._mask = None
         if flags and not (isinstance(space, Dict) and ACTION_MASK in space.spaces):
             self._mask = _Leaf(MultiBinary(flags), ACTION_MASK)
+            self._mask.most = None  # `flat_mask` makes bools of them
         self._all = np.ones(flags, bool)
         self.space = self._root.space
         self._wrapped = self._mask is not None and not isinstance(space, Dict)

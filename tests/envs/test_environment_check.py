@@ -155,6 +155,13 @@ class NoRenderModes(Good):
     metadata = {}
 
 
+class Milliseconds(Good):
+    observation_space = Box(0, 2**62, (2,), np.int64)
+
+    def observe(self):
+        return np.array([self.t, 1_700_000_000_000 + 17 * self.t])
+
+
 class NotCopied(Good):
     def step(self, action):
         state = self.state
@@ -225,6 +232,7 @@ MISTAKES = [
     (TakesNoRenderMode, "render_mode", "takes no render_mode: def __init__"),
     (DropsRenderMode, "render_mode", "its render_mode is None"),
     (NoRenderModes, "render_mode", "metadata = "),
+    (Milliseconds, "precision", r"observation\[1\] went from .* float32, in which these are one value"),
     (NotCopied, "copy", r"\.copy\(\)"),
     (ResetsItself, "autoreset", "Leave resets to etude"),
     (Raises, "exception", "AttributeError.*test_environment_check.py:"),

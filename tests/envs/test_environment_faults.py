@@ -8,7 +8,7 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter, Scripted, always
 
@@ -72,6 +72,60 @@ def test_a_broken_step_names_environment_episode_and_step(case):
     script = (lambda t: result if t == 3 else (ZEROS, 0.0, False, False, {})) if result is None else at_step_3(*result)
     with pytest.raises(EnvironmentFault, match=f"World, environment 4, episode 0, step 3: .*{message}"):
         run(Scripted(step=script))
+
+
+OUTSIDE = {
+    "discrete": (Discrete(4), np.int64(4), r"the observation is 4, which is outside of Discrete\(4\)"),
+    "counted from 1": (Discrete(3, start=1), np.int64(0), r"is 0, which is outside of Discrete\(3, start=1\)"),
+    "multidiscrete": (MultiDiscrete([3, 2]), np.array([2, 2]), r"is \[2 2\], which is outside of MultiDiscrete"),
+    "below": (MultiDiscrete([3, 2]), np.array([-1, 0]), r"is \[-1  0\], which is outside"),
+    "multibinary": (MultiBinary(2), np.array([1, 2], np.int8), r"is \[1 2\], which is outside of MultiBinary\(2\)"),
+    "in a dict": (
+        gym.spaces.Dict({"state": Discrete(2)}), {"state": np.int64(2)}, r"observation .state. is 2, which is outside"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_the_first_observation_outside_of_a_counted_space_is_a_fault(case):
+    space, wrong, message = OUTSIDE[case]
+    right = space.sample()
+    env = Scripted(space, None, lambda seed: (right, {}), lambda t: (wrong if t == 3 else right, 0.0, False, False, {}))
+    with pytest.raises(EnvironmentFault, match=f"World, environment 4, episode 0, step 3: .*{message}"):
+        run(env)
+    late = Scripted(space, None, lambda seed: (right, {}), lambda t: (wrong, 0.0, True, False, {}))
+    with pytest.raises(EnvironmentFault, match="which is outside"):
+        run(late)
+
+
+def test_a_number_that_is_too_large_for_float32_is_told_as_it_was():
+    space, small = Box(-np.inf, np.inf, (2,), np.float64), np.zeros(2)
+    env = Scripted(space, None, lambda seed: (small, {}), always(np.array([0, 1e39]), 0.0, False, False, {}))
+    with pytest.raises(EnvironmentFault, match=r"is 1e\+39 at flat index 1; agents see float32, which ends at 3.4e38"):
+        run(env)
+
+
+COARSE = {
+    "floats": (Box(-np.inf, np.inf, (2,), np.float64), lambda t: np.array([0.1, 1e8 + t % 2]), True),
+    "milliseconds": (Box(0, 2**62, (2,), np.int64), lambda t: np.array([3, 1_700_000_000_000 + 17 * t]), True),
+    "at rest": (Box(-np.inf, np.inf, (2,), np.float64), lambda t: np.array([0.1 + 1e-12 * t, 3.0]), False),
+    "told apart": (Box(-np.inf, np.inf, (2,), np.float64), lambda t: np.array([t * 1e4, 1e8 + 100 * t]), False),
+}
+
+
+@pytest.mark.parametrize("case", COARSE)
+def test_numbers_that_float32_cannot_tell_apart_are_warned_of_once(case):
+    space, observed, coarse = COARSE[case]
+    env = Scripted(space, None, lambda seed: (observed(0), {}), lambda t: (observed(t), 0.0, False, False, {}))
+    environments = LoopEnvironments(lambda: env, np.array([4]), 0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        environments.reset()
+        for _ in range(80):
+            environments.step(np.zeros(1, np.int64))
+    assert len(told) == coarse
+    if coarse:
+        assert "The observation[1] went from" in str(told[0].message) and "one value" in str(told[0].message)
 
 
 @pytest.mark.parametrize("flag", [np.bool_, int, np.int64, float], ids=lambda kind: kind.__name__)

@@ -96,22 +96,20 @@ def check_takes_tasks(context: TrainingContext, task: Any) -> None:
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:
-    name, actions = type(agent).__name__, type(agent).actions
+    name, actions, others = type(agent).__name__, type(agent).actions, fitting(spaces.action, kind_of(agent).uses_data)
+    if agent.bounded_actions and not bounded(spaces.action):
+        lacking = np.flatnonzero(~np.isfinite([spaces.action.low, spaces.action.high]).all(0)).tolist()
+        raise SpaceError(
+            f"{name} computes actions in [-1, 1], which are scaled to two finite bounds of each number; of this "
+            f"environment's {describe(spaces.action)}, the numbers {lacking} have one or none. Give them bounds: "
+            "wrappers=lambda env: gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box("
+            f"low, high, {spaces.action.shape})). " + (f"Or use {' or '.join(others)}." if others else "")
+        )
     if not isinstance(spaces.action, actions):
         wanted = " or ".join(space.__name__ for space in actions)
-        others = fitting(spaces.action, kind_of(agent).uses_data)
         raise SpaceError(
             f"{name} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
-        )
-    if agent.bounded_actions and not bounded(spaces.action):
-        others = fitting(spaces.action, kind_of(agent).uses_data)
-        raise SpaceError(
-            f"{name} computes actions in [-1, 1], which are scaled to two finite bounds of each number; this "
-            f"environment has {describe(spaces.action)}, with low {spaces.action.low} and high {spaces.action.high}. "
-            "Give it bounds: wrappers=lambda env: gymnasium.wrappers.TransformAction(env, lambda action: action, "
-            f"gymnasium.spaces.Box(low, high, {spaces.action.shape})). "
-            + (f"Or use {' or '.join(others)}." if others else "")
         )
     if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
         raise SpaceError(
