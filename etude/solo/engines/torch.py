@@ -115,7 +115,7 @@ class TorchAgentBackend:
         self.variables = TorchVariables(agent)
         self._device = next(iter(self.variables.by_name.values())).device
         self.device = str(self._device)
-        self.trains, self._bound = bool(self._optimizers), Bound(agent)
+        self.trains, self._bound, self._trial = bool(self._optimizers), Bound(agent, "kept"), Bound(agent, "forgotten")
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 
     def act(self, observation: Any) -> Any:
@@ -132,12 +132,11 @@ class TorchAgentBackend:
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
         """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
         inputs = self._tensors((arguments, weight))
-        hyper = hyperparameters(self._agent)
         steps = []
         with self._threads(self.busy.learning):
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
-                    steps.append(self._step(each(operator.itemgetter(i), inputs), hyper))
+                    steps.append(self._step(each(operator.itemgetter(i), inputs), hyperparameters(self._agent)))
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 
@@ -148,7 +147,7 @@ class TorchAgentBackend:
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
                     row, own = each(operator.itemgetter(i), inputs)
-                    losses = self._bound.copy(hyper, PriorityRecorder(own))(*row)
+                    losses = self._trial.copy(hyper, PriorityRecorder(own))(*row)
                     found.append(self._gradients(read_losses(self._agent, losses, own, len(self._groups))))
         return [by_name([[one.cpu().numpy() for one in group] for group in gradients]) for gradients in found]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from etude import ops
 from etude.base.errors import ConfigError
 
+_FRAMEWORKS = {"keras", "tensorflow", "jax", "jaxlib", "torch"}
 _VERSIONS = 8  # compiled functions that are kept for attributes that change back and forth
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 
@@ -123,9 +124,13 @@ def take_numbers(holder: Any, saved: dict[str, float]) -> None:
 
 
 class Bound:
-    """Makes shallow copies of an agent with other attributes, and notes in `read` which attributes its code reads."""
+    """Makes shallow copies of an agent with other attributes, and notes in `read` which attributes its code reads.
 
-    def __init__(self, agent: Any):
+    sets: what becomes of attributes that the agent's code sets: "refused", as compiled code sets them once, "kept" by
+    the agent, or "forgotten" with the copy.
+    """
+
+    def __init__(self, agent: Any, sets: Literal["refused", "kept", "forgotten"] = "refused"):
         self.agent = agent
         self.read: set[str] = set()
         kind: Any = type(agent)
@@ -135,8 +140,24 @@ class Bound:
             read.add(name)
             return kind.__getattribute__(copy, name)
 
+        def put(copy: Any, name: str, value: Any) -> None:
+            if sets == "refused":
+                raise ConfigError(
+                    f"{kind.__name__} sets self.{name} in code that is compiled: its Python runs once, and what it "
+                    "sets is lost. Set it in update_param, which is not compiled with set(..., update_batches=1), or "
+                    "in a callback; what every minibatch changes is a keras.Variable."
+                )
+            kind.__setattr__(copy, name, value)
+            if sets == "kept":
+                setattr(agent, name, value)
+
         # A class attribute goes before a property of the same name, and instance attributes before it.
-        body = {"prioritized_replay": None, "__getattribute__": look_up, "__module__": kind.__module__}
+        body = {
+            "prioritized_replay": None,
+            "__getattribute__": look_up,
+            "__setattr__": put,
+            "__module__": kind.__module__,
+        }
         self._kind: Any = type(kind)(kind.__name__, (kind,), body)
 
     def copy(self, hyper: dict[str, Any], recorder: PriorityRecorder | None) -> Any:
@@ -158,16 +179,29 @@ class Bound:
         return _fingerprint(value) if isinstance(value, (*_PLAIN, np.ndarray)) else None
 
 
-def _fingerprint(value: Any) -> Any:
+def _fingerprint(value: Any, within: tuple[int, ...] = ()) -> Any:
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, list | tuple):
-        return tuple(_fingerprint(part) for part in value)
+        return tuple(_fingerprint(part, within) for part in value)
     if isinstance(value, dict):
-        return tuple((key, _fingerprint(part)) for key, part in value.items())
+        return tuple((key, _fingerprint(part, within)) for key, part in value.items())
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
+    if type(value).__module__ != "builtins" and id(value) not in within and not _of_a_framework(value):
+        parts = ((name, _fingerprint(part, (*within, id(value)))) for name, part in _held(value).items())
+        return id(value), *parts
     return id(value)
+
+
+def _of_a_framework(value: Any) -> bool:
+    """Whether an object is of a class that is derived from one of a framework: its variables are no constants."""
+    return any(kind.__module__.partition(".")[0] in _FRAMEWORKS for kind in type(value).__mro__)
+
+
+def _held(value: Any) -> dict[str, Any]:
+    """The attributes of an object of the user; none where it is a class or a function, or has no dict."""
+    return {} if isinstance(value, type) or callable(value) else getattr(value, "__dict__", {})
 
 
 class Compiled:

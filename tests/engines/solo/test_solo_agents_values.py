@@ -1,10 +1,14 @@
 """What agents of one's own learn: values that are known, and hyperparameters that change while they train."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from cases import variants_but
 from solo_agents import agent_for, discrete, pool_of, train
 from solo_agents_worlds import Walk
+
+from etude.base.errors import ConfigError
 
 GAMMA = 0.5
 
@@ -66,6 +70,63 @@ def test_gamma_may_change_while_training_and_nothing_is_compiled_again(engine_na
     assert agent._session_state.session.learner.engine is engine
     if engine_name != "torch":  # which traces nothing
         assert engine.traces == traces
+
+
+class Counting:
+    """Counts the calls of the loss, and copies its network every fifth time."""
+
+    updates = copies = 0
+
+    def __call__(self, *arguments):
+        self.updates += 1
+        if self.updates % 5 == 0:
+            self.copies += 1
+        return super().__call__(*arguments)
+
+
+def test_attributes_that_the_loss_sets_are_kept_or_refused_where_it_is_compiled(engine_name):
+    agent = agent_for(engine_name, "DQN", Counting)
+    agent.set(**discrete(num_updates=6))
+    if engine_name == "torch":
+        train(agent, engine_name, 2)
+        assert (agent.updates, agent.copies) == (12, 2)
+        agent.adabatch(3, lr_params={})
+        assert agent.updates == 12, "gradients that are compared are no updates"
+    else:
+        with pytest.raises(ConfigError, match=r"DQN sets self.updates in code that is compiled.*update_batches"):
+            train(agent, engine_name, 2)
+        assert agent.updates == 0
+
+
+def test_a_hyperparameter_that_the_loss_changes_is_read_by_the_next_minibatch(engine_name):
+    class Halving:
+        def __call__(self, s, a, next_s, r, d):
+            loss = self.factor + 0 * super().__call__(s, a, next_s, r, d)
+            self.factor = self.factor / 2
+            return loss
+
+    agent = agent_for(engine_name, "DQN", Halving, factor=1.0)
+    agent.set(**discrete(num_updates=2))
+    if engine_name == "torch":
+        train(agent, engine_name, 1)
+        assert (agent.loss_list, agent.factor) == ([0.75], 0.25)
+    else:
+        with pytest.raises(ConfigError, match="sets self.factor"):
+            train(agent, engine_name, 1)
+
+
+def test_numbers_in_an_object_of_the_user_may_change_between_two_trainings(engine_name):
+    class Scaled:
+        def __call__(self, s, a, next_s, r, d):
+            return self.options.scale + 0 * super().__call__(s, a, next_s, r, d)
+
+    agent = agent_for(engine_name, "DQN", Scaled, options=SimpleNamespace(scale=2, inner=SimpleNamespace()))
+    agent.options.inner.outer = agent.options
+    agent.set(**discrete(num_updates=1))
+    train(agent, engine_name, 1)
+    agent.options.scale = 5
+    train(agent, engine_name, 1)
+    assert agent.loss_list == pytest.approx([2.0, 5.0])
 
 
 def test_gamma_may_change_in_a_callback(engine_name):
