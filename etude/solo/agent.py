@@ -153,7 +153,8 @@ class RL(AdaptiveMethods):
         num_updates: minibatches after each episode; None: one shuffled pass over the pool.
         num_steps: transitions of so many steps.
         update_steps, update_batches: call `update_param` every so many environment steps, or minibatches; neither:
-            after every minibatch. With PPO=True the pool is emptied then (with PR=True, cut).
+            after every minibatch, with PPO and PR after every phase. With PPO=True the pool is emptied then (with
+            PR=True, cut).
         trial_count, criterion: training ends when the mean reward of the last trial_count episodes reaches criterion.
         HER: relabel goals in hindsight, by the agent's `reward_done_func(next_goal, goal)`.
         TRL: triplets of three times of one trajectory. MARL (or MA): several agents.
@@ -162,6 +163,13 @@ class RL(AdaptiveMethods):
         initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
         epsilon: sets the policy's. pool_folder: memory-map the pool there when it exceeds RAM.
         """
+        if PPO and PR and update_steps is None and update_batches is None:
+            update_steps = 1
+            warnings.warn(
+                "set: PPO=True and PR=True without update_steps or update_batches: update_param is called at the end "
+                "of each learning phase, and the pool is cut then. To have it called less often, give update_steps.",
+                stacklevel=2,
+            )
         arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
         self._session_state.settings = Settings(**{**arguments, "MARL": MARL or MA})
 
@@ -184,18 +192,16 @@ class RL(AdaptiveMethods):
         processes: worker processes that play, each in its own environment; None, or pool_network=False: none.
         options: see `Options`.
         """
-        if train_loss is not None and not callable(getattr(train_loss, "update_state", None)):
-            raise ConfigError(
-                f"train: train_loss is a {type(train_loss).__name__}; expected a keras.metrics.Mean, or None. The "
-                "optimizer comes second."
-            )
-        loss = self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
-        if train_loss is not None:
-            train_loss.update_state(loss)
-        return loss
+        options |= {"pool_network": pool_network, "processes": processes}
+        return self._train(train_loss, optimizer, episodes, options)
 
     def distributed_training(
-        self, *arguments: Any, pool_network: bool = True, processes: int | None = None, **named: Any
+        self,
+        *arguments: Any,
+        train_loss: Any = None,
+        pool_network: bool = True,
+        processes: int | None = None,
+        **named: Any,
     ) -> float:
         """Train with the replicas of a strategy of `tf.distribute`, each on an equal part of every minibatch:
         `distributed_training([global_batch_size,] optimizer, strategy, episodes)`.
@@ -203,18 +209,28 @@ class RL(AdaptiveMethods):
         global_batch_size: examples in a minibatch, over all replicas; without it, `batch` of `set`.
         strategy: MirroredStrategy, MultiWorkerMirroredStrategy or ParameterServerStrategy, in whose scope the agent and
             the optimizer were made.
-        num_episodes: another name of `episodes`. Other arguments, and what is returned: see `train`.
+        num_episodes: another name of `episodes`. train_loss, other arguments, and what is returned: see `train`.
 
         ConfigError where a batch cannot be divided equally, or agent or optimizer were made outside of the strategy's
         scope; ReplicaError where a process of the cluster ended.
         """
         given, options = strategy_arguments(arguments, named)
         options |= {"pool_network": pool_network, "processes": processes}
-        return self._train(given.optimizer, given.episodes, options, given)
+        return self._train(train_loss, given.optimizer, given.episodes, options, given)
 
     def _train(
-        self, optimizer: Any, episodes: int | None, named: dict[str, Any], given: StrategyArguments | None = None
+        self,
+        train_loss: Any,
+        optimizer: Any,
+        episodes: int | None,
+        named: dict[str, Any],
+        given: StrategyArguments | None = None,
     ) -> float:
+        if train_loss is not None and not callable(getattr(train_loss, "update_state", None)):
+            raise ConfigError(
+                f"train: train_loss is a {type(train_loss).__name__}; expected a keras.metrics.Mean, or None. The "
+                "optimizer comes second."
+            )
         if episodes is not None and episodes < 1:
             raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
         options = self._options(named)
@@ -227,7 +243,10 @@ class RL(AdaptiveMethods):
         saver = files.Saver(self, state.history, _warn)
         training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn)
         training.run(episodes, options)
-        return state.history.losses[-1] if state.history.losses else float("nan")
+        loss = state.history.losses[-1] if state.history.losses else float("nan")
+        if train_loss is not None:
+            train_loss.update_state(loss)
+        return loss
 
     def _options(self, named: dict[str, Any]) -> Options:
         """The options of `train` with these names."""
@@ -336,14 +355,19 @@ class RL_pytorch(RL):
         self,
         optimizer: Any = None,
         episodes: int | None = None,
+        third: int | None = None,
         *,
+        train_loss: Any = None,
         pool_network: bool = True,
         processes: int | None = None,
         **options: Any,
     ) -> float:
         """Play and learn `episodes` times; see `RL.train`. optimizer: a torch optimizer, or one for each list in
-        `param`."""
-        return self._train(optimizer, episodes, {"pool_network": pool_network, "processes": processes, **options})
+        `param`. third: `train(train_loss, optimizer, episodes)`, as agents in Keras are trained, is the same."""
+        if third is not None:
+            train_loss, optimizer, episodes = optimizer, episodes, third
+        options |= {"pool_network": pool_network, "processes": processes}
+        return self._train(train_loss, optimizer, episodes, options)
 
     def distributed_training(self, *arguments: Any, **named: Any) -> float:
         """Not for PyTorch: raises ConfigError."""

@@ -46,7 +46,7 @@ def test_every_argument_of_train_is_told_and_taken():
     options = {field.name for field in dataclasses.fields(Options)}
     assert named("`train`") == options | {"train_loss", "optimizer", "episodes"}
     positional = [list(inspect.signature(kind.train).parameters)[1:4] for kind in (etude.RL, etude.RL_pytorch)]
-    assert positional == [["train_loss", "optimizer", "episodes"], ["optimizer", "episodes", "pool_network"]]
+    assert positional == [["train_loss", "optimizer", "episodes"], ["optimizer", "episodes", "third"]]
 
 
 def test_every_attribute_is_told_and_there():

@@ -1,11 +1,13 @@
 """How users follow the training of agents of one's own: callbacks, lines, figures, films."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from solo_agents import agent_for, discrete, once, train
+from solo_agents import agent_for, discrete, on_policy, once, train
 from solo_agents_worlds import Walk
+from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError
 from etude.solo import Callback, LambdaCallback
@@ -255,6 +257,28 @@ def test_train_returns_the_mean_loss_and_adds_it_to_the_metric(engine_name):
     metric = keras.metrics.Mean()
     found = agent.train(metric, None, 1, p=0)
     assert float(metric.result()) == pytest.approx(found)
+
+
+def test_agents_in_pytorch_take_the_arguments_that_agents_in_keras_take(engine_name):
+    once(engine_name)
+    agent = agent_for(engine_name)
+    agent.set(**discrete())
+    optimizer, added = optimizers_for(agent, agents_of(engine_name)), []
+    metric = SimpleNamespace(update_state=added.append)
+    losses = [agent.train(metric, optimizer, 2, p=0), agent.train(optimizer, 1, p=0, train_loss=metric)]
+    assert agent.total_episode == 3
+    assert added == losses
+
+
+def test_without_saying_when_the_old_policy_follows_prioritised_ppo_lets_it_follow_after_each_phase(engine_name):
+    told = pytest.warns(UserWarning, match="update_param is called at the end of each learning phase.*update_steps")
+    first, second = agent_for(engine_name, "PPO"), agent_for(engine_name, "PPO")
+    second.set(**on_policy(PR=True, update_steps=1, num_updates=2))
+    with told:
+        first.set(**on_policy(PR=True, update_steps=None, num_updates=2))
+    for agent in (first, second):
+        train(agent, engine_name, 3)
+    assert first.loss_list == second.loss_list
 
 
 def test_figures_are_written_where_a_path_is_given(engine_name, tmp_path):

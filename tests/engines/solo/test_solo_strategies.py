@@ -107,6 +107,19 @@ def vector_of(agent):
     return np.concatenate([np.ravel(x) for x in agent._session_state.session.learner.engine.parameters().values()])
 
 
+def test_the_metric_of_a_distributed_training_gets_its_mean_loss():
+    import keras
+    import tensorflow as tf
+    from solo_agents import agent_for, discrete
+
+    strategy, metric = tf.distribute.MirroredStrategy(["CPU:0"]), keras.metrics.Mean()
+    with strategy.scope():
+        agent, optimizer = agent_for("tensorflow"), keras.optimizers.Adam()
+    agent.set(**discrete())
+    loss = agent.distributed_training(train_loss=metric, optimizer=optimizer, strategy=strategy, episodes=1, p=0)
+    assert float(metric.result()) == pytest.approx(loss)
+
+
 def test_an_agent_in_pytorch_is_refused():
     agent = type("Agent", (etude.RL_pytorch,), {})()
     with pytest.raises(ConfigError, match="trains agents in Keras with strategies of tf.distribute; Agent is written"):
