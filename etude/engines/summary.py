@@ -23,12 +23,12 @@ def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
     return scalars, metrics, td_error
 
 
-def check_finite(update: Update) -> None:
-    """Raise NumericalError where a loss is NaN or infinite."""
+def check_finite(update: Update, bound: str = "set max_gradient_norm") -> None:
+    """Raise NumericalError where a loss is NaN or infinite. bound: how gradients are given a bound."""
     bad = {name: value for name, value in update.losses.items() if not math.isfinite(value)}
     if bad:
         raise NumericalError(
             f"The loss became {', '.join(f'{name} = {value}' for name, value in bad.items())}. Usual causes: a "
             "learning rate that is too large, rewards of very different size (normalise them), or gradients without a "
-            "bound (set max_gradient_norm). Go on from the last checkpoint with a smaller learning rate."
+            f"bound ({bound}). Go on from the last checkpoint with a smaller learning rate."
         )

@@ -13,6 +13,7 @@ class DQN(etude.RL):
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -88,6 +89,14 @@ class RL(AdaptiveMethods):
         agent = super().__new__(cls)
         agent._session_state = SessionState(made_with=(arguments, named))
         return agent
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies, and what pickle writes, hold the state that training goes on from and no session."""
+        own = self._session_state
+        pending = own.pending if own.session is None else own.session.state(own.save_data)
+        history = dataclasses.replace(own.history, losses=list(own.history.losses), rewards=list(own.history.rewards))
+        kept = dataclasses.replace(own, session=None, key=None, pending=pending, history=history)
+        return {**vars(self), "_session_state": kept}
 
     # -- what an agent writes ------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from etude.replay import Buffer, Ring
 from etude.replay.sizes import Extras
 from etude.solo.adjusting import Adjuster
 from etude.solo.conversion import LossArguments, conversion_for
-from etude.solo.engines import AgentInterface, UserAgentEngine, make_engine
+from etude.solo.engines import AgentInterface, UserAgentEngine, check_networks, make_engine
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
 from etude.solo.irl import reward_source
 from etude.solo.knobs import Knobs
@@ -38,6 +38,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     for note in described.notes:
         warn(note)
     _check_agents(settings, described)
+    check_networks(agent, warn)
     source, regime, gamma = reward_source(agent, settings), regime_of(settings), _gamma_of(agent)
     transitions = transitions_of(agent, settings, described, gamma(), seed)
     arguments = LossArguments(transitions.convert, gamma)

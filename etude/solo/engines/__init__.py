@@ -18,7 +18,7 @@ from etude.solo.engines.engine import (
     load,
     load_trained,
 )
-from etude.solo.engines.user_agent import acted, numbers, take_numbers
+from etude.solo.engines.user_agent import acted, numbers, one_network, take_numbers
 
 
 def make_engine(
@@ -89,6 +89,30 @@ def acting_engine(
     return make_engine(agent, [], AgentInterface(spaces, no_arguments, convert, agents), framework=agent.framework)
 
 
+def check_networks(agent: Any, warn: Callable[[str], None]) -> None:
+    """Warn where two attributes of an agent are one network, as of a target that was never a copy; ConfigError for
+    networks that other processes are to train, too."""
+    name, kind = type(agent).__name__, _network_kind(agent)
+    if same := one_network(agent, kind):
+        warn(f"{same} of {name} are one network: update_param changes nothing. Give a target a network of its own.")
+    for attribute, value in vars(agent).items():
+        if type(value).__name__ in ("DistributedDataParallel", "DataParallel") and isinstance(value, kind):
+            raise ConfigError(
+                f"{attribute} of {name} is a {type(value).__name__}, whose gradients this process alone would step "
+                "with: its processes would diverge. Give the agent the module itself, and train it in one process."
+            )
+
+
+def _network_kind(agent: Any) -> type:
+    if agent.framework == "torch":
+        import torch
+
+        return torch.nn.Module
+    import keras
+
+    return keras.layers.Layer
+
+
 def weights(agent: Any) -> Weights:
     """All variables that an agent's attributes hold, by name, in NumPy. The agent's class says its `framework`."""
     variables = _variables(agent)
@@ -122,6 +146,6 @@ def _variables(agent: Any) -> AgentVariables:
 
 
 __all__ = [
-    "AgentInterface", "UserAgentEngine", "acting_engine", "load_parameters", "load_weights", "make_engine", "numbers",
-    "parameters", "take_numbers", "weights",
+    "AgentInterface", "UserAgentEngine", "acting_engine", "check_networks", "load_parameters", "load_weights",
+    "make_engine", "numbers", "parameters", "take_numbers", "weights",
 ]  # fmt: skip

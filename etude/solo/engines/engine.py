@@ -22,6 +22,8 @@ from etude.protocols import Weights
 from etude.solo.engines.export import exported
 from etude.solo.engines.user_agent import each
 
+_BOUND = "clipnorm of Keras's optimizers; in PyTorch optimizer.register_step_pre_hook with clip_grad_norm_"
+
 
 @dataclass(frozen=True)
 class AgentInterface:
@@ -184,7 +186,7 @@ class UserAgentEngine:
         names = ["loss"] if count == 1 else [f"loss{i}" for i in range(count)]
         means = losses.astype(np.float64).mean(0).tolist()
         update = Update(dict(zip(names, means, strict=True)), {}, td_error, k, ratio)
-        check_finite(update)
+        check_finite(update, _BOUND)
         return update
 
     def gradients(self, batches: Batch, jit_compile: bool = True) -> list[Weights]:

@@ -269,3 +269,29 @@ def test_training_with_gradient_steps_says_nothing(engine_name):
         warnings.simplefilter("error")
         train(agent, engine_name, 3)
         train(agent, engine_name, 1)
+
+
+def test_a_loss_that_is_not_finite_is_answered_with_what_an_agent_can_do(engine_name):
+    once(engine_name)
+    with pytest.raises(NumericalError) as told:
+        train(ready(engine_name, NotANumber), engine_name)
+    assert "max_gradient_norm" not in str(told.value)
+    assert "clip_grad_norm_" in str(told.value) and "clipnorm" in str(told.value)
+
+
+def test_a_target_that_is_the_network_itself_is_told(engine_name):
+    agent = ready(engine_name)
+    agent.target = agent.q
+    with pytest.warns(UserWarning, match="q and target of DQN are one network: update_param changes nothing"):
+        train(agent, engine_name, 1)
+
+
+def test_networks_of_distributed_data_parallel_are_refused(engine_name):
+    once(engine_name)
+    from torch.nn.parallel import DistributedDataParallel
+
+    agent = ready(engine_name)
+    wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
+    vars(wrapped).update(vars(agent.q))
+    agent.wrapped = wrapped
+    refused(agent, engine_name, "wrapped of DQN is a DistributedDataParallel.*the module itself")

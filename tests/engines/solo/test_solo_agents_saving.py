@@ -1,7 +1,9 @@
 """What agents of one's own write to files, and how they go on from them."""
 
+import copy
 import warnings
 
+import cloudpickle
 import numpy as np
 import pytest
 from cases import variants_but
@@ -271,6 +273,19 @@ def test_parameters_alone_are_saved_and_restored(engine_name, tmp_path):
 
 def same(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
+def test_a_copy_of_a_trained_agent_trains_on_as_the_agent_does(way, engine_name):
+    once(engine_name)
+    agent = new(engine_name, "priorities")
+    train(agent, engine_name, 3)
+    other = copy.deepcopy(agent) if way == "deepcopy" else cloudpickle.loads(cloudpickle.dumps(agent))
+    assert same(weights(other), weights(agent))
+    train(other, engine_name, 2)
+    assert len(agent.reward_list) == 3
+    train(agent, engine_name, 2)
+    assert numbers(other) == numbers(agent)
 
 
 def test_saving_and_restoring_are_functions_too(engine_name, tmp_path):
