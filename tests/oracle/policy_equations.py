@@ -135,6 +135,18 @@ class Adam:
         return norm
 
 
+class Descent:
+    """Plain gradient descent, which remembers nothing."""
+
+    def step(self, weights: dict, gradient: dict, rate: float, limit: float | None) -> float:
+        """Move the weights in place; returns the norm of the gradient."""
+        norm = math.sqrt(sum(float(np.sum(np.square(g))) for g in gradient.values()))
+        factor = 1.0 if limit is None else min(1.0, limit / (norm + 1e-6))
+        for name, own in gradient.items():
+            weights[name] = weights[name] - rate * factor * own
+        return norm
+
+
 class NoiseScale:
     """The size of batches that the noise of gradients asks for: McCandlish et al. 2018, appendix A.1, where numerator
     and denominator are averaged apart. It moves in powers of 2: at once by 4, and to a quarter and to four times the

@@ -144,6 +144,8 @@ class SlowUnrolls(Slow):
 class SlowReinforce(Slow):
     """Williams 1992, with the baseline of Sutton & Barto 2018, section 13.4: one gradient step on whole episodes."""
 
+    whole_episodes = True
+
     def check_end(self) -> None:
         assert not any(self.pending), "an episode was never learned from"
 

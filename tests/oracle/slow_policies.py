@@ -17,6 +17,7 @@ import numpy as np
 from hypothesis import assume
 from policy_equations import (
     Adam,
+    Descent,
     NoiseScale,
     Seen,
     Turn,
@@ -48,7 +49,7 @@ class Policy:
 
     def __init__(self, name: str, agents: tuple[int, ...], prefix: str, space: Any, config: Any):
         self.name, self.agents, self.prefix, self.discrete = name, agents, prefix, hasattr(space, "n")
-        self.optimizer = Adam(config.optimizer.epsilon)
+        self.optimizer = Adam(config.optimizer.epsilon) if hasattr(config.optimizer, "epsilon") else Descent()
         self.weights: dict[str, np.ndarray] = {}
 
     def take(self, weights: Mapping[str, np.ndarray]) -> None:
@@ -105,6 +106,8 @@ class Slow:
 
     policies: their agents, by name; those that others learn are left out. team: what the names of weights begin with.
     """
+
+    whole_episodes = False  # whether a run takes more steps than it was asked for, to end its episodes
 
     def __init__(
         self,

@@ -23,6 +23,15 @@ class SlowRecurrentPPO(Slow):
             self.state = [np.zeros(self.state_size) for _ in self.worlds]
             self.before: dict[int, np.ndarray] = {}  # the state before each step
 
+    def mutate(self, config: Any, weights: Mapping[str, np.ndarray]) -> None:
+        """Go on with another cell, or with the same: a state of another size begins anew, and what was collected with
+        the one before is not learned from."""
+        before, self.config, self.given = self.state_size, config, config
+        self.begin(weights)
+        if self.state_size != before:
+            self.state = [np.zeros(self.state_size) for _ in self.worlds]
+            self.pending = [[] for _ in self.worlds]
+
     @property
     def state_size(self) -> int:
         return sum(self.sizes)

@@ -27,7 +27,7 @@ class SlowClock(ActsByClock, SlowReplay):
 
 
 @drawn(
-    few=2, many=40, script=scripts(), environments=st.integers(1, 3), lengths=pieces(80), every=st.integers(1, 9),
+    few=2, many=20, script=scripts(), environments=st.integers(1, 3), lengths=pieces(80), every=st.integers(1, 9),
     starts=st.sampled_from([0, 30, 200]),
 )  # fmt: skip
 def test_noise_in_layers_is_drawn_anew_with_every_phase_and_where_one_would_be_due(
@@ -136,7 +136,7 @@ def test_a_child_draws_rows_and_noise_of_its_own_and_a_run_that_goes_on_draws_th
 
 
 @drawn(
-    few=3, many=40, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
+    few=2, many=20, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
     lengths=st.lists(st.integers(1, 40), min_size=3, max_size=3), seed=st.integers(0, 99),
 )  # fmt: skip
 def test_a_mutated_child_goes_on_from_its_parents_steps_and_owes_none_of_its_gradient_steps(
@@ -163,7 +163,7 @@ RULES = [Adapt("ess", name, target=target, every=2, rate=2.0)
 
 
 @drawn(
-    few=3, many=40, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
+    few=2, many=20, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
     lengths=pieces(60),
     rules=st.lists(st.sampled_from(RULES), min_size=1, max_size=2, unique_by=lambda rule: rule.hyperparameter),
 )  # fmt: skip
@@ -175,7 +175,7 @@ def test_what_rules_have_adapted_counts_from_the_phase_after(script, config, env
         trained(run, slow, lengths)
 
 
-@drawn(few=0, many=4, script=scripts(), config=st.builds(ClockConfig, **FIELDS), lengths=pieces(40, 3))
+@drawn(few=0, many=2, script=scripts(), config=st.builds(ClockConfig, **FIELDS), lengths=pieces(40, 3))
 def test_workers_act_with_the_weights_of_the_last_phase(script, config, lengths):
     slow = SlowClock(config, 4, script, TICKS)
     world = functools.partial(ScriptedWorld, script, TICKS)

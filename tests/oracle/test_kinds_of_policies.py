@@ -11,10 +11,12 @@ from policy_equations import NoiseScale
 from scripted_worlds import ScriptedWorld
 from slow_kinds import SlowA3C, SlowES, SlowReinforce, SlowUnrolls
 from slow_recurrent import SlowRecurrentPPO
-from test_policies import MASKED, beside, beside_stops
+from test_policies import MASKED, beside, beside_stops, follow
 from watched import Collection, Watched, watched_events
 
 import etude
+from etude.tuning.evolution.mutation import Mutation
+from etude.tuning.evolution.runs import copied
 
 algorithms = etude.algorithms
 CHOICE = gym.spaces.Discrete(3)
@@ -82,7 +84,7 @@ APPO_CONFIGS = st.builds(
 
 
 @drawn(
-    few=2, many=20, script=MASKED, config=IMPALA_CONFIGS | APPO_CONFIGS, environments=st.integers(1, 4),
+    few=2, many=12, script=MASKED, config=IMPALA_CONFIGS | APPO_CONFIGS, environments=st.integers(1, 4),
     lengths=pieces(60, 3),
 )  # fmt: skip
 def test_impala_and_appo_correct_whole_rollouts_by_v_trace(script, config, environments, lengths, folder):
@@ -92,7 +94,7 @@ def test_impala_and_appo_correct_whole_rollouts_by_v_trace(script, config, envir
 
 
 @drawn(
-    few=2, many=12, script=MASKED, config=IMPALA_CONFIGS | APPO_CONFIGS, environments=st.integers(2, 5),
+    few=2, many=10, script=MASKED, config=IMPALA_CONFIGS | APPO_CONFIGS, environments=st.integers(2, 5),
     steps=st.integers(1, 90), size=st.integers(1, 14), smooth=st.sampled_from([1.0, 0.3]),
 )  # fmt: skip
 def test_the_noise_of_gradients_decides_how_many_steps_the_rollouts_of_a_minibatch_have(
@@ -112,7 +114,7 @@ REINFORCE_CONFIGS = st.builds(
 
 
 @drawn(
-    few=2, many=25, script=MASKED, config=REINFORCE_CONFIGS, environments=st.integers(1, 3),
+    few=2, many=15, script=MASKED, config=REINFORCE_CONFIGS, environments=st.integers(1, 3),
     lengths=pieces(40, 3),
 )  # fmt: skip
 def test_reinforce_learns_from_each_step_of_whole_episodes_once(script, config, environments, lengths, folder):
@@ -129,7 +131,7 @@ A3C_CONFIGS = st.builds(
 )
 
 
-@drawn(few=2, many=8, script=MASKED, config=A3C_CONFIGS, environments=st.integers(1, 3), lengths=pieces(60, 3))
+@drawn(few=2, many=4, script=MASKED, config=A3C_CONFIGS, environments=st.integers(1, 3), lengths=pieces(60, 3))
 def test_a3c_applies_the_gradient_of_each_rollout_with_the_weights_that_it_began_with(
     script, config, environments, lengths, folder
 ):
@@ -149,7 +151,7 @@ ES_CONFIGS = st.builds(
 )
 
 
-@drawn(few=2, many=20, script=MASKED, config=ES_CONFIGS, pairs=st.integers(1, 3), steps=st.integers(1, 60))
+@drawn(few=2, many=15, script=MASKED, config=ES_CONFIGS, pairs=st.integers(1, 3), steps=st.integers(1, 60))
 def test_evolution_strategies_ascend_the_ranks_of_what_perturbed_weights_earned(script, config, pairs, steps):
     slow, world = SlowES(config, script, 2 * pairs), functools.partial(ScriptedWorld, script, CHOICE)
     with etude.Run(WatchedES(config), world, environments=2 * pairs, engine="torch") as run:
@@ -180,10 +182,34 @@ def recurrent_configs(draw):
 
 
 @drawn(
-    few=2, many=6, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), lengths=pieces(24, 3)
+    few=2, many=3, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), lengths=pieces(15, 3)
 )
 def test_recurrent_ppo_learns_from_sequences_with_the_states_of_their_first_steps(
     script, config, environments, lengths, folder
 ):
     slow = SlowRecurrentPPO(config, script, CHOICE, environments, sum(lengths))
     beside_stops(slow, WatchedRecurrentPPO, functools.partial(ScriptedWorld, script, CHOICE), lengths, [], folder)
+
+
+@drawn(
+    few=2, many=3, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), times=pieces(9, 3),
+    units=st.integers(1, 3),
+)  # fmt: skip
+def test_the_cell_of_recurrent_ppo_changes_and_nothing_else(script, config, environments, times, units):
+    # Nothing tells what an optimizer remembers of other weights, and a scale of steps that are dropped.
+    config = dataclasses.replace(config, optimizer=etude.optimizers.SGD(), normalize_reward=False)
+    slow = SlowRecurrentPPO(config, script, CHOICE, environments, environments * sum(times))
+    world = functools.partial(ScriptedWorld, script, CHOICE)
+    run = etude.Run(WatchedRecurrentPPO(config), world, environments=environments, engine="torch")
+    slow.begin(run.engine.weights())
+    for time in times:
+        follow(run, slow, environments * time)
+        more = units - config.network.units
+        config = dataclasses.replace(config, network=dataclasses.replace(config.network, units=units))
+        kind = "add_units" if more > 0 else "remove_units"
+        mutation = Mutation(kind, "network", "cell", amount=abs(more)) if more else Mutation()
+        child = copied(run, config, mutation, seed=2)
+        run.close()
+        run, units = child, 3 - units % 3
+        slow.mutate(config, run.engine.weights())
+    run.close()

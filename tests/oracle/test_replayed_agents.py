@@ -51,7 +51,7 @@ DQN = st.builds(etude.algorithms.DQNConfig, **SMALL)
 
 
 @drawn(
-    few=3, many=50, script=scripts_of_agents(3, 3), config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40)
+    few=2, many=25, script=scripts_of_agents(3, 3), config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40)
 )
 def test_critics_read_who_acts_and_agents_learn_from_the_steps_in_which_they_acted(
     script, config, environments, lengths
@@ -62,7 +62,7 @@ def test_critics_read_who_acts_and_agents_learn_from_the_steps_in_which_they_act
         trained(run, slow, lengths)
 
 
-@drawn(few=3, many=40, script=scripts_of_agents(2, 3), config=DQN, environments=st.integers(1, 2), lengths=pieces(40))
+@drawn(few=2, many=25, script=scripts_of_agents(2, 3), config=DQN, environments=st.integers(1, 2), lengths=pieces(40))
 def test_agents_of_one_policy_learn_from_their_own_steps(script, config, environments, lengths):
     slow = SlowShared(config, environments, script, CHOICE, 2)
     world = functools.partial(ScriptedAgents, script, CHOICE, 2)
@@ -71,7 +71,7 @@ def test_agents_of_one_policy_learn_from_their_own_steps(script, config, environ
         trained(run, slow, lengths)
 
 
-@drawn(few=3, many=40, script=scripts_of_turns(3, 3), config=DQN, environments=st.integers(1, 2), lengths=pieces(40))
+@drawn(few=2, many=25, script=scripts_of_turns(3, 3), config=DQN, environments=st.integers(1, 2), lengths=pieces(40))
 def test_agents_that_take_turns_learn_from_one_turn_to_their_next(script, config, environments, lengths):
     slow = SlowShared(config, environments, script, CHOICE, 3, turns=True)
     world = functools.partial(ScriptedTurns, script, CHOICE, 3)

@@ -36,7 +36,7 @@ class SlowGoalClock(ActsByClock, SlowHindsight):
 
 
 @drawn(
-    few=5, many=100, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
+    few=3, many=50, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
     lengths=pieces(60), total=st.sampled_from([None, 60, 90]),
 )  # fmt: skip
 def test_transitions_are_stored_drawn_weighted_and_counted_as_the_papers_say(
@@ -49,7 +49,7 @@ def test_transitions_are_stored_drawn_weighted_and_counted_as_the_papers_say(
 
 
 @drawn(
-    few=5, many=80, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
+    few=3, many=40, script=scripts(), config=st.builds(ClockConfig, **FIELDS), environments=st.integers(1, 3),
     changed=st.lists(st.fixed_dictionaries({}, optional={name: FIELDS[name] for name in CHANGED}), max_size=3),
     lengths=st.lists(st.integers(1, 30), min_size=4, max_size=4),
 )  # fmt: skip
@@ -77,7 +77,7 @@ SEQUENCES = {
 
 
 @drawn(
-    few=3, many=50, script=scripts(), config=st.builds(SequenceClockConfig, **SEQUENCES),
+    few=2, many=25, script=scripts(), config=st.builds(SequenceClockConfig, **SEQUENCES),
     environments=st.integers(1, 3), lengths=pieces(50),
 )  # fmt: skip
 def test_sequences_are_runs_of_one_episode_from_the_state_that_it_was_acted_in(script, config, environments, lengths):
@@ -97,7 +97,7 @@ GOALS = {
 
 
 @drawn(
-    few=3, many=50, script=scripts(), config=st.builds(ClockConfig, **GOALS), environments=st.integers(1, 3),
+    few=2, many=30, script=scripts(), config=st.builds(ClockConfig, **GOALS), environments=st.integers(1, 3),
     lengths=pieces(50),
 )  # fmt: skip
 def test_goals_are_those_that_were_achieved_and_rewards_are_those_of_the_goals(script, config, environments, lengths):
@@ -112,7 +112,7 @@ class WatchedDQN(Watched, etude.algorithms.DQN):
 
 
 @drawn(
-    few=3, many=40, script=scripts(masks=3), environments=st.integers(1, 3), lengths=pieces(40),
+    few=2, many=25, script=scripts(masks=3), environments=st.integers(1, 3), lengths=pieces(40),
     epsilon=st.sampled_from([0.0, 1.0, 0.5]),
 )  # fmt: skip
 def test_masks_that_come_and_go_are_obeyed_at_every_step(script, environments, lengths, epsilon):
