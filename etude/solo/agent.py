@@ -278,7 +278,7 @@ class RL(AdaptiveMethods):
             try:
                 if state.pending is not None:
                     session.go_on_from_file(state.pending, _warn)
-                elif before is not None and (reason := session.go_on(before, state.key, key)) and held:
+                elif before and state.key and (reason := session.go_on(before, state.key, key)) and held:
                     _warn(
                         f"The pool of {held} transitions is dropped, and training goes on with an empty one: {reason}."
                     )

@@ -170,7 +170,8 @@ class EpisodeLearner:
 
     def _learn_until(self, done: int, end: int, total: int, means: dict[str, float]) -> int:
         """Learn minibatches from number `done` up to `end` of `total`; returns `end`."""
-        each_batch, drawn, drawn_for = self.callbacks.want_batches, [], None
+        each_batch, drawn_for = self.callbacks.want_batches, None
+        drawn: list[Batch] = []
         while done < end:
             if each_batch:
                 self.callbacks.call("on_batch_begin", done)
