@@ -175,7 +175,7 @@ RULES = st.builds(
 
 @drawn(
     few=2, many=15, script=MASKED, config=PPO_CONFIGS, rule=RULES, environments=st.integers(1, 3),
-    lengths=pieces(60, 4),
+    lengths=pieces(50, 4),
 )  # fmt: skip
 def test_rollouts_whose_length_adapts_are_learned_from(script, config, rule, environments, lengths):
     config = dataclasses.replace(config, adapt=(rule,), rollout_length=4)
@@ -252,7 +252,7 @@ def test_mappo_critics_see_all_agents_and_who_acts(script, config, policies, env
 
 @drawn(
     few=2, many=12, script=COMING | TURNS, config=PPO_CONFIGS,
-    environments=st.integers(1, 3), lengths=pieces(40, 3), train_every=st.integers(1, 9), starts=st.integers(0, 30),
+    environments=st.integers(1, 3), lengths=pieces(28, 3), train_every=st.integers(1, 9), starts=st.integers(0, 30),
 )  # fmt: skip
 def test_ppo_beside_a_policy_of_another_kind_learns_as_in_a_run_of_its_own(
     script, config, environments, lengths, train_every, starts

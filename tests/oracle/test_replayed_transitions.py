@@ -78,7 +78,7 @@ SEQUENCES = {
 
 @drawn(
     few=2, many=25, script=scripts(), config=st.builds(SequenceClockConfig, **SEQUENCES),
-    environments=st.integers(1, 3), lengths=pieces(50),
+    environments=st.integers(1, 3), lengths=pieces(35),
 )  # fmt: skip
 def test_sequences_are_runs_of_one_episode_from_the_state_that_it_was_acted_in(script, config, environments, lengths):
     slow = SlowSequenceClock(config, environments, script, TICKS)
@@ -98,7 +98,7 @@ GOALS = {
 
 @drawn(
     few=2, many=30, script=scripts(), config=st.builds(ClockConfig, **GOALS), environments=st.integers(1, 3),
-    lengths=pieces(50),
+    lengths=pieces(35),
 )  # fmt: skip
 def test_goals_are_those_that_were_achieved_and_rewards_are_those_of_the_goals(script, config, environments, lengths):
     slow = SlowGoalClock(config, environments, script, TICKS)
