@@ -250,11 +250,15 @@ class ProcessGroup(Protocol):
 
     def gather(self, what: str, value: Any) -> list[Any]:
         """The values of all processes by rank. what: the name of this exchange, the same in all of them. Raises
-        ReplicaError where a process ended, or is at another exchange."""
+        ReplicaError where a process ended, has left, or is at another exchange."""
+
+    def in_all(self, what: str, function: Callable[[], Any]) -> list[Any]:
+        """What a function of each process returned, by rank. Where it raises an EtudeError in one of them, all raise
+        it."""
 
     def leave(self, reason: str) -> None:
-        """End the group: whatever the others wait for next raises a ReplicaError with this reason. May be called
-        twice, and where processes ended."""
+        """End the group: whatever the others wait for raises a ReplicaError with this reason. May be called twice, and
+        where processes ended."""
 
 
 Reporter = Callable[["Event"], None]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 class EtudeError(Exception):
     """Base of every error that etude raises on purpose."""
 
+    in_all_processes = False  # whether all processes of a run raise it, and none waits for another
+
 
 class ConfigError(EtudeError, ValueError):
     """A hyperparameter or an argument cannot be used."""

@@ -16,9 +16,11 @@ import numpy as np
 from jax._src import distributed
 from jax.experimental import multihost_utils
 
+from etude.base.errors import ReplicaError
 from etude.engines.heartbeat import Heartbeat
 from etude.engines.process_group import MessageGroup, lost
 
+HEARTBEAT = 20  # seconds after which a process that is gone ends the others
 SMALLEST = 1024  # bytes of a message, which are filled up to a power of two: every size is compiled
 
 
@@ -36,14 +38,16 @@ class JaxGroup(MessageGroup):
         threading.Thread(target=_serve, args=(self._calls,), daemon=True, name="collectives").start()
         weakref.finalize(self, self._heartbeat.stop)
         weakref.finalize(self, self._calls.put, None)
-        super().__init__(_Collectives(self.call))
+        super().__init__(_Collectives(self.call, self._heartbeat))
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that all processes call. ReplicaError where one of them ended or hangs."""
+    def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns that all processes call. ReplicaError where one of them ended, has left or hangs."""
         call = _Call(function, arguments)
         self._calls.put(call)
         try:
-            self._heartbeat.wait(call)
+            self._heartbeat.wait(what, call)
+        except ReplicaError:
+            raise
         except RuntimeError as error:
             raise lost(error) from error
         return call.result()
@@ -97,27 +101,38 @@ def outlive(others: Sequence[int]) -> None:
 
 
 class _Store:
-    """See `heartbeat.Store`: numbers that the coordinator of jax.distributed keeps."""
+    """See `heartbeat.Store`: what the coordinator of jax.distributed keeps."""
 
     def add(self, key: str, amount: int) -> int:
-        client = distributed.global_state.client  # has no public name
-        if client is None:
-            raise RuntimeError("jax.distributed was shut down")
-        return client.key_value_increment(key, amount)
+        return _client().key_value_increment(key, amount)
+
+    def set(self, key: str, text: str) -> None:
+        _client().key_value_set(key, text, allow_overwrite=True)
+
+    def get(self, key: str) -> bytes:
+        return _client().blocking_key_value_get(key, 1000 * HEARTBEAT).encode()
+
+
+def _client() -> Any:
+    client = distributed.global_state.client  # has no public name
+    if client is None:
+        raise RuntimeError("jax.distributed was shut down")
+    return client
 
 
 class _Collectives:
     """See `process_group.Transport`."""
 
-    def __init__(self, call: Callable[..., Any]):
+    def __init__(self, call: Callable[..., Any], heartbeat: Heartbeat):
         self.rank, self.size, self._call = jax.process_index(), jax.process_count(), call
+        self.leave = heartbeat.leave
 
-    def exchange(self, message: bytes) -> list[bytes]:
-        sizes = self._gathered(np.array([len(message)], np.int32)).reshape(-1)
+    def exchange(self, what: str, message: bytes) -> list[bytes]:
+        sizes = self._gathered(what, np.array([len(message)], np.int32)).reshape(-1)
         room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
         own = np.zeros(room, np.uint8)
         own[: len(message)] = np.frombuffer(message, np.uint8)
-        return [each[:size].tobytes() for each, size in zip(self._gathered(own), sizes.tolist(), strict=True)]
+        return [each[:size].tobytes() for each, size in zip(self._gathered(what, own), sizes.tolist(), strict=True)]
 
-    def _gathered(self, array: np.ndarray) -> Any:
-        return self._call(multihost_utils.process_allgather, array)
+    def _gathered(self, what: str, array: np.ndarray) -> Any:
+        return self._call(what, multihost_utils.process_allgather, array)

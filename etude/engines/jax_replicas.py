@@ -20,12 +20,11 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.engines.functional import FunctionalEngine
 from etude.engines.jax import JaxBackend
-from etude.engines.jax_group import JaxGroup, outlive
+from etude.engines.jax_group import HEARTBEAT, JaxGroup, outlive
 from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.process_group import Launch
 from etude.engines.replicas import Replicas, indivisible
 
-HEARTBEAT = 20  # seconds after which a process that is gone ends the others
 AXIS = "batch"
 
 
@@ -94,7 +93,7 @@ class ShardedEngine(FunctionalEngine):
         super().__init__(agent, spaces, seed, ShardedBackend(replicas, busy))
         if isinstance(replicas.group, JaxGroup):
             for name in ("_learn", "_apply", "_gradients"):
-                setattr(self, name, functools.partial(replicas.group.call, getattr(self, name)))
+                setattr(self, name, functools.partial(replicas.group.call, name[1:], getattr(self, name)))
 
     def _values(self) -> Any:
         return jax.tree_util.tree_map(self.backend.local, self._state["values"])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from etude.base.errors import ConfigError, ReplicaError
-
-_LEFT = "the end"  # the exchange of a process that leaves
+from etude.base.errors import ConfigError, EtudeError, ReplicaError
 
 
 class Launch(NamedTuple):
@@ -49,8 +47,12 @@ class Transport(Protocol):
     rank: int
     size: int
 
-    def exchange(self, message: bytes) -> list[bytes]:
-        """The messages of all processes by rank. Raises RuntimeError, ValueError or ReplicaError where one ended."""
+    def exchange(self, what: str, message: bytes) -> list[bytes]:
+        """The messages of all processes by rank. what: the name of this exchange. Raises RuntimeError, ValueError or
+        ReplicaError where one ended, and ReplicaError where one has left."""
+
+    def leave(self, reason: str) -> None:
+        """Whatever the others wait for raises a ReplicaError with this reason. Waits for none of them without end."""
 
 
 class MessageGroup:
@@ -64,30 +66,39 @@ class MessageGroup:
         if self._left:
             raise ReplicaError("This process has left the run. Start all processes again, and resume the run.")
         try:
-            messages = self._transport.exchange(pickle.dumps((what, value)))
+            messages = self._transport.exchange(what, pickle.dumps((what, value)))
         except ReplicaError:
             raise
         except (RuntimeError, ValueError) as error:
             raise lost(error) from error
         found = [pickle.loads(message) for message in messages]
-        for rank, (other, given) in enumerate(found):
-            if other == _LEFT:
-                self._left = True
-                raise ReplicaError(f"Process {rank} of {self.size} stopped training: {given}")
+        for rank, (other, _) in enumerate(found):
             if other != what:
-                self.leave(f"it is at {what!r}, and process {rank} is at {other!r}.")
+                self._left = True
                 raise ReplicaError(
                     f"Process {self.rank} of {self.size} is at {what!r}, and process {rank} is at {other!r}; all "
                     "processes of a run have to do the same. Train, evaluate and save in all of them alike."
                 )
         return [given for _, given in found]
 
+    def in_all(self, what: str, function: Callable[[], Any]) -> list[Any]:
+        value, failure = None, None
+        try:
+            value = function()
+        except EtudeError as error:
+            failure = error
+        found = self.gather(what, (value, failure))
+        failures = [other for _, other in found if other is not None]
+        if failures:
+            failure = failure or failures[0]
+            failure.in_all_processes = True
+            raise failure
+        return [value for value, _ in found]
+
     def leave(self, reason: str) -> None:
-        if self._left:
-            return
-        self._left = True
-        with contextlib.suppress(RuntimeError, ValueError):
-            self._transport.exchange(pickle.dumps((_LEFT, reason)))
+        if not self._left:
+            self._left = True
+            self._transport.leave(f"Process {self.rank} of {self.size} stopped training: {reason}")
 
 
 def lost(error: Exception) -> ReplicaError:

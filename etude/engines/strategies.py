@@ -18,7 +18,7 @@ from etude.engines.process_group import MessageGroup
 
 PATIENCE = 20.0  # seconds without an answer of any worker of a cluster, until training ends
 _POLL = 0.001  # seconds between two looks at what was scheduled
-_SIGNS = ("aborted by", "recvmsg", "connect to", "stopped:")  # in the line of an error that says what happened
+_SIGNS = ("aborted by", "recvmsg", "connect to", "stopped training:")  # in the line of an error that says what happened
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
 
 
@@ -46,7 +46,7 @@ class StrategyReplicas:
     def __init__(self, strategy: Any):
         self.strategy, self.count = strategy, int(strategy.num_replicas_in_sync)
         rank, size = _place(strategy)
-        self.group = StrategyGroup(self, rank, size) if size > 1 else None
+        self.group = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Variables that are made in this context are those of the replicas."""
@@ -111,19 +111,6 @@ class StrategyReplicas:
             raise lost(error) from error
 
 
-class StrategyGroup(MessageGroup):
-    """The workers of a cluster. See `protocols.ProcessGroup`."""
-
-    def __init__(self, replicas: StrategyReplicas, rank: int, size: int):
-        super().__init__(_Collectives(replicas, rank, size))
-
-    def leave(self, reason: str) -> None:
-        """The others, whatever they wait for, raise a ReplicaError."""
-        if not self._left:
-            self._left = True
-            context.context().abort_collective_ops(errors.UNAVAILABLE, f"worker {self.rank} stopped: {reason}")
-
-
 class _Collectives:
     """See `process_group.Transport`: messages are sums of arrays in which each process fills a part of its own."""
 
@@ -136,7 +123,10 @@ class _Collectives:
 
         self._sum = tf.function(lambda words: replicas.sum(replicas.run(own, (words,))), autograph=False)
 
-    def exchange(self, message: bytes) -> list[bytes]:
+    def leave(self, reason: str) -> None:
+        context.context().abort_collective_ops(errors.UNAVAILABLE, reason)
+
+    def exchange(self, what: str, message: bytes) -> list[bytes]:
         lengths = np.zeros(self.size, np.int32)
         lengths[self.rank] = len(message)
         lengths = self._summed(lengths)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from etude.base.errors import ReplicaError
 from etude.engines.heartbeat import Heartbeat
 from etude.engines.process_group import MessageGroup, lost
 
@@ -38,7 +39,9 @@ class TorchGroup(MessageGroup):
             if vector.is_cuda:
                 distributed.all_reduce(vector)
             else:
-                self._heartbeat.wait(distributed.all_reduce(vector, group=self._cpu, async_op=True))
+                self._heartbeat.wait("a mean", distributed.all_reduce(vector, group=self._cpu, async_op=True))
+        except ReplicaError:
+            raise
         except (RuntimeError, ValueError) as error:
             raise lost(error) from error
         return vector.div_(self.size)
@@ -65,15 +68,18 @@ class _Gloo:
         self._group, self._heartbeat = group, heartbeat
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
 
-    def exchange(self, message: bytes) -> list[bytes]:
+    def leave(self, reason: str) -> None:
+        self._heartbeat.leave(reason)
+
+    def exchange(self, what: str, message: bytes) -> list[bytes]:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        self._gather(sizes, torch.tensor([len(message)]))
+        self._gather(what, sizes, torch.tensor([len(message)]))
         longest = max(int(size) for size in sizes)
         own = torch.zeros(longest, dtype=torch.uint8)
         own[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        self._gather(found, own)
+        self._gather(what, found, own)
         return [each[: int(size)].numpy().tobytes() for each, size in zip(found, sizes, strict=True)]
 
-    def _gather(self, found: list[torch.Tensor], own: torch.Tensor) -> None:
-        self._heartbeat.wait(distributed.all_gather(found, own, group=self._group, async_op=True))
+    def _gather(self, what: str, found: list[torch.Tensor], own: torch.Tensor) -> None:
+        self._heartbeat.wait(what, distributed.all_gather(found, own, group=self._group, async_op=True))

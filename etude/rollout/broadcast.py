@@ -6,41 +6,30 @@ from collections.abc import Callable
 from typing import Any
 
 from etude.base.data import INITIAL_VERSION, CollectedSteps, PolicyVersion, Steps
-from etude.base.errors import EnvironmentFault
 from etude.base.spaces import Spaces
-from etude.protocols import Rollout, Weights
+from etude.protocols import ProcessGroup, Rollout, Weights
 
 
 class BroadcastRollout:
     """Collects in one process and hands what was collected to all. A `protocols.Rollout`.
 
-    own: the chief's rollout; None in the other processes. broadcast: returns the chief's value in all processes.
+    own: the chief's rollout; None in the other processes. What it raises is raised in all of them.
     """
 
-    def __init__(self, own: Rollout | None, broadcast: Callable[[Any], Any], spaces: Spaces, environments: int):
-        self.spaces, self.environments, self._own, self._broadcast = spaces, environments, own, broadcast
+    def __init__(self, own: Rollout | None, group: ProcessGroup, spaces: Spaces, environments: int):
+        self.spaces, self.environments, self._own, self._group = spaces, environments, own, group
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> CollectedSteps:
-        """See `protocols.Rollout`. Where an environment fails, all processes raise EnvironmentFault."""
+        """See `protocols.Rollout`."""
         return self._shared(lambda own: own.collect(steps, step, environments, upcoming))
 
     def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """See `protocols.Rollout`. Where an environment fails, all processes raise EnvironmentFault."""
+        """See `protocols.Rollout`."""
         return self._shared(lambda own: own.collect_episodes(step, ahead))
 
     def _shared(self, collect: Callable[[Rollout], Any]) -> Any:
-        if self._own is None:
-            collected, fault = self._broadcast(None)
-            if fault is not None:
-                raise EnvironmentFault(f"In the chief: {fault}")
-            return collected
-        try:
-            collected = collect(self._own)
-        except EnvironmentFault as error:
-            self._broadcast((None, str(error)))
-            raise
-        self._broadcast((collected, None))
-        return collected
+        own = self._own
+        return self._group.in_all("steps", lambda: None if own is None else collect(own))[0]
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""

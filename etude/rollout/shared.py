@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -62,18 +63,14 @@ class SharedRollout:
 
     def _gathered(self, what: str, collect: Callable[[], Any]) -> list[Any]:
         """What every process collected. Raises the error of the first that failed."""
-        collected, failure = None, None
         try:
-            collected = collect()
+            found = self._group.in_all(what, lambda: (collect(), self._own.warnings()))
         except EtudeError as error:
-            failure = error
-        found = self._group.gather(what, (collected, self._own.warnings(), failure))
-        self._warnings += [warning for _, warnings, _ in found for warning in warnings]
-        if failure is not None:
-            raise failure
-        if failures := [other for _, _, other in found if other is not None]:
-            raise failures[0]
-        return [part for part, _, _ in found]
+            if error.in_all_processes:
+                self._warnings += itertools.chain(*self._group.gather("warnings", self._own.warnings()))
+            raise
+        self._warnings += [warning for _, warnings in found for warning in warnings]
+        return [part for part, _ in found]
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
@@ -90,15 +87,14 @@ class SharedRollout:
 
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment index; the same in every process."""
-        own = self._own.state()
-        columns = [own["environments"][str(i)] for i in range(len(self._columns))]
-        return pack([column for part in self._group.gather("rollout", columns) for column in part], self._ahead)
+        found = self._group.in_all("rollout", lambda: self._own.state()["environments"])
+        return pack([part[str(i)] for part in found for i in range(len(part))], self._ahead)
 
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
         columns, self._ahead = unpack(state, self.environments, self.spaces)
         own = pack([columns[i] for i in self._columns])
-        return [note for notes in self._group.gather("notes", self._own.restore(own)) for note in notes]
+        return [note for notes in self._group.in_all("notes", lambda: self._own.restore(own)) for note in notes]
 
     def close(self) -> None:
         """Close the environments. May be called twice."""

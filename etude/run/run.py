@@ -166,15 +166,14 @@ class Run:
             evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
         )  # fmt: skip
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
-        call = self._loop.processes.guarded(called)
         try:
-            with obeying_signals(self.stop, self._loop.request_save):
+            with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
                 for event in self._steps(steps, schedule):
-                    call(event)
+                    called(event)
         except CallbackError as error:
             for event in self._loop.save_if_new():
                 with contextlib.suppress(CallbackError):
-                    call(event)
+                    called(event)
             raise stopped_by(error, self.directory and self.directory.path) from error.__cause__
         assert isinstance(event, Finished)
         return event
@@ -396,5 +395,6 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
+        self._loop.processes.failed(error)
         self.close()

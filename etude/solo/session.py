@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault, NumericalError
+from etude.base.errors import CheckpointError, ConfigError, EtudeError, NumericalError
 from etude.protocols import Explorer, ProcessGroup, Rollout
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process, buffer_size
 from etude.rollout.state import check_rollout
@@ -133,9 +133,10 @@ class Session:
 
     def leave(self, problem: BaseException) -> None:
         """Let the other processes that train the agent end, too, unless they all raise the same."""
-        expected = ConfigError | EnvironmentFault | NumericalError | EndTraining
-        if self._group is not None and not isinstance(problem, expected):
-            self._group.leave(type(problem).__name__)
+        alike = NumericalError | EndTraining  # computed from what all have
+        known = isinstance(problem, alike) or (isinstance(problem, EtudeError) and problem.in_all_processes)
+        if self._group is not None and not known:
+            self._group.leave(f"{type(problem).__name__}: {problem}")
 
     def abort(self) -> None:
         """Stop collecting without waiting for workers: their open episodes are lost."""
@@ -162,13 +163,10 @@ class Session:
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         own = self._collecting(options, explorer) if self.chief else None
-        if self._group is None and own is not None:
+        if self._group is None:
+            assert own is not None
             return own
-        return BroadcastRollout(own, self._broadcast, self.learner.engine.spaces, self.learner.count)
-
-    def _broadcast(self, value: Any) -> Any:
-        assert self._group is not None
-        return self._group.gather("steps", value)[0]
+        return BroadcastRollout(own, self._group, self.learner.engine.spaces, self.learner.count)
 
     def _collecting(self, options: Options, explorer: Explorer) -> Rollout:
         engine, count = self.learner.engine, self.learner.count

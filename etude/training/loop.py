@@ -38,8 +38,7 @@ class Learning(Protocol):
         """What to collect next, at most `left` environment steps. after: time steps that are collected before."""
 
     def take(self, *parts: CollectedSteps) -> None:
-        """Store collected steps and count them. Raises CallbackError where they cannot be rewritten, and has then
-        stored and counted nothing."""
+        """Store and count collected steps. CallbackError where they cannot be rewritten: none is stored or counted."""
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, where one is due."""
@@ -102,8 +101,7 @@ class Collecting(Protocol):
         """What `restore` continues from; None where there is nothing to save."""
 
     def check_state(self, saved: Stored, gradients: Weights) -> None:
-        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: arrays of
-        the names and shapes of the trained weights."""
+        """Raise CheckpointError where `restore` cannot continue from this; nothing changes. gradients: like weights."""
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Continue from `state`, which `check_state` has passed."""
@@ -149,8 +147,7 @@ class Loop:
     "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
     schedule of evaluations. measure: the custom metrics of collected steps at an environment step, by name;
     CallbackError where one raises. estimate: estimates the present policy from recorded episodes, or says why it
-    cannot; a loop without it takes no schedule of estimates. group: the processes that run this
-    loop together, which stop and save together.
+    cannot; a loop without it takes no schedule of estimates. group: the processes that stop and save together.
     """
 
     def __init__(
@@ -202,12 +199,12 @@ class Loop:
         progress = self.learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
-            if self._evaluator is not None:
-                self._evaluator.open(plan)
-            self._collection.open(progress.total, *self.learner.exploring_policy())
-            reason = yield from self._until(end, plan)
-        except (CallbackError, EnvironmentFault, KeyboardInterrupt, ReplicaError) as error:
-            self.processes.failed(error)
+            with self.processes.guarded():
+                if self._evaluator is not None:
+                    self._evaluator.open(plan)
+                self._collection.open(progress.total, *self.learner.exploring_policy())
+                reason = yield from self._until(end, plan)
+        except (CallbackError, EnvironmentFault, KeyboardInterrupt, ReplicaError):
             yield from self.save_if_new()
             raise
         except NumericalError as error:
@@ -229,6 +226,9 @@ class Loop:
         """Up to step `end`, or the reason to stop before."""
         if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
             return "target"
+        again = self.processes.requests(self._stop, False)[0] if self.learner.progress.evaluation_due else None
+        if again is not None and self.step < end:
+            return again
         while self.step < end:
             before = self.step
             yield from self._collect_and_learn(end, plan)
@@ -311,7 +311,8 @@ class Loop:
         try:
             if parts:
                 learner.take(*parts)
-        except CallbackError:
+        except CallbackError as error:
+            self.processes.failed(error)
             collection.put_back(parts)
             self._whole, self._saved = True, -1  # no checkpoint holds these steps
             raise
@@ -351,8 +352,7 @@ class Loop:
             return {}, error
 
     def _upcoming(self, request: CollectRequest, end: int, plan: Schedule) -> int:
-        """Time steps that workers may collect ahead: none past the end, and none past a checkpoint, which would miss
-        them."""
+        """Time steps that workers may collect ahead: none past the end, or past a checkpoint, which would miss them."""
         if not self._overlap:
             return 0
         if request.steps is None:

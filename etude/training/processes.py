@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
 
-from etude.base.errors import CallbackError, EnvironmentFault
+from etude.base.errors import EtudeError
 from etude.protocols import ProcessGroup
 
 
@@ -25,27 +25,20 @@ class LoopProcesses:
         asked = self._group.gather("requests", (stop, save))
         return next((reason for reason, _ in asked if reason is not None), None), any(each for _, each in asked)
 
-    def failed(self, error: BaseException) -> None:
-        """An error ends the loop. All processes raise those of environments and of steps; of others, nobody knows in
-        which processes, and the group ends."""
-        if self._group is not None and not isinstance(error, CallbackError | EnvironmentFault):
-            self._leave(error)
+    def failed(self, error: BaseException | None) -> None:
+        """An error, if there is one, ends the loop: the group ends with it, unless all processes raise it."""
+        in_all = error is None or (isinstance(error, EtudeError) and error.in_all_processes)
+        if self._group is not None and not in_all:
+            self._group.leave(f"{type(error).__name__}: {error}")
+            self._give_up()
 
-    def guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        """A function that may fail in this process alone, such as a reporter: the group ends with it."""
-        if self._group is None:
-            return function
-
-        def call(*arguments: Any) -> None:
-            try:
-                function(*arguments)
-            except BaseException as error:
-                self._leave(error)
-                raise
-
-        return call
-
-    def _leave(self, error: BaseException) -> None:
-        assert self._group is not None
-        self._group.leave(f"{type(error).__name__}: {error}")
-        self._give_up()
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What fails within, or may fail in this process alone, such as a reporter: the group ends with it."""
+        try:
+            yield
+        except GeneratorExit:  # events that nobody asked for any more
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise

@@ -83,7 +83,9 @@ class RolloutLifecycle:
 
     def put_back(self, parts: tuple[CollectedSteps, ...]) -> None:
         """Return what `collect` returned last from its next call again. Ends the rollout: `open` goes on from there.
-        Steps that were collected ahead of the next call are lost."""
+        Steps that were collected ahead of the next call are lost; nothing is put back after `give_up`."""
+        if self._rollout is None:
+            return
         steps = tuple(part.copied() for part in parts if isinstance(part, Steps))  # workers may share their memory
         self.close()
         assert self._left is not None

@@ -155,6 +155,22 @@ def test_a_stop_is_obeyed_within_a_step_of_an_evaluation_which_takes_place_when_
             assert [event.step for event in again.steps(40, **schedule) if isinstance(event, Evaluated)] == [40, 80]
 
 
+def test_an_evaluation_that_is_stopped_twice_takes_place_at_its_step(tmp_path, monkeypatch):
+    schedule = {"evaluate_every": 128, "evaluate_episodes": 2, "evaluate_max_steps": 30}
+    with RunDirectory.create(tmp_path / "run", "run") as directory:
+        run, left = tiny(Endless, run_dir=directory), 128
+        for _ in range(2):
+            at = Endless.taken + left + 5  # within the evaluation after step 128
+            monkeypatch.setattr(Endless, "on_step", lambda self, at=at, run=run: Endless.taken == at and run.stop())
+            with run:
+                events = list(run.steps(384 - run.step, **schedule))
+            assert (events[-1].reason, events[-1].step, kinds(events, Evaluated)) == ("interrupted", 128, [])
+            run, left = from_state(directory.load().state, Endless, run_dir=directory), 0
+        with run:
+            found = kinds(run.steps(384 - run.step, **schedule), Evaluated)
+    assert [event.step for event in found] == [128, 256, 384]
+
+
 def test_evaluations_take_a_share_of_the_steps_but_for_the_last_and_the_run_says_so_once():
     schedule = {"evaluate_every": 40, "evaluate_episodes": 4, "evaluate_share": 0.1}  # each takes 40 steps
     with tiny() as run:

@@ -51,12 +51,13 @@ def output_of(process):
         raise
 
 
-def by_rank(what, folder):
-    """Two processes of JAX, each started by hand."""
-    port, processes = free_port(), []
+def by_rank(engine, what, folder, fails=1):
+    """Two processes, each started by hand."""
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "JAX_PLATFORMS": "cpu"}
+    processes = []
     for rank in range(2):
-        own = environment(RANK=str(rank), WORLD_SIZE="2", MASTER_PORT=str(port), JAX_PLATFORMS="cpu")
-        command = [sys.executable, str(SCRIPT), "jax", what, str(folder)]
+        own = environment(RANK=str(rank), **where)
+        command = [sys.executable, str(SCRIPT), engine, what, str(folder), str(fails)]
         processes.append(
             subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         )
@@ -94,7 +95,7 @@ def test_a_killed_process_ends_the_others_in_one_clear_error_and_the_chief_has_s
     pytest.importorskip("torch")
     process = launched("torch", "killed", tmp_path)
     said = output_of(process)
-    assert process.returncode and "ReplicaError: A process of this run ended or does not answer" in said
+    assert process.returncode and "ReplicaError: A process of this run ended or does not answer (process 1 gave" in said
     assert not alive(tmp_path)
     run = etude.load(tmp_path / "run")
     assert run.step >= 288
@@ -148,7 +149,7 @@ def test_two_processes_learn_the_same_weights_in_torch(launcher, tmp_path):
 @pytest.mark.long
 def test_two_processes_learn_the_same_weights_in_jax_and_the_chief_outlives_the_other(tmp_path):
     pytest.importorskip("jax")
-    for process in by_rank("late", tmp_path):
+    for process in by_rank("jax", "late", tmp_path):
         said = output_of(process)
         assert process.returncode == 0, said[-2000:]
     for rank in range(2):
@@ -161,7 +162,7 @@ def test_a_process_of_jax_that_is_killed_or_hangs_ends_the_chief_in_one_clear_er
     what, reason, tmp_path
 ):
     pytest.importorskip("jax")
-    chief, other = by_rank(what, tmp_path)
+    chief, other = by_rank("jax", what, tmp_path)
     try:
         said = output_of(chief)
     finally:
@@ -170,3 +171,38 @@ def test_a_process_of_jax_that_is_killed_or_hangs_ends_the_chief_in_one_clear_er
     assert chief.returncode == ENDED
     assert f"ReplicaError: A process of this run ended or does not answer ({reason}" in said
     assert etude.load(tmp_path / "run").step == 320, "the last step before it"
+
+
+def ended(processes):
+    """(exit code, last output) of each process; all are killed where one hangs."""
+    try:
+        return [(process.returncode, said[-3000:]) for process in processes for said in [output_of(process)]]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+CAUSES = [  # (what fails, in which process, whether the other raises the same)
+    ("rewriter", 1, False), ("rewriter", 0, False), ("metric", 1, False), ("metric", 0, False), ("callback", 1, False),
+    ("callback", 0, False), ("environment", 1, True), ("environment", 0, True), ("evaluation", 0, True),
+    ("save", 1, False), ("save", 0, False), ("loop", 1, False), ("loop", 0, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "fails", "alike"),
+    [case if case[:2] == ("rewriter", 1) else pytest.param(*case, marks=pytest.mark.long) for case in CAUSES],
+)
+@pytest.mark.parametrize("engine", ["torch", pytest.param("jax", marks=pytest.mark.long)])
+def test_whatever_fails_in_one_process_ends_the_other_with_its_number_and_cause(engine, what, fails, alike, tmp_path):
+    pytest.importorskip(engine)
+    found = ended(by_rank(engine, what, tmp_path, fails))
+    (code, said), (other_code, other_said) = found[fails], found[1 - fails]
+    assert code == other_code == ENDED, said + other_said
+    assert "no ink" in said
+    if what == "loop":  # closes its run, and both see that they are at other places
+        assert f"process {fails} is at 'rollout'" in other_said or f"process {fails} for rollout" in other_said
+    else:
+        assert "no ink" in other_said
+        assert alike or f"ReplicaError: Process {fails} of 2 stopped training: " in other_said
+    assert etude.load(tmp_path / "run", env="CartPole-v1", rewrite=None).step >= 256

@@ -198,17 +198,95 @@ def test_a_reporter_that_fails_in_the_chief_ends_the_others(monkeypatch, tmp_pat
     assert etude.load(tmp_path / "run").step == 32
 
 
-def test_who_waits_learns_which_process_gives_no_heartbeat():
+class Endless:
+    """A collective that never completes. call: called whenever it is waited for."""
+
+    def __init__(self, call=lambda: None):
+        self.call = call
+
+    def wait(self, timeout):
+        self.call()
+        raise RuntimeError("timed out")
+
+    def is_completed(self):
+        return False
+
+
+def test_processes_that_wait_for_different_collectives_do_not_wait_for_ever():
     from torch.distributed import HashStore
 
     from etude.engines.heartbeat import Heartbeat
 
-    class Collective:
-        def wait(self, timeout):
-            raise RuntimeError("timed out")
+    now, store, calls, errors = [0.0], HashStore(), [], []
+    beats = [Heartbeat(store, rank, 2, lambda: now[0]) for rank in range(2)]
 
-        def is_completed(self):
-            return False
+    def go_on():
+        now[0] += 2.0
+        for each in beats:
+            each.beat()
+
+    def wait_for_the_rollout():
+        go_on()
+        calls.append(now[0])
+        if len(calls) == 2:
+            with pytest.raises(RuntimeError) as found:
+                beats[1].wait("rollout", Endless(go_on))
+            errors.append(str(found.value))
+
+    with pytest.raises(RuntimeError) as found:
+        beats[0].wait("a mean", Endless(wait_for_the_rollout))
+    assert "process 0 for a mean (1), process 1 for rollout (1)" in errors[0] and errors[0] in str(found.value)
+
+
+FAILURES = ("rewriter", "metric", "callback", "evaluation", "save", "loop")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("what", FAILURES)
+def test_what_fails_in_one_process_ends_the_other_with_its_number_and_cause(what, rank, monkeypatch, tmp_path):
+    def body(own):
+        def fails(*_, **__):
+            if own == rank and run.step >= 96:
+                raise ValueError("no ink")
+            return 0.0
+
+        class Called(etude.Callback):
+            def on_update(self, run, event):
+                fails()
+
+        def rewrite(steps):
+            fails()
+            return steps
+
+        changes = {"rewrite": rewrite} if what == "rewriter" else {}
+        evaluated = {"evaluate_every": 32, "evaluate": fails} if what == "evaluation" else {}
+        with made("ppo", run_dir=tmp_path / "run", **changes) as run:
+            if what == "metric":
+                run.metric("ink", fails)
+            if what == "save":
+                save = run.directory.save
+                run.directory.save = lambda *given: fails() or save(*given)
+            if what == "loop":
+                for _ in run.steps(640, save_every=32):
+                    fails()
+            else:
+                run.train(640, [Called()] if what == "callback" else [], save_every=32, **evaluated)
+
+    found = in_processes(2, monkeypatch, body)
+    if what == "evaluation" and rank:
+        assert found == [None, None], "the chief alone evaluates"
+        return
+    assert "no ink" in str(found[rank]) and "no ink" in str(found[1 - rank])
+    if what != "evaluation":  # whose result, and error, all get
+        assert isinstance(found[1 - rank], ReplicaError)
+        assert str(found[1 - rank]).startswith(f"Process {rank} of 2 stopped training: ")
+    assert etude.load(tmp_path / "run", rewrite=None).step >= 64
+
+
+def test_who_waits_learns_which_process_gives_no_heartbeat():
+    from torch.distributed import HashStore
+
+    from etude.engines.heartbeat import Heartbeat
 
     now, store = 0.0, HashStore()
     one, other = (Heartbeat(store, rank, 2, lambda: now) for rank in range(2))
@@ -221,9 +299,9 @@ def test_who_waits_learns_which_process_gives_no_heartbeat():
     now = 36.0
     assert one.silent() == [1]
     with pytest.raises(RuntimeError, match="process 1 gave no heartbeat for 20 s"):
-        one.wait(Collective())
-    with pytest.raises(RuntimeError, match="the store gives no heartbeat"):
-        other.wait(Collective())
+        one.wait("a mean", Endless())
+    with pytest.raises(RuntimeError, match="process 0, or the launcher that keeps the store, gave no heartbeat"):
+        other.wait("a mean", Endless())
 
 
 def test_processes_with_other_settings_are_refused(monkeypatch):

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from etude.base.errors import ReplicaError
 from etude.engines.process_group import MessageGroup
 from etude.engines.replicas import Replicas
 
@@ -16,14 +17,19 @@ class Exchange:
     """Where threads leave what the others take."""
 
     def __init__(self, size):
-        self.size, self.held = size, [None] * size
+        self.size, self.held, self.left = size, [None] * size, None
         self.barrier = threading.Barrier(size, timeout=DEADLINE)
 
     def __call__(self, rank, value):
         self.held[rank] = value
-        self.barrier.wait()
-        found = list(self.held)
-        self.barrier.wait()
+        try:
+            self.barrier.wait()
+            found = list(self.held)
+            self.barrier.wait()
+        except threading.BrokenBarrierError:
+            if self.left is None:
+                raise
+            raise ReplicaError(self.left) from None
         return found
 
 
@@ -31,8 +37,12 @@ class ThreadTransport:
     def __init__(self, rank, exchange):
         self.rank, self.size, self._exchange = rank, exchange.size, exchange
 
-    def exchange(self, message):
+    def exchange(self, what, message):
         return self._exchange(self.rank, message)
+
+    def leave(self, reason):
+        self._exchange.left = self._exchange.left or reason
+        self._exchange.barrier.abort()
 
 
 class ThreadGroup(MessageGroup):

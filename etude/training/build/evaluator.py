@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from etude.base.checks import Stored
-from etude.base.errors import ConfigError, EtudeError
+from etude.base.errors import ConfigError
 from etude.base.events import Evaluated
 from etude.envs.tasks import check_stored_task
 from etude.protocols import ProcessGroup, Weights
@@ -178,15 +178,8 @@ class SharedEvaluator(RunEvaluator):
             super()._start(plan, policy)
 
     def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
-        found, failure = None, None
-        if self._group.rank == 0:
-            try:
-                found = super().result(plan, stopped)
-            except EtudeError as error:
-                failure = error
-        found, failed = self._group.gather("evaluation", (found, failure))[0]
-        if failed is not None:
-            raise failed
+        result = super().result
+        found = self._group.in_all("evaluation", lambda: None if self._group.rank else result(plan, stopped))[0]
         if found is not None and self._group.rank:
             progress = self._learner.progress
             progress.best = found.mean if found.best else progress.best

@@ -15,7 +15,7 @@ import etude.engines as engines
 from etude.adapt.adaptation import values_reached
 from etude.adapt.change import BATCHES
 from etude.agent import Agent
-from etude.base.errors import ConfigError, EtudeError, ReplicaError
+from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.engines.process_group import launched
 from etude.engines.replicas import Devices, Replicas, indivisible
@@ -102,16 +102,14 @@ def directory_for(group: ProcessGroup | None, make: Callable[[], RunDirectory]) 
     """The directory of a run, which the chief makes and writes to. Raises its error in all processes."""
     if group is None:
         return make()
-    made, failure = None, None
-    if group.rank == 0:
-        try:
-            made = make()
-        except EtudeError as error:
-            failure = error
-    path, failed = group.gather("run directory", (made and made.path, failure))[0]
-    if failed is not None:
-        raise failed
-    return made or ChiefsDirectory(path)
+    made = list[RunDirectory]()
+
+    def path() -> Path | None:
+        made.extend([make()] if group.rank == 0 else [])
+        return made[0].path if made else None
+
+    chiefs = group.in_all("run directory", path)[0]
+    return made[0] if made else ChiefsDirectory(chiefs)
 
 
 def given_directory(group: ProcessGroup | None, run_dir: Any) -> RunDirectory | None:
@@ -163,11 +161,13 @@ def check_alike(group: ProcessGroup | None, described: dict[str, Any], end: int,
     for rank, other in enumerate(found):
         for name in own:
             if other.get(name) != found[0].get(name):
-                raise ReplicaError(
+                error = ReplicaError(
                     f"The processes of this run differ in {name}: process 0 has {found[0].get(name, '')[:SHOWN]}, and "
                     f"process {rank} has {other.get(name, '')[:SHOWN]}. Start all with the same script, arguments and "
                     "checkpoint."
                 )
+                error.in_all_processes = True
+                raise error
 
 
 def _checksum(weights: Weights) -> int:
