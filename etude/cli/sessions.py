@@ -66,6 +66,12 @@ def carry_out(
         elif display == "events":
             reporters.insert(0, EventLines())
         finished = run.train(steps, reporters, **vars(schedule))
+    if finished.step not in (saved := directory.saved()):
+        kept = f"the newest checkpoint is of step {max(saved):,}" if saved else "there is no checkpoint of it"
+        raise CheckpointError(
+            f"The run has taken {finished.step:,} steps, and could not be saved: {kept}. The warnings above say why. "
+            f"Make room in {directory.path}, or take another --run-dir."
+        )
     if display == "nothing":
         return INTERRUPTED if finished.reason == "interrupted" else 0
     return _conclude(finished, run, schedule, directory.path)

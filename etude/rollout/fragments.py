@@ -33,8 +33,8 @@ class AnyFragment(Protocol):
     def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
         """The next arguments of `Environments.step`."""
 
-    def record(self, outcome: Outcome) -> None:
-        """Take in what that step returned."""
+    def record(self, outcome: Outcome) -> bool:
+        """Take in what that step returned; whether something is whole now that a failure of a worker leaves whole."""
 
 
 Collected = TypeVar("Collected", bound=AnyFragment)
@@ -94,8 +94,8 @@ class Fragment:
             rows.extras[name][at] = value
         return action, self._stepped
 
-    def record(self, outcome: Outcome) -> None:
-        """Write the outcome of a step into the rows."""
+    def record(self, outcome: Outcome) -> bool:
+        """Write the outcome of a step into the rows; whether they are complete."""
         rows, at = self.rows, self._at
         self._observation, reward, terminated, truncated, final = outcome
         rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
@@ -110,6 +110,7 @@ class Fragment:
             self._after_ends()
         if self._t == self._steps and not self.complete:
             self._finish()
+        return self.complete
 
     def _prepare(self) -> None:
         """Called before noise is drawn."""
@@ -187,11 +188,16 @@ class StepsFragment(Fragment):
 
 class EpisodesFragment(Fragment):
     """Time steps of environments that each stop at the end of an episode, at most `steps` of them, and only up to the
-    loss of an episode. Those of a native simulator go on until all that were requested have ended one."""
+    loss of an episode. Those of a native simulator go on until all that were requested have ended one.
+
+    unfinished: positions that have not ended an episode yet.
+    """
+
+    unfinished: tuple[int, ...]
 
     def _prepare(self) -> None:
         collector = self._collector
-        self._unfinished, self._native = self._requested, collector.environments.native
+        self.unfinished, self._native = self._requested, collector.environments.native
         collector.clear_priorities(self.rows)
         self._restarted = collector.take_restarted(self._positions)
         self._generators = collector.generators(self._positions)
@@ -202,17 +208,17 @@ class EpisodesFragment(Fragment):
         following = self._collector.observations(self._positions)
         ends, lost = tuple(self._ends), tuple(self._lost)
         return EpisodeRows(
-            self.rows, self._lengths, ends, self._positions, following, self._restarted, lost, self._unfinished
+            self.rows, self._lengths, ends, self._positions, following, self._restarted, lost, self.unfinished
         )
 
     def _after_ends(self) -> None:
         ended = {self._positions[end.column] for end in self._ends}
-        self._unfinished = tuple(i for i in self._unfinished if i not in ended)
-        if self._lost or not self._unfinished:
+        self.unfinished = tuple(i for i in self.unfinished if i not in ended)
+        if self._lost or not self.unfinished:
             self._finish()
         elif not self._native:
             self._write_back()
-            self._follow(self._unfinished)
+            self._follow(self.unfinished)
 
     def _write_back(self) -> None:
         super()._write_back()
@@ -242,14 +248,15 @@ class WholeEpisodes:
         """The next arguments of `Environments.step`."""
         return self._fragment.act()
 
-    def record(self, outcome: Outcome) -> None:
-        """Take in what that step returned."""
-        self._fragment.record(outcome)
-        if self._fragment.complete:
+    def record(self, outcome: Outcome) -> bool:
+        """Take in what that step returned; whether more of the episodes are whole now."""
+        before = len(self._fragment.unfinished)
+        if self._fragment.record(outcome):
             self._episodes.add(self._fragment.played())
             self.complete = not self._episodes.unfinished
             if not self.complete:
                 self._begin()
+        return self.complete or len(self._fragment.unfinished) < before
 
     def to_steps(self) -> tuple[Steps, ...]:
         """One `Steps` for each environment, or one for all of a native simulator."""

@@ -10,6 +10,7 @@ from etude import Conv, Recurrent, cli
 from etude.adapt import Adapt
 from etude.adapt.rule import rules_of
 from etude.algorithms import ALGORITHMS
+from etude.base.events import Finished
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.sessions import carry_out
 from etude.cli.train import with_hyperparameters
@@ -237,3 +238,13 @@ def test_a_run_keeps_the_versions_of_what_it_used():
 def test_the_versions_are_in_the_run_s_config(made, tmp_path):
     cli.main(["train", "dqn", "CartPole-v1", "--steps", "10", "--run-dir", "here"])
     assert json.loads((tmp_path / "here" / "config.json").read_text())["versions"]["numpy"] == np.__version__
+
+
+def test_a_run_that_could_not_be_saved_ends_in_an_error(made, monkeypatch, capsys):
+    from etude import run
+
+    monkeypatch.setattr(run.Run, "train", lambda *_, **__: Finished(200, "steps", 1.0))
+    assert cli.main(["train", "dqn", "CartPole-v1", "--steps", "200"]) == 2
+    said = capsys.readouterr()
+    assert "200 steps, and could not be saved: there is no checkpoint of it" in said.err
+    assert "etude watch" not in said.out + said.err

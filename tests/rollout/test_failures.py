@@ -10,13 +10,23 @@ from functools import partial
 from pathlib import Path
 
 import labelled
+import numpy as np
 import pytest
-from labelled import Adder, Faulty, Labelled, Noisy
+from labelled import Adder, Faulty, Labelled, Long, Noisy
 from witness import Witness
 
+from etude.base.data import Choice
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.envs import make_environments
 from etude.rollout import LockstepPool, Pool, PoolOptions
 from etude.rollout.pool.process import Worker
+
+
+class Left(Noisy):
+    """The first action, always."""
+
+    def __call__(self, output, noise, step, state):
+        return Choice(np.zeros(len(output), np.int64), {})
 
 
 def acting(make, **options) -> Pool:
@@ -300,3 +310,47 @@ def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path):
     for pid in processes:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+class EndsAndDies(Long):
+    """Dies at step `after` of its process, the first `times` times."""
+
+    def __init__(self, columns, folder, after, times):
+        super().__init__(columns)
+        self.folder, self.after, self.times, self.steps = folder, after, times, 0
+
+    def step(self, action, at=None):
+        self.steps += 1
+        died = len(list(self.folder.iterdir()))
+        if 0 in self.columns and self.steps == self.after and died < self.times:
+            (self.folder / str(died)).touch()
+            labelled.exit_at_once()
+        return super().step(action, at)
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+def test_failures_are_in_a_row_only_as_long_as_nothing_is_whole_between_them(tmp_path, kind):
+    rollout = kind(partial(EndsAndDies, folder=tmp_path, after=150, times=3), restarts=1)
+    episodes = rollout.collect_episodes(0)  # one ends after two steps each time, and another goes on
+    rollout.close()
+    assert len(episodes) == 5 and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", [acting, lockstep])
+def test_a_worker_that_always_fails_after_some_steps_ends_the_rollout(tmp_path, kind):
+    rollout = kind(partial(EndsAndDies, folder=tmp_path, after=3, times=50), restarts=2)
+    with pytest.raises(EnvironmentFault, match="3 times in a row"):
+        rollout.collect(10, 0)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_every_simulator_that_replaces_another_has_a_seed_of_its_own():
+    def make(columns):
+        return make_environments("CartPole-v1", columns, 7, "native")
+
+    rollout, first = Pool(make, Adder, Left(), 7, 2, 1), []
+    for step in range(3):
+        first.append(rollout.collect(1, 2 * step).observation[0])
+        os.kill(rollout._supervisor.workers[0].process.pid, signal.SIGKILL)
+    rollout.close()
+    assert len({observation.tobytes() for observation in first}) == 3

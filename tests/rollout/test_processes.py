@@ -144,13 +144,23 @@ def test_signals_to_the_group_end_no_worker_not_even_one_that_starts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "doing, number", [("time.sleep(100)", signal.SIGTERM), ("rollout.collect(99, 0)", signal.SIGKILL)]
-)
-def test_workers_end_with_a_parent_that_is_killed_even_inside_an_environment(tmp_path, number, doing):
+    "doing, number, within",
+    [
+        ("time.sleep(100)", signal.SIGTERM, "pass"),
+        ("rollout.collect(99, 0)", signal.SIGKILL, "time.sleep(100)"),
+        pytest.param(
+            "rollout.collect(99, 0)", signal.SIGKILL, "ctypes.PyDLL(None).sleep(100)",  # keeps Python's lock
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux"),
+        ),
+    ],
+)  # fmt: skip
+def test_workers_end_with_a_parent_that_is_killed_even_inside_an_environment(tmp_path, number, doing, within):
     body = f"""
+    import ctypes
+
     class Slow(Mine):
         def step(self, action, at=None):
-            time.sleep(100)
+            {within}
 
     rollout = make({"Slow" if "collect" in doing else "Mine"})
     {doing}

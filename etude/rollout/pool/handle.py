@@ -41,7 +41,7 @@ class Worker(ABC):
         self.number, self.columns, self.memory, self.make_server = number, columns, memory, make_server
         self.loss, self._kind = loss, kind
         self.counters = memory.counter_array()
-        self.failures = 0  # in a row
+        self.failures = 0  # since something that it collects was whole
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
         self.task: Any = None  # of the episodes that begin from the next request on; None: none was set

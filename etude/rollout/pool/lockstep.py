@@ -193,7 +193,8 @@ class LockstepPool:
             half.environments.begin(*fragment.act())
         while going:
             for half, fragment in going:
-                fragment.record(half.finish())
+                if fragment.record(half.finish()):
+                    half.environments.forget_failures()
                 if not fragment.complete:
                     half.environments.begin(*fragment.act())
             going = [pair for pair in going if not pair[1].complete]

@@ -216,11 +216,10 @@ class Pool:
                     worker.ask(pending.request(worker))
                     continue
                 self._templates[worker.number] = answer.template or self._templates[worker.number]
-                pending.add(worker, answer, self._templates[worker.number])
+                if pending.add(worker, answer, self._templates[worker.number]):
+                    worker.failures = 0
                 if pending.awaits(worker):
                     worker.ask(BufferRead())
-        for worker in pending.workers:
-            worker.failures = 0
         return pending.result()
 
 
@@ -235,8 +234,8 @@ class Pending(Protocol):
     def awaits(self, worker: Worker) -> bool:
         """Whether there are more parts to come from a worker."""
 
-    def add(self, worker: Worker, part: Any, template: Template) -> None:
-        """Copy a part out of the worker's buffer."""
+    def add(self, worker: Worker, part: Any, template: Template) -> bool:
+        """Copy a part out of the worker's buffer; whether something is now there that `drop` would keep."""
 
     def drop(self, worker: Worker) -> None:
         """Drop what cannot be kept of the parts of a worker that failed."""
@@ -260,7 +259,7 @@ class PendingSteps:
     def awaits(self, worker: Worker) -> bool:
         return self._done(worker) < self._steps
 
-    def add(self, worker: Worker, part: StepsPart, template: Template) -> None:
+    def add(self, worker: Worker, part: StepsPart, template: Template) -> bool:
         if self._rows is None:
             self._rows = Rows.allocate(template, self._steps, len(self._indices))
         written = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
@@ -269,6 +268,7 @@ class PendingSteps:
             written = written.between(slice(positions.start, positions.stop))
         self._rows.place(written, self._done(worker), self._columns(worker))
         self._parts[worker.number].append(part)
+        return not self.awaits(worker)
 
     def drop(self, worker: Worker) -> None:
         self._parts[worker.number].clear()  # all columns have as many rows: nothing from before the failure is kept
@@ -315,9 +315,12 @@ class PendingEpisodes:
     def awaits(self, worker: Worker) -> bool:
         return bool(self._episodes[worker.number].unfinished)
 
-    def add(self, worker: Worker, part: EpisodesPart, template: Template) -> None:
+    def add(self, worker: Worker, part: EpisodesPart, template: Template) -> bool:
         rows = Rows.over(worker.memory.buffers[part.buffer], template, part.steps, part.width)
-        self._episodes[worker.number].add(part.played._replace(rows=rows))
+        episodes = self._episodes[worker.number]
+        before = len(episodes.unfinished)
+        episodes.add(part.played._replace(rows=rows))
+        return len(episodes.unfinished) < before
 
     def drop(self, worker: Worker) -> None:
         episodes = self._episodes[worker.number]  # those that have ended are kept

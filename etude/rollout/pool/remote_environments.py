@@ -190,12 +190,15 @@ class RemoteEnvironments:
             answer = self._supervisor.receive(worker)
             if isinstance(answer, Failure):
                 failed[worker.number] = answer
-            else:
-                worker.failures = 0
         outcome, self.scores = self._board.read(self._places), self._board.scores[self._places].copy()
         if self.info_names:
             self.info = self._board.info[self._places].copy()
         return self._without(failed, outcome) if failed else outcome
+
+    def forget_failures(self) -> None:
+        """What was asked for is there: failures from now on are no more in a row with those before."""
+        for worker in self._workers:
+            worker.failures = 0
 
     def take_lost(self) -> list[tuple[int, Tree, int]]:
         """Environments that began a new episode because their worker was replaced: position, observation, episode."""

@@ -36,7 +36,7 @@ class PoolOptions:
 
     overlap: bool = False  # collect the next steps while the parent learns
     deadline: float | None = None  # seconds without a time step after which a worker counts as stuck; None: backend's
-    restarts: int = 5  # how often in a row one worker may fail before the pool gives up
+    restarts: int = 5  # how often one worker may fail before something that it collects is whole
     on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
     buffer: int = BUFFER  # bytes of each worker's two buffers; see `buffer_size`
     remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
@@ -121,9 +121,7 @@ class WorkerSupervisor:
             self.workers[number].ask(request)
         while waiting := [self.workers[number] for number in requests if number not in answers]:
             for worker, answer in self.wait(waiting):
-                if not isinstance(answer, Failure):
-                    worker.failures = 0
-                else:
+                if isinstance(answer, Failure):
                     self.replace(worker, answer)
                     if again:
                         worker.ask(requests[worker.number])

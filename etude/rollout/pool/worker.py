@@ -16,6 +16,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+if sys.platform == "linux":
+    import fcntl
+
 from etude.base.errors import EtudeError
 from etude.base.seeding import episode_seed
 from etude.base.stacks import answer_requests
@@ -47,7 +50,7 @@ def main(
     _leave_to_the_parent()
     if sys.platform != "win32":
         os.setsid()  # a group of its own: what environments start ends with it
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _die_with_parent()
     _write_stacks_to(stacks)
     channel = PipeChannel(connection, notifications, stamp)
     try:
@@ -111,10 +114,9 @@ def raised(error: BaseException) -> Raised:
 
 
 def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:
-    """Let the next reset start these episodes, or later ones if an empty replay does not end where it should."""
+    """Let the next reset start these episodes, or later ones if an empty replay does not end where it should. A native
+    simulator begins new ones, with a seed that none before had."""
     environments.reset()
-    if environments.native:
-        return
     state = environments.state()
     for saved, column, episode in zip(state, environments.columns, episodes, strict=True):
         saved["episode"], saved["seed"] = int(episode) - 1, episode_seed(run_seed, int(column), int(episode) - 1)
@@ -123,11 +125,22 @@ def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) ->
 
 
 def _die_with_parent() -> None:
-    """A worker that is stuck in an environment does not look at its pipe."""
+    """End with the parent, also within an environment. The kernel of Linux ends the group where the pipe to the parent
+    closes; elsewhere the thread does, unless code that hangs keeps Python's lock."""
     parent = parent_process()
-    if parent is not None:
+    if parent is None:
+        return
+    if sys.platform == "linux":
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
+        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+    def wait_for_its_end() -> None:  # which may have come before
         wait([parent.sentinel])
         _end_group()
+
+    threading.Thread(target=wait_for_its_end, daemon=True).start()
 
 
 def _end_group() -> None:
