@@ -85,19 +85,18 @@ def train(run, what, arguments):
     if what != "loop":
         return run.train(TARGET.get(what, 640), **arguments)
     try:
-        for event in run.steps(640, save_every=64):
+        for _ in run.steps(640, save_every=64):
             if "callbacks" in arguments:
                 arguments["callbacks"]()
     finally:
         run.close()
-    return event
 
 
 def main(engine, what, folder, rank="1"):
     folder, rewriter = Path(folder), Fails(None)
     run = etude.Run(
-        "ppo", breaks if what == "environment" else "CartPole-v1", engine=engine, environments=4, seed=3, devices="all", run_dir=folder / "run",
-        network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,
+        "ppo", breaks if what == "environment" else "CartPole-v1", engine=engine, environments=4, seed=3,
+        devices="all", run_dir=folder / "run", network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,
         rewrite=rewriter.rewrite if what == "rewriter" else None,
     )  # fmt: skip
     own = 0 if run.group is None else run.group.rank
