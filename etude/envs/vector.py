@@ -79,6 +79,8 @@ class LoopEnvironments:
         for text in statistics_in(self._envs[0]):
             self._note(text)
         self._episode = [-1] * count
+        # Of the open episodes, or of the first ones; a restored episode may have begun under another seed of the run.
+        self._seeds = [episode_seed(self._run_seed, number, 0) for number in self._numbers_in_run]
         self._task: Any = None  # of the episodes that begin from now on; None: none was set
         self._tasks: list[Any] = [None] * count  # of the open episodes
         self._givers: list[GiveTask] = []  # made with the first task
@@ -168,7 +170,7 @@ class LoopEnvironments:
         return [
             {
                 "episode": self._episode[i],
-                "seed": episode_seed(self._run_seed, self._numbers_in_run[i], max(0, self._episode[i])),
+                "seed": self._seeds[i],
                 "actions": self._actions_of(i),
                 "observation": [np.array(leaf[i]) for leaf in leaves],
                 **({} if self._tasks[i] is None else {"task": self._tasks[i]}),
@@ -209,7 +211,8 @@ class LoopEnvironments:
         self._tasks[i] = self._task
         self._replayed[i] = self._none
         self._start[i], self._skipped[i] = self._taken, 0
-        return self._raw_reset(i, episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i]))
+        self._seeds[i] = episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i])
+        return self._raw_reset(i, self._seeds[i])
 
     def _raw_reset(self, i: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
@@ -282,7 +285,7 @@ class LoopEnvironments:
 
     def _where(self, i: int) -> FaultLocation:
         number, episode = self._numbers_in_run[i], self._episode[i]
-        seed = None if episode < 0 else episode_seed(self._run_seed, number, episode)
+        seed = None if episode < 0 else self._seeds[i]
         place = environment_name(self._run_seed, number)
         return FaultLocation(self.name, place, episode, self._length(i), seed, self._tasks[i])
 
@@ -317,7 +320,8 @@ class LoopEnvironments:
         self._start[i], self._skipped[i] = self._taken, 0
         self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
         self._tasks[i] = saved.get("task")
-        raw, info = self._raw_reset(i, int(saved["seed"]))
+        self._seeds[i] = int(saved["seed"])
+        raw, info = self._raw_reset(i, self._seeds[i])
         try:
             for action in self._layout.actions.convert(self._replayed[i]) if len(self._replayed[i]) else ():
                 raw, _, terminated, truncated, info = self._step_functions[i](action)

@@ -145,6 +145,18 @@ def test_actions_recorded_before_and_after_a_resume_are_replayed_together():
     assert np.array_equal(second.state()[1]["actions"], actions[:, 1])
 
 
+def test_an_episode_goes_on_through_several_runs_of_other_seeds():
+    parent, child, grandchild = (make_environments("Pendulum-v1", np.arange(2), seed) for seed in (5, 6, 7))
+    parent.reset()
+    parent.step(np.ones((2, 1), np.float32))
+    child.restore(parent.state())
+    child.step(np.ones((2, 1), np.float32))
+    observation, differs = grandchild.restore(child.state())
+    assert differs == []
+    parent.step(np.ones((2, 1), np.float32))
+    assert np.array_equal(observation, parent.restore(parent.state())[0])
+
+
 def test_an_episode_whose_replay_differs_is_reported_and_the_next_one_begun():
     class Unseeded(Counter):
         def _observe(self):

@@ -192,7 +192,7 @@ def test_recurrent_ppo_learns_from_sequences_with_the_states_of_their_first_step
 
 
 @drawn(
-    few=2, many=5, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), times=pieces(14, 3),
+    few=2, many=5, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), times=pieces(6, 3),
     units=st.integers(1, 3),
 )  # fmt: skip
 def test_the_cell_of_recurrent_ppo_changes_and_nothing_else(script, config, environments, times, units):
