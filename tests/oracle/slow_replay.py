@@ -352,7 +352,7 @@ class SlowSequences(SlowReplay):
             left = length - len(run)
             counted = [float(other.number >= row.number) for other in run]
             assert call.extras["mask"][i].tolist() == counted + [0.0] * left
-            forgotten = first.number == oldest > 0
+            forgotten = first.number == oldest and len(column) >= self.most
             begins = {first.key[1] == 0, first.key[1] == 0 and not forgotten}  # it may be
             assert call.extras["first"][i].tolist() in [[float(begin)] + [0.0] * (length - 1) for begin in begins]
             if config.stored_state:
