@@ -29,9 +29,9 @@ class _Networks(Part):
         self.variables, self.frozen, self.noise = networks.variables, networks.frozen, networks.noise
         self.portable = networks.portable
 
-    def bound(self, variables: Mapping[str, Any]) -> Self:
-        part = copy.copy(self)
-        part._networks, part.variables = self._networks.bound(variables), variables
+    def bound(self, variables: Mapping[str, Any], training: bool = False) -> Self:
+        part = super().bound(variables, training)
+        part._networks = self._networks.bound(variables, training)
         return part
 
     @property

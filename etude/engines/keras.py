@@ -57,7 +57,7 @@ class KerasModule(Part):
     def __call__(self, observation: Tree = None) -> Any:
         trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
         inputs = list(observation) if self._several else observation
-        outputs, moved = self.model.stateless_call(trained, others, inputs)
+        outputs, moved = self.model.stateless_call(trained, others, inputs, training=self.training)
         self.moved = dict(zip(self._others, moved, strict=True))
         self.variables = {**self.variables, **self.moved}
         return outputs

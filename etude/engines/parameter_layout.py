@@ -69,10 +69,12 @@ class ParameterLayout:
         self.noisy = self._noisy()
 
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Agent:
-        """The agent as a function of these variables, with these (traced) scalars in its config."""
+        """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what
+        is no target is then in training mode."""
         agent = copy.copy(self.agent)
         for name, part in self.parts.items():
-            put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}))
+            training = hyper is not None and part.target_of is None
+            put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}, training))
         return self._with_hyper(agent, hyper) if hyper else agent
 
     def transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:

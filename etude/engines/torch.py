@@ -329,6 +329,7 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
             f"network returned a {type(module).__name__}; the engine torch expects a torch.nn.Module. For a "
             "keras.Model, give engine='jax' or engine='tensorflow'."
         )
+    module.eval()  # or statistics of the batch below would be kept
     with torch.no_grad():
         check_module(module, [to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
     return TorchModule(module, several=len(inputs) > 1)
@@ -351,4 +352,6 @@ class TorchModule(Part):
 
     def __call__(self, observation: Tree = None) -> Any:
         inputs = observation if self._several else (observation,)
+        if self.module.training != self.training:
+            self.module.train(self.training)
         return torch.func.functional_call(self.module, dict(self.variables), inputs)

@@ -56,15 +56,16 @@ class Part:
     portable: bool = True  # whether NumPy can compute it quickly enough to act
     in_numpy: bool = True  # whether NumPy can compute it at all
     target_of: TargetOf | None = None
+    training: bool = False  # whether modules of a user's own are in training mode: dropout, statistics of the batch
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
 
     def __call__(self, observation: Tree = None) -> Any:
         raise NotImplementedError
 
-    def bound(self, variables: Mapping[str, Any]) -> Self:
+    def bound(self, variables: Mapping[str, Any], training: bool = False) -> Self:
         """The same function of other arrays."""
         part = copy.copy(self)
-        part.variables = variables
+        part.variables, part.training = variables, training
         return part
 
     def member(self, i: int) -> Part:
@@ -95,7 +96,7 @@ class Part:
             end = start + math.prod(shape)
             drawn[name] = ops.reshape(noise[start:end], shape)
             start = end
-        return self.bound({**self.variables, **drawn})
+        return self.bound({**self.variables, **drawn}, self.training)
 
 
 class Network(Part):
@@ -196,7 +197,7 @@ class Ensemble(Part):
 
     def member(self, i: int) -> Part:
         part = self._members[i]
-        return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables})
+        return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables}, self.training)
 
 
 def _record_member(record: Record, i: int, name: str, x: Any) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import etude
 from etude import engines
 from etude.agent import Agent
 from etude.algorithms.dqn import DQN, DQNConfig
@@ -94,3 +95,46 @@ def test_a_network_of_another_framework_is_refused_with_the_engines_that_take_it
     given = "jax" if engine_name == "torch" else "torch"
     with pytest.raises(NetworkError, match=f"the engine {engine_name} expects .*give engine='{given}'"):
         engine_of(engine_name, DQN(DQNConfig(network=lambda: object())), CHOICES)
+
+
+def with_dropout_and_statistics(engine_name):
+    """What makes a module whose outputs depend on the mode that it is in."""
+    if engine_name == "torch":
+        from torch import nn
+
+        return lambda: nn.Sequential(nn.Linear(4, 32), nn.BatchNorm1d(32), nn.Dropout(0.5), nn.ReLU(), nn.Linear(32, 2))
+
+    def make():
+        from keras import Sequential, layers
+
+        inner = [layers.Dense(32), layers.BatchNormalization(), layers.Dropout(0.5), layers.ReLU(), layers.Dense(2)]
+        return Sequential([layers.Input((4,)), *inner])
+
+    return make
+
+
+def statistics(run, part):
+    names = ("running_mean", "running_var", "moving_mean", "moving_variance")
+    return [value for name, value in run.engine.weights().items() if name.startswith(part) and name.endswith(names)]
+
+
+def test_modules_act_in_inference_mode_and_learn_in_training_mode(engine_name, tmp_path):
+    network, one = with_dropout_and_statistics(engine_name), np.float32([[0.1, -0.2, 0.3, 0.1]])
+    settings = {"network": network, "learning_starts": 64, "batch_size": 32, "train_every": 8}
+    with etude.Run("dqn", "CartPole-v1", engine=engine_name, target_update_every=10**6, **settings) as run:
+        before, target = statistics(run, "q."), statistics(run, "q_target.")
+        assert len(before) == len(target) == 2
+        run.train(128)
+        values = run.engine.act(one)
+        for _ in range(3):
+            np.testing.assert_array_equal(run.engine.act(one), values)
+        assert not any(map(np.array_equal, statistics(run, "q."), before)), "losses move the running statistics"
+        assert all(map(np.array_equal, statistics(run, "q_target."), target)), "a target is in inference mode"
+        batches = run.learner.replay.sample(2, 32)
+        still = {name: 0.0 if name == "learning_rate" else value for name, value in run.learner.hyper().items()}
+        losses = [run.engine.learn(batches, still).losses["q"] for _ in range(3)]
+        assert len(set(losses)) == 3, "dropout draws anew in losses"
+        run.save(tmp_path / "run.etude")
+        values = run.engine.act(one)
+    with etude.load(tmp_path / "run.etude", config=run.agent.config) as again:
+        np.testing.assert_array_equal(again.engine.act(one), values)
