@@ -91,11 +91,10 @@ class Part:
         """The same part with this noise [noise_size], standard normal, in its layers; itself where none is noisy."""
         if not self.noise:
             return self
-        drawn, start = {}, 0
+        drawn, end = {}, 0
         for name, shape in self.noise.items():
-            end = start + math.prod(shape)
+            start, end = end, end + math.prod(shape)
             drawn[name] = ops.reshape(noise[start:end], shape)
-            start = end
         return self.bound({**self.variables, **drawn}, self.training)
 
 
