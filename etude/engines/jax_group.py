@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import queue
@@ -46,10 +47,10 @@ class JaxGroup(MessageGroup):
         self._calls.put(call)
         try:
             self._heartbeat.wait(what, call)
-        except ReplicaError:
-            raise
         except RuntimeError as error:
-            raise lost(error) from error
+            if not call.is_completed():
+                atexit.register(_abandon, call)
+            raise error if isinstance(error, ReplicaError) else lost(error) from error
         return call.result()
 
 
@@ -90,6 +91,15 @@ def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:
     while (call := calls.get()) is not None:
         call.run()
         del call  # its arguments are as large as the weights
+
+
+def _abandon(call: _Call) -> None:
+    """Leave a collective before Python ends, which would abort this process while a thread is in one."""
+    if jax.process_index():  # the coordinator stays for the others
+        with contextlib.suppress(RuntimeError):
+            jax.distributed.shutdown()
+    with contextlib.suppress(RuntimeError):
+        call.wait(timedelta(seconds=HEARTBEAT))
 
 
 def outlive(others: Sequence[int]) -> None:

@@ -1,6 +1,9 @@
 """Runs in several processes: here threads, each with a part of the environments and of every batch."""
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,6 +46,11 @@ ENVIRONMENTS = dict.fromkeys(("sac", "ddpg", "td3", "apex_ddpg"), "Pendulum-v1")
 ENVIRONMENTS |= dict.fromkeys(("mappo", "maddpg", "matd3"), "mpe2:simple_spread_v3")
 
 
+def steps_of(algorithm):
+    """Environment steps with some gradient steps of this algorithm."""
+    return 400 if algorithm in ("appo", "impala", "reinforce", "r2d2") else 200
+
+
 def made(algorithm, devices=2, case=None, **changes):
     env = ENVIRONMENTS.get(algorithm, "CartPole-v1")
     case = CASES[algorithm] if case is None else case
@@ -81,7 +89,7 @@ def test_one_two_and_four_processes_learn_the_same_weights(algorithm, monkeypatc
 def test_every_algorithm_learns_in_two_processes_what_it_learns_in_one(algorithm, monkeypatch):
     def body(rank, size):
         with made(algorithm, size, EVERY_ALGORITHM[algorithm]) as run:
-            run.train(400 if algorithm in ("appo", "impala", "reinforce", "r2d2") else 200)
+            run.train(steps_of(algorithm))
             return run.engine.weights(), run.learner.progress.gradient_steps
 
     (alone, gradient_steps), *_ = in_processes(1, monkeypatch, lambda rank: body(rank, 1))
@@ -90,6 +98,19 @@ def test_every_algorithm_learns_in_two_processes_what_it_learns_in_one(algorithm
         assert own_gradient_steps == gradient_steps
         for name, weight in weights.items():
             np.testing.assert_allclose(weight, alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "algorithms",
+    [("appo",), pytest.param(tuple({**EVERY_ALGORITHM, **CASES}), marks=pytest.mark.long)],
+    ids=["one", "every"],
+)
+def test_every_algorithm_learns_on_two_devices_of_jax_what_it_learns_on_one(algorithms):
+    pytest.importorskip("jax")
+    script = Path(__file__).with_name("runs_on_devices.py")
+    done = subprocess.run([sys.executable, script, *algorithms], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert done.stdout.split() == list(algorithms)
 
 
 def test_all_processes_end_with_the_same_bits(monkeypatch):
