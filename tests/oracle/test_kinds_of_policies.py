@@ -11,7 +11,7 @@ from policy_equations import NoiseScale
 from scripted_worlds import ScriptedWorld
 from slow_kinds import SlowA3C, SlowES, SlowReinforce, SlowUnrolls
 from slow_recurrent import SlowRecurrentPPO
-from test_policies import MASKED, beside, beside_stops, follow
+from test_replayed_policies import MASKED, beside, beside_stops, follow
 from watched import Collection, Watched, watched_events
 
 import etude

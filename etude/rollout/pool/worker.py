@@ -94,7 +94,7 @@ class RunningJob:
         environments, channel = self._environments, self._channel
         if job.task is not None:
             environments.set_task(job.task)
-        if job.generation:
+        if job.generation and environments.spaces is not None:  # runs of trials make their own environments
             _skip_to(environments, memory.counter_array()[1:], job.run_seed)
         server = job.make_server(environments, memory, job.generation)
         channel.notes = environments.warnings
