@@ -48,8 +48,33 @@ class Mismatch(Exception):
         self.position, self.key, self.message = position, key, message
 
 
-COARSE = 0.01  # a range of values that float32 must tell apart; bodies at rest move less
-LOOKS = 32  # at how many vector steps
+class Precision:
+    """Finds a number whose first values differ, and are one float32.
+
+    looks: how many vector steps are still looked at; 0 from the start for spaces whose values float32 holds.
+    """
+
+    def __init__(self, space: Space):
+        self.looks = 32 if isinstance(space, Box) and space.dtype.itemsize == 8 else 0
+        self._least, self._most = np.full(space.shape or (), np.inf), np.full(space.shape or (), -np.inf)
+
+    def look(self, array: np.ndarray, what: str) -> str | None:
+        """What is wrong with the values so far, after the last look. array: [n, ...] as `what`, an observation, came
+        from the environment."""
+        self.looks -= 1
+        self._least, self._most = np.minimum(self._least, array.min(0)), np.maximum(self._most, array.max(0))
+        if self.looks:
+            return None
+        one = self._least.astype(np.float32) == self._most.astype(np.float32)
+        coarse = np.flatnonzero(one & (self._most - self._least >= 0.01))  # bodies at rest move less
+        if not coarse.size:
+            return None
+        least, most = (float(seen.flat[coarse[0]]) for seen in (self._least, self._most))
+        return (
+            f"{what}[{coarse[0]}] went from {least} to {most}, and agents see float32, in which these are one value, "
+            f"{float(np.float32(most))}, with normalize_observation as well. Subtract a constant, or scale it, in the "
+            "environment."
+        )
 
 
 class _Leaf:
@@ -63,8 +88,7 @@ class _Leaf:
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
         self.space: Space = from_zero(space)
         self.most = limits(self.space)[0][1]  # None: of a Box
-        self._looks = LOOKS if isinstance(space, Box) and space.dtype.itemsize == 8 else 0
-        self._least_seen, self._most_seen = np.full(self.shape, np.inf), np.full(self.shape, -np.inf)
+        self._precision = Precision(space)
 
     def batch(self, array: Any) -> np.ndarray:
         return self.gather(array)  # iterating over a batched array gives its rows
@@ -79,29 +103,15 @@ class _Leaf:
             array = self._cast(array, values)
         if self._finite is not None and not self._finite(array):
             raise self._not_finite(array, given)
-        if self._looks:
-            self._look(given)
+        if self._precision.looks:
+            what = f"The observation {self.key!r}" if self.key else "The observation"
+            if text := self._precision.look(given, what):
+                warnings.warn(text, stacklevel=2)
         if self.start is not None:
             array = (array - self.start).astype(self.dtype)
-        if self.most is not None and ((array < 0) | (array > self.most)).any():
-            raise self._outside(array, values)
+        if self.most is not None and (outside := (array < 0) | (array > self.most)).any():
+            raise self._outside(outside, values)
         return array
-
-    def _look(self, given: np.ndarray) -> None:
-        """Warn of a number whose first values differ, and are one float32."""
-        self._looks -= 1
-        self._least_seen = np.minimum(self._least_seen, given.min(0))
-        self._most_seen = np.maximum(self._most_seen, given.max(0))
-        one = self._least_seen.astype(np.float32) == self._most_seen.astype(np.float32)
-        if self._looks == 0 and (one & (self._most_seen - self._least_seen >= COARSE)).any():
-            i = int(np.argmax((one & (self._most_seen - self._least_seen >= COARSE)).ravel()))
-            least, most = (float(seen.flat[i]) for seen in (self._least_seen, self._most_seen))
-            warnings.warn(
-                f"The observation{f' {self.key!r}' if self.key else ''}[{i}] went from {least} to {most}, and agents "
-                f"see float32, in which these are one value, {float(np.float32(most))}, with normalize_observation as "
-                "well. Subtract a constant, or scale it, in the environment.",
-                stacklevel=2,
-            )
 
     def _cast(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         if array.shape == (len(values), *self.shape) and np.can_cast(array.dtype, self.dtype, "same_kind"):
@@ -132,9 +142,8 @@ class _Leaf:
             wanted = "agents see float32, which ends at 3.4e38: scale it"
         return Mismatch(position, self.key, f"is {value} at flat index {index}; {wanted}")
 
-    def _outside(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> Mismatch:
-        wrong = ((array < 0) | (array > self.most)).reshape(len(array), -1).any(1)
-        position = int(np.argmax(wrong))
+    def _outside(self, outside: np.ndarray, values: Sequence[Any] | np.ndarray) -> Mismatch:
+        position = int(np.argmax(outside.reshape(len(outside), -1).any(1)))
         message = f"is {values[position]}, which is outside of {self.source}. Make what you return and "
         return Mismatch(position, self.key, message + "observation_space agree")
 

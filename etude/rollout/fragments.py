@@ -156,7 +156,7 @@ class Fragment:
         if SAMPLED_ACTION in self.rows.extras:
             self.rows.extras[SAMPLED_ACTION][...] = action
         if (bounds := self._collector.bounds) is not None:  # what is learned from is what the environment executed
-            np.minimum(np.maximum(action, bounds[0], out=action), bounds[1], out=action)
+            np.clip(action, *bounds, out=action)
         self.complete = True
 
 

@@ -5,7 +5,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
 from worlds import Counter
 
 from etude.envs import check_environment
@@ -162,6 +162,13 @@ class Milliseconds(Good):
         return np.array([self.t, 1_700_000_000_000 + 17 * self.t])
 
 
+class Written(Good):
+    observation_space = Text(5)
+
+    def observe(self):
+        return "ab"
+
+
 class NotCopied(Good):
     def step(self, action):
         state = self.state
@@ -255,6 +262,10 @@ def test_each_mistake_is_named_with_its_fix_and_nothing_else_is(env, name, messa
 @pytest.mark.parametrize("env", [Good, "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Taxi-v4", "LunarLander-v3"])
 def test_nothing_is_found_in_a_good_environment(env):
     assert check_environment(env) == []
+
+
+def test_what_is_wrong_beside_an_unknown_space_is_found_as_well():
+    assert [finding.name for finding in check_environment(Written)] == ["space", "dtype"]
 
 
 def test_an_episode_without_end_is_a_note_and_does_not_hang(monkeypatch):

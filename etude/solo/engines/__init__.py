@@ -18,7 +18,7 @@ from etude.solo.engines.engine import (
     load,
     load_trained,
 )
-from etude.solo.engines.user_agent import acted, numbers, one_network, take_numbers
+from etude.solo.engines.user_agent import acted, numbers, take_numbers
 
 
 def make_engine(
@@ -92,11 +92,15 @@ def acting_engine(
 def check_networks(agent: Any, warn: Callable[[str], None]) -> None:
     """Warn where two attributes of an agent are one network, as of a target that was never a copy; ConfigError for
     networks that other processes are to train, too."""
-    name, kind = type(agent).__name__, _network_kind(agent)
-    if same := one_network(agent, kind):
-        warn(f"{same} of {name} are one network: update_param changes nothing. Give a target a network of its own.")
-    for attribute, value in vars(agent).items():
-        if type(value).__name__ in ("DistributedDataParallel", "DataParallel") and isinstance(value, kind):
+    name, kind, first = type(agent).__name__, _network_kind(agent), dict[int, str]()
+    networks = {attribute: value for attribute, value in vars(agent).items() if isinstance(value, kind)}
+    for attribute, value in networks.items():
+        if (other := first.setdefault(id(value), attribute)) != attribute:
+            same = f"{other} and {attribute} of {name} are one network"
+            warn(f"{same}: update_param changes nothing. Give a target a network of its own.")
+            break
+    for attribute, value in networks.items():
+        if type(value).__name__ in ("DistributedDataParallel", "DataParallel"):
             raise ConfigError(
                 f"{attribute} of {name} is a {type(value).__name__}, whose gradients this process alone would step "
                 "with: its processes would diverge. Give the agent the module itself, and train it in one process."

@@ -91,15 +91,6 @@ def _walk(value: Any, path: str, kinds: tuple[type, ...], seen: set[int]) -> Ite
             yield from _walk(part, f"{path}.{key}", kinds, seen)
 
 
-def one_network(agent: Any, kind: type) -> str:
-    """The names of two attributes of an agent that are the same network, "" where there are none."""
-    names: dict[int, str] = {}
-    for name, value in vars(agent).items():
-        if isinstance(value, kind) and names.setdefault(id(value), name) != name:
-            return f"{names[id(value)]} and {name}"
-    return ""
-
-
 def acted(agent: Any, s: Any, agents: int | None) -> Any:
     """What `action` returns: for each of several agents, from what it observes, or for the one that there is."""
     return agent.action(s) if agents is None else tuple(agent.action(s[i], i) for i in range(agents))

@@ -96,8 +96,9 @@ def check_takes_tasks(context: TrainingContext, task: Any) -> None:
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:
-    name, actions, others = type(agent).__name__, type(agent).actions, fitting(spaces.action, kind_of(agent).uses_data)
+    name, actions = type(agent).__name__, type(agent).actions
     if agent.bounded_actions and not bounded(spaces.action):
+        others = fitting(spaces.action, kind_of(agent).uses_data)
         lacking = np.flatnonzero(~np.isfinite([spaces.action.low, spaces.action.high]).all(0)).tolist()
         raise SpaceError(
             f"{name} computes actions in [-1, 1], which are scaled to two finite bounds of each number; of this "
@@ -106,6 +107,7 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
             f"low, high, {spaces.action.shape})). " + (f"Or use {' or '.join(others)}." if others else "")
         )
     if not isinstance(spaces.action, actions):
+        others = fitting(spaces.action, kind_of(agent).uses_data)
         wanted = " or ".join(space.__name__ for space in actions)
         raise SpaceError(
             f"{name} needs {wanted} actions; this environment has {describe(spaces.action)}. "
