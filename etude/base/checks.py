@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -30,15 +31,17 @@ _DECLARED: dict[str, tuple[tuple[type, ...], str]] = {  # by what a field is dec
     "int": ((Integral,), "a whole number"),
     "int | None": ((Integral, type(None)), "a whole number or None"),
     "bool": ((bool,), "True or False"),
+    "tuple[int, ...]": ((tuple, list), "a tuple of whole numbers, such as (64,)"),
 }
 
 
-def declared(config: Any) -> None:
-    """Fields that are declared as numbers hold numbers. Those of NumPy become Python's."""
+def declared(config: Any, also: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType({})) -> None:
+    """Fields that are declared as numbers hold numbers, those declared as tuples of numbers tuples or lists. Numbers of
+    NumPy become Python's. also: classes, and what is expected, by further declarations."""
     for field in dataclasses.fields(config):
         object.__setattr__(config, field.name, plain(getattr(config, field.name)))
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
-        kinds, expected = _DECLARED.get(kind, ((), ""))
+        kinds, expected = also.get(kind) or _DECLARED.get(kind, ((), ""))
         if kinds and not isinstance(getattr(config, field.name), kinds):
             _refuse(config, field.name, expected)
 

@@ -16,6 +16,7 @@ CELLS = ("gru", "lstm")
 
 
 def _check(spec: Mlp | Conv) -> None:
+    checks.declared(spec, {"Filters": ((tuple, list), "a tuple of (filters, kernel, stride), such as ((32, 8, 4),)")})
     for name, allowed in (("activation", ACTIVATIONS), ("initializer", INITIALIZERS)):
         if getattr(spec, name) not in allowed:
             raise ConfigError(
@@ -119,6 +120,8 @@ class Conv:
 
     def __post_init__(self) -> None:
         _check(self)
+        if any(not isinstance(layer, tuple | list) or len(layer) != 3 for layer in self.filters):
+            raise ConfigError(f"Conv: filters = {self.filters}; expected (filters, kernel, stride) of each layer.")
         padding = self.padding or (0,) * len(self.filters)
         if len(padding) != len(self.filters):
             raise ConfigError(
@@ -146,6 +149,8 @@ class Recurrent:
     skips: tuple[int, ...] = ()  # of these layers, as in `Mlp`
 
     def __post_init__(self) -> None:
+        expected = "Mlp(...) or Conv(...), as in Recurrent(before=Mlp((64,)), units=64)"
+        checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), expected)})
         if self.cell not in CELLS:
             raise ConfigError(f"Recurrent: unknown cell {self.cell!r}; expected one of {', '.join(CELLS)}.")
         if self.before.dueling or self.before.noisy:
@@ -169,6 +174,8 @@ class ByEmbedding:
     network: Mlp | Conv = Mlp((64, 64))  # from the rest of the observation to the state embedding
 
     def __post_init__(self) -> None:
+        expected = "Mlp(...) or Conv(...), as in ByEmbedding(network=Mlp((64, 64)))"
+        checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), expected)})
         if self.network.dueling:
             raise ConfigError(
                 "ByEmbedding: its network computes a state embedding, which has no dueling streams; leave dueling off."

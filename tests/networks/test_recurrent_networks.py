@@ -5,7 +5,7 @@ import pytest
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, zeros
-from etude.networks import Conv, Maker, Mlp, Recurrent, RecurrentNetwork
+from etude.networks import ByEmbedding, Conv, Maker, Mlp, Recurrent, RecurrentNetwork
 
 VECTOR = Box(-1.0, 1.0, (3,), np.float32)
 MIXED = Dict(
@@ -141,6 +141,27 @@ def test_an_lstm_starts_out_remembering_and_recurrent_weights_start_orthogonal()
     assert net.variables["cell.input.bias"].tolist() == [0] * 3 + [1] * 3 + [0] * 6
     weight = net.variables["cell.memory.weight"]
     np.testing.assert_allclose(weight @ weight.T, np.eye(3), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: Recurrent(8), r"Recurrent: before = 8; .*as in Recurrent\(before=Mlp\(\(64,\)\), units=64"),
+        (lambda: Recurrent((8,)), r"Recurrent: before = \(8,\); expected Mlp\(...\) or Conv"),
+        (lambda: Recurrent(units=(8,)), r"Recurrent: units = \(8,\); expected a whole number"),
+        (lambda: Recurrent(widths=8), r"Recurrent: widths = 8; expected a tuple of whole numbers, such as \(64,\)"),
+        (lambda: Mlp(8), "Mlp: widths = 8; expected a tuple of whole numbers"),
+        (lambda: Mlp(64, 64), "Mlp: widths = 64; expected a tuple"),
+        (lambda: Mlp("64"), "Mlp: widths = '64'; expected a tuple"),
+        (lambda: Conv(8), r"Conv: filters = 8; expected a tuple of \(filters, kernel, stride\)"),
+        (lambda: Conv((8,)), r"Conv: filters = \(8,\); expected \(filters, kernel, stride\) of each layer"),
+        (lambda: Conv(widths=8), "Conv: widths = 8; expected a tuple"),
+        (lambda: ByEmbedding(network=8), "ByEmbedding: network = 8; expected Mlp"),
+    ],
+)
+def test_specs_name_the_field_that_was_given_something_else(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make()
 
 
 def test_specs_refuse_what_cannot_be():
