@@ -88,6 +88,11 @@ def observation_of(seed: int, time: int, agent: int, illegal: int, action: Seque
     return np.concatenate([numbers, np.asarray(action, np.float32)])
 
 
+def state_of(seed: int, time: int) -> np.ndarray:
+    """The global state of a world of several agents."""
+    return np.array([seed >> 16, seed & 0xFFFF, time], np.float32) * SCALE
+
+
 def told(space: gym.Space, action: object) -> list[float]:
     """How observations tell an action: numbers of a Box as they are, the index of a Discrete one scaled down."""
     if isinstance(space, gym.spaces.Discrete):
@@ -215,7 +220,7 @@ class _Several:
         return {} if mask is None else {"action_mask": np.array(mask, np.int8)}
 
     def state(self) -> np.ndarray:
-        return np.array([self.seed >> 16, self.seed & 0xFFFF, self.time], np.float32) * SCALE
+        return state_of(self.seed, self.time)
 
     def render(self) -> None:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scripted_worlds import TRUNCATED, Script, index_of, label
+from scripted_worlds import TRUNCATED, Script, label, state_of, told
 from slow_replay import Row, SlowReplay, plain, rows_of
 from watched import GradientStep
 
@@ -71,7 +71,13 @@ class SlowAgents(SlowReplay):
             assert before.illegal == after.illegal == 0, f"{name} took an action that its mask forbids"
             if self.acts(script, time, agent):
                 assert before.time == time
-                assert index_of(after.action) == row.action[agent]
+                executed = self.own_action(row, agent)
+                np.testing.assert_allclose(after.action, told(self.space, executed), rtol=1e-5, atol=1e-6)
+
+    def own_action(self, row: Row, agent: int) -> Any:
+        """What an agent did."""
+        each = np.reshape(row.action, (self.agents, -1))[agent]
+        return each[0] if hasattr(self.space, "n") else each
 
     def _returned(self, row: Row) -> None:
         """The discounted return of each agent over its own turns."""
@@ -155,12 +161,15 @@ class SlowCritics(SlowAgents):
     def _check_critic(self, critic: Any, b: int, row: Row, agent: int, here: list[bool]) -> None:
         """Present is who acts; an agent whose time ran out with the last step is bootstrapped from as if it went on."""
         script, time = self.at(row)
-        _, actions, there = (part[b] if not isinstance(part, dict) else None for part in critic["state"])
+        seen, actions, there = (part[b] if not isinstance(part, dict) else None for part in critic["state"])
+        if self.config.critic_reads == "state":
+            np.testing.assert_allclose(seen, self.normalised_state(row), rtol=2e-3, atol=2e-3)
         assert there.tolist() == [float(acts) for acts in here]
         taken = actions.reshape(self.agents, -1)
         for other in range(self.agents):
-            expected = np.eye(taken.shape[1])[row.action[other]] if here[other] else np.zeros(taken.shape[1])
-            np.testing.assert_array_equal(taken[other], expected)
+            did = self.own_action(row, other)
+            expected = np.eye(taken.shape[1])[did] if hasattr(self.space, "n") else did
+            np.testing.assert_array_equal(taken[other], expected if here[other] else np.zeros(taken.shape[1]))
         if self.config.n_step == 1:
             cut = [self.ends(script, time, other) == TRUNCATED for other in range(self.agents)]
             follows = [
@@ -180,6 +189,13 @@ class SlowCritics(SlowAgents):
             return np.clip(observation, -10, 10)
         own = np.array(seen, np.float64)
         return np.clip((observation - own.mean(0)) / np.sqrt(own.var(0) + 1e-8), -10, 10)
+
+    def normalised_state(self, row: Row) -> np.ndarray:
+        """The global state by the moments of all that were collected before the newest ones."""
+        state, seen = state_of(*row.key), np.array([state_of(*moment(x)) for x in self.seen], np.float64)
+        if not self.config.normalize_observation or not len(seen):
+            return state
+        return np.clip((state - seen.mean(0)) / np.sqrt(seen.var(0) + 1e-8), -10, 10)
 
 
 class SlowShared(SlowAgents):

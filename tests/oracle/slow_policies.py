@@ -28,7 +28,7 @@ from policy_equations import (
     probabilities,
     standardised,
 )
-from scripted_worlds import TRUNCATED, Label, Script, label
+from scripted_worlds import TRUNCATED, Label, Script, label, state_of
 from slow_worlds import NOBODY, Act, Moment, World
 from watched import Collection, GradientStep, Phase
 
@@ -120,11 +120,12 @@ class Slow:
         policies: Mapping[str, tuple[int, ...]] | None = None,
         turns: bool = False,
         team: str = "",
+        identity: bool = False,
     ):
         self.given, self.config, self.space, self.total, self.team, self.step = config, config, space, total, team, 0
         self.worlds = [World(scripts, space, agents, turns) for _ in range(environments)]
         self.alone, self.everyone = agents is None, range(agents or 1)
-        self.normalised_before = not self.alone
+        self.normalised_before, self.identity = not self.alone, identity
         given = {"": (0,)} if policies is None else policies
         self.policies = {
             name: Policy(name, own, f"{name}." if name else "", space, config) for name, own in given.items()
@@ -166,12 +167,25 @@ class Slow:
     # -- what is collected ---------------------------------------------------------------------------------------------
 
     def collect(self, collection: Collection) -> None:
-        """Compare collected steps with what the scripts make of their actions, and how likely these were."""
+        """Compare collected steps with what the scripts make of their actions, and how likely these were; and what is
+        told of the episodes that ended in them."""
+        ended = []
         for part in collection.steps:
             for t, n in np.ndindex(part.shape):
                 self._collect(part, t, n)
+                moment = self.worlds[part.columns[n]].moments[-1]
+                if moment.over:
+                    ended.append(self.episode(moment, not part.terminated[t, n]))
         self.step += sum(map(len, collection.steps))
         assert self.step == collection.step
+        assert sorted(collection.episodes) == sorted(ended)
+
+    def episode(self, last: Moment, truncated: bool) -> tuple:
+        """What is told of an episode that ended with this step."""
+        number = sum(moment.over for moment in self.worlds[last.environment].moments) - 1
+        each = None if self.alone else {f"agent_{agent}": total for agent, total in last.earned.items()}
+        total = sum(last.earned.values())
+        return last.environment, number, last.time + 1, total, truncated, each
 
     def _collect(self, part: Any, t: int, n: int) -> None:
         world, environment = self.worlds[part.columns[n]], int(part.columns[n])
@@ -242,6 +256,15 @@ class Slow:
     # -- what networks see ---------------------------------------------------------------------------------------------
 
     def actor_input(self, seen: np.ndarray, agent: int) -> np.ndarray:
+        """What an agent sees, and where they are told, which of its policy's agents it is."""
+        return np.concatenate([self.told_apart(agent) if self.identity else [], self.normalised(seen, agent)])
+
+    def told_apart(self, agent: int) -> list[float]:
+        """Which of the agents of its policy it is; nothing where it is the only one."""
+        own = self.of[agent].agents
+        return [float(other == agent) for other in own] if len(own) > 1 else []
+
+    def normalised(self, seen: np.ndarray, agent: int) -> np.ndarray:
         if self.config.normalize_observation:
             return self.observed[agent].normalise(seen)
         return seen.astype(np.float64)
@@ -383,12 +406,13 @@ class Slow:
                 continue
             if not np.allclose(call.extras.get("sampled_action", call.action)[row], act.sample, atol=1e-6):
                 continue
-            expected = self.actor_input(act.seen, agent) if normalised else act.seen
+            expected = self.normalised(act.seen, agent) if normalised else act.seen
             distance = float(np.abs(seen - expected).max())
             if distance < least:
                 best, least = moment, distance
         assert best is not None, "a row was learned from that is not of this rollout"
-        np.testing.assert_allclose(call.action[row], self.executed(best.acts[agent]), rtol=1e-6)
+        act = best.acts[agent]
+        np.testing.assert_allclose(call.action[row], self.executed(act) if self.alone else act.sample, rtol=1e-6)
         return best
 
     def compare_row(self, call: GradientStep, row: int, estimate: Estimate) -> None:
@@ -585,18 +609,23 @@ class SlowMAPPO(Slow):
 
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
-        self.normalised_before = False
+        self.normalised_before, self.states = False, Seen()
 
     def critic_input(self, moment: Moment, agent: int, after: bool = False) -> np.ndarray:
         shown, there = (moment.after, moment.acts_next) if after else (moment.shown, set(moment.acts))
         if after and moment.ends.get(agent) == TRUNCATED:  # it would go on, and so would all whose time ran out with it
             there = there | {other for other, how in moment.ends.items() if how == TRUNCATED}
         blank = np.zeros_like(next(iter(shown.values())))
-        everything = [self.actor_input(shown.get(other, blank), other) for other in self.everyone]
+        everything = [self.normalised(shown.get(other, blank), other) for other in self.everyone]
+        if self.config.critic_reads == "state":
+            state = state_of(moment.seed, moment.time + after)
+            everything = [self.states.normalise(state) if self.config.normalize_observation else state]
         present = [float(other in there) for other in self.everyone]
-        own = self.of[agent].agents
-        identity = [float(other == agent) for other in own] if len(own) > 1 else []
-        return np.concatenate([identity, *everything, present])
+        return np.concatenate([self.told_apart(agent), *everything, present])
+
+    def end(self, rows: list[Moment], weights: Mapping[str, np.ndarray]) -> None:
+        super().end(rows, weights)
+        self.states.values += [state_of(moment.seed, moment.time) for moment in rows]
 
     def minibatches(self, calls: tuple[GradientStep, ...], rows: list[Moment], estimates: Mapping, size: int) -> list:
         found = []
@@ -608,8 +637,10 @@ class SlowMAPPO(Slow):
                     own = replace(
                         call,
                         observation=self._own(call.observation, agent),
-                        action=call.action[:, agent],
-                        extras={name: value[:, agent] for name, value in call.extras.items()},
+                        action=self._of_agent(call.extras.get("sampled_action", call.action), agent),
+                        extras={
+                            name: value[:, agent] for name, value in call.extras.items() if name != "sampled_action"
+                        },
                     )
                     moment = self.recognise(own, i, agent, rows)
                     assert minibatch[i] in (None, moment)
@@ -620,3 +651,8 @@ class SlowMAPPO(Slow):
                 assert set(moment.acts) == set(np.flatnonzero(active).tolist())
             found.append(minibatch)
         return found
+
+    def _of_agent(self, action: np.ndarray, agent: int) -> np.ndarray:
+        """The actions of one agent, of those of all."""
+        own = action.reshape(len(action), len(self.everyone), -1)[:, agent]
+        return own[:, 0] if hasattr(self.space, "n") else own

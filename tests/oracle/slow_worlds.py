@@ -38,6 +38,8 @@ class Moment:
     ends: dict[int, str] = field(default_factory=dict)
     after: dict[int, np.ndarray] = field(default_factory=dict)
     acts_next: set[int] = field(default_factory=set)
+    seed: int = -1  # of the episode
+    earned: dict[int, float] = field(default_factory=dict)  # since the episode began, with this step
 
     @property
     def over(self) -> bool:
@@ -61,6 +63,7 @@ class World:
         self.script = self.scripts[seed % len(self.scripts)]
         self.illegal, self.action = dict.fromkeys(self.agents, 0), dict.fromkeys(self.agents, untold(self.space))
         self.owed = dict.fromkeys(self.agents, 0.0)  # where agents take turns: what comes at their next one
+        self.earned = dict.fromkeys(self.agents, 0.0)
         self.last: dict[int, np.ndarray] = {}
         self.gone: set[int] = set()
         self.look()
@@ -87,7 +90,7 @@ class World:
             assert self.seed is None or self.moments[-1].over, "an episode began before the one before it had ended"
             self.begin(seed)
         acting = [agent for agent in self.agents if self.acts(agent)]
-        moment = Moment(environment, len(self.moments), self.time, dict(self.last))
+        moment = Moment(environment, len(self.moments), self.time, dict(self.last), seed=seed)
         for agent in acting:
             mask = self.script.mask(self.time, agent)
             count = int(getattr(self.space, "n", 1))
@@ -116,6 +119,8 @@ class World:
         moment.acts_next = {agent for agent in self.agents if self.acts(agent)}
         if self.turns:
             moment.rewards = {agent: self.owed[agent] for agent in self.agents if agent in moment.acts_next or over}
-        moment.after = dict(self.last)
+        for agent, reward in moment.rewards.items():
+            self.earned[agent] += reward
+        moment.after, moment.earned = dict(self.last), dict(self.earned)
         self.moments.append(moment)
         return moment

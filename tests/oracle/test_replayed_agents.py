@@ -13,7 +13,7 @@ from watched import Watched, in_numpy
 
 import etude
 
-CHOICE = gym.spaces.Discrete(3)
+CHOICE, MOVE = gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,), "float32")
 SMALL = {
     "network": st.just(etude.Mlp((4,))),
     "buffer_size": st.integers(6, 40),
@@ -46,18 +46,26 @@ class WatchedDQN(Watched, etude.algorithms.DQN):
     """DQN, watched."""
 
 
-MADDPG = st.builds(etude.algorithms.MADDPGConfig, **SMALL, normalize_observation=st.booleans())
+MADDPG = st.builds(
+    etude.algorithms.MADDPGConfig,
+    **SMALL,
+    normalize_observation=st.booleans(),
+    critic_reads=st.sampled_from(["state", "observations"]),
+)
+# Actions of a Box have no masks.
+ACTING = scripts_of_agents(3, 3).map(lambda script: (script, CHOICE)) | scripts_of_agents(3).map(
+    lambda script: (script, MOVE)
+)
 DQN = st.builds(etude.algorithms.DQNConfig, **SMALL)
 
 
-@drawn(
-    few=2, many=25, script=scripts_of_agents(3, 3), config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40)
-)
+@drawn(few=3, many=35, acting=ACTING, config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40, 3))
 def test_critics_read_who_acts_and_agents_learn_from_the_steps_in_which_they_acted(
-    script, config, environments, lengths
+    acting, config, environments, lengths
 ):
-    slow = SlowCritics(config, environments, script, CHOICE, 3)
-    world = functools.partial(ScriptedAgents, script, CHOICE, 3)
+    script, space = acting
+    slow = SlowCritics(config, environments, script, space, 3)
+    world = functools.partial(ScriptedAgents, script, space, 3)
     with etude.Run(WatchedMADDPG(config), world, environments=environments, engine="torch") as run:
         trained(run, slow, lengths)
 

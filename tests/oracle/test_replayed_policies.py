@@ -15,6 +15,7 @@ from slow_policies import Slow, SlowMAPPO
 from watched import NOTED, Collection, Watched, watched_events
 
 import etude
+from etude import Policies
 
 algorithms = etude.algorithms
 CHOICE, MOVE = gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,), "float32")
@@ -104,13 +105,13 @@ PPO_CONFIGS = st.builds(algorithms.PPOConfig, **PPO)
 A2C_CONFIGS = st.builds(algorithms.A2CConfig, **{name: own for name, own in PPO.items() if name not in TAKEN})
 
 
-@drawn(few=4, many=40, script=MASKED, config=PPO_CONFIGS, environments=st.integers(1, 4), steps=st.integers(1, 70))
+@drawn(few=3, many=40, script=MASKED, config=PPO_CONFIGS, environments=st.integers(1, 4), steps=st.integers(1, 70))
 def test_ppo_learns_from_choices_as_its_papers_say(script, config, environments, steps):
     slow = Slow(config, script, CHOICE, environments, steps)
     beside(slow, WatchedPPO(config), functools.partial(ScriptedWorld, script, CHOICE), (steps,))
 
 
-@drawn(few=3, many=25, script=scripts(), config=PPO_CONFIGS, environments=st.integers(1, 3), steps=st.integers(1, 60))
+@drawn(few=2, many=25, script=scripts(), config=PPO_CONFIGS, environments=st.integers(1, 3), steps=st.integers(1, 60))
 def test_ppo_learns_from_samples_beyond_the_bounds_of_a_box(script, config, environments, steps):
     slow = Slow(config, script, MOVE, environments, steps)
     beside(slow, WatchedPPO(config), functools.partial(ScriptedWorld, script, MOVE), (steps,))
@@ -209,18 +210,26 @@ def drivers(policies):
     return {f"agent_{agent}": name for name, agents in policies.items() for agent in agents}
 
 
+# Actions of a Box have no masks.
+ACTING = COMING.map(lambda script: (script, CHOICE)) | scripts_of_agents(3).map(lambda script: (script, MOVE))
+
+
 @drawn(
-    few=3, many=40, script=COMING, config=PPO_CONFIGS | A2C_CONFIGS, policies=st.sampled_from([*POLICIES.values()]),
-    environments=st.integers(1, 3), steps=st.integers(1, 60),
+    few=4, many=40, acting=ACTING, config=PPO_CONFIGS | A2C_CONFIGS, policies=st.sampled_from([*POLICIES.values()]),
+    identity=st.booleans(), environments=st.integers(1, 3), lengths=pieces(60, 2),
 )  # fmt: skip
-def test_agents_that_come_and_go_learn_from_the_turns_that_they_had(script, config, policies, environments, steps):
-    slow = Slow(config, script, CHOICE, environments, steps, 3, policies)
-    world = functools.partial(ScriptedAgents, script, CHOICE, 3)
-    beside(slow, watched(config), world, (steps,), policies=drivers(policies))
+def test_agents_that_come_and_go_learn_from_the_turns_that_they_had(
+    acting, config, policies, identity, environments, lengths, folder
+):
+    (script, space), total = acting, sum(lengths)
+    slow = Slow(config, script, space, environments, total, 3, policies, identity=identity)
+    world = functools.partial(ScriptedAgents, script, space, 3)
+    agent = type(watched(config))
+    beside_stops(slow, agent, world, lengths, [], folder, policies=Policies(drivers(policies), identity))
 
 
 @drawn(
-    few=3, many=30, script=TURNS, config=PPO_CONFIGS | A2C_CONFIGS, policies=st.sampled_from([*POLICIES.values()]),
+    few=2, many=30, script=TURNS, config=PPO_CONFIGS | A2C_CONFIGS, policies=st.sampled_from([*POLICIES.values()]),
     environments=st.integers(1, 3), steps=st.integers(1, 60),
 )  # fmt: skip
 def test_agents_that_take_turns_learn_from_their_own_turns(script, config, policies, environments, steps):
@@ -236,18 +245,21 @@ MAPPO_CONFIGS = st.builds(
         for name, own in PPO.items()
         if name not in ("objective", "value_clip_range", "normalize_value", "max_gradient_norm")
     },
+    critic_reads=st.sampled_from(["observations", "state"]),
 )
 
 
 @drawn(
-    few=3, many=35, script=COMING | TURNS, config=MAPPO_CONFIGS,
-    policies=st.sampled_from([*POLICIES.values()]), environments=st.integers(1, 3), steps=st.integers(1, 60),
+    few=4, many=40, acting=ACTING | TURNS.map(lambda script: (script, CHOICE)), config=MAPPO_CONFIGS,
+    policies=st.sampled_from([*POLICIES.values()]), identity=st.booleans(), environments=st.integers(1, 3),
+    steps=st.integers(1, 60),
 )  # fmt: skip
-def test_mappo_critics_see_all_agents_and_who_acts(script, config, policies, environments, steps):
+def test_mappo_critics_see_all_agents_and_who_acts(acting, config, policies, identity, environments, steps):
+    script, space = acting
     turns = bool(script[0].order)
-    slow = SlowMAPPO(config, script, CHOICE, environments, steps, 3, policies, turns=turns)
-    world = functools.partial(ScriptedTurns if turns else ScriptedAgents, script, CHOICE, 3)
-    beside(slow, WatchedMAPPO(config), world, (steps,), policies=drivers(policies))
+    slow = SlowMAPPO(config, script, space, environments, steps, 3, policies, turns=turns, identity=identity)
+    world = functools.partial(ScriptedTurns if turns else ScriptedAgents, script, space, 3)
+    beside(slow, WatchedMAPPO(config), world, (steps,), policies=Policies(drivers(policies), identity))
 
 
 @drawn(

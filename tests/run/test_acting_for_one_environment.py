@@ -14,6 +14,9 @@ from run_makers import DQN_TINY, PPO_TINY
 import etude
 from etude import Mlp, Recurrent, Run
 from etude.base.errors import ConfigError, SpaceError
+from etude.envs import make_environment
+from etude.rollout import SingleEpisode
+from etude.training.build import best_for
 
 
 class Still(gym.Env):
@@ -184,3 +187,13 @@ def test_several_agents_get_a_dict_and_act_in_one():
         assert set(run.act({2: seen[2]}, {2: infos[2]}, explore=True)) == {2}
         with pytest.raises(SpaceError, match="dict of observations by agent, of 1, 2"):
             run.act(seen[1])
+
+
+@pytest.mark.parametrize(("most", "length", "ended"), [(20, 10, True), (10, 10, True), (4, 4, False)])
+def test_an_episode_on_its_own_tells_how_long_it_was_what_it_earned_and_whether_it_ended(most, length, ended):
+    with run_of(still(PLANE, CHOICE)) as run:
+        environment = make_environment(run.environment)
+        episode = SingleEpisode(environment, run.actor(), best_for(run.agent, environment.spaces), 3)
+        lengths = [episode.length for _ in episode.steps(most)]
+    assert lengths == [*range(length + 1)]
+    assert (episode.length, episode.reward, episode.ended) == (length, float(length), ended)

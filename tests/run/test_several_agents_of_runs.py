@@ -270,3 +270,15 @@ def test_a_checkpoint_that_does_not_hold_what_each_agent_has_earned_is_gone_on_w
     assert [*(end._replace(total_by_agent=None) for end in expected[:2]), *expected[2:]] == found
     with from_state(saved, Duel) as again:  # what is not known is not known after a second save either
         assert ends(again, 40) == found
+
+
+def test_a_checkpoint_from_between_two_episodes_lacks_nothing_of_what_each_agent_has_earned():
+    with tiny("dqn", Duel) as run:
+        ends(run, 40)  # four episodes of both environments
+        state = copy.deepcopy(run.state())
+        expected = ends(run, 40)
+    for column in state["rollout"]["environments"].values():
+        assert column["length"] == 0
+        del column["total_by_agent"]
+    with from_state(state, Duel) as again:
+        assert ends(again, 40) == expected
