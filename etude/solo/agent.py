@@ -98,6 +98,13 @@ class RL(AdaptiveMethods):
         kept = dataclasses.replace(own, session=None, key=None, pending=pending, history=history)
         return {**vars(self), "_session_state": kept}
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """In Keras a copy is made again by its class: copies of layers lose their ties to lists of their variables, and
+        layers of a user's class have none."""
+        if self.framework == "torch":
+            return super().__reduce_ex__(protocol)
+        return files.as_made_again(self, self.__getstate__()["_session_state"])
+
     # -- what an agent writes ------------------------------------------------------------------------------------------
 
     def action(self, *s: Any, **named: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,19 @@ from typing import Any
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
-from etude.base.errors import CheckpointError
+from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.old_names import present_agent
-from etude.solo.engines import load_parameters, load_weights, numbers, parameters, take_numbers, weights
+from etude.protocols import Weights
+from etude.solo.engines import (
+    load_parameters,
+    load_weights,
+    numbers,
+    parameters,
+    take_numbers,
+    weights,
+    without_variables,
+)
+from etude.solo.engines.optimizers import OptimizerCopy
 from etude.solo.training import History
 
 
@@ -58,6 +69,34 @@ def _check(state: dict[str, Any], agent: Any) -> None:
         number.number()
     if stored["training"].value is not None:
         stored["training"].table()
+
+
+def as_made_again(agent: Any, own: Any) -> tuple:
+    """What `object.__reduce__` returns, of an agent in Keras. own: the state of its training, without a session."""
+    given = agent.optimizer if isinstance(agent.optimizer, list | tuple) else [agent.optimizer]
+    optimizers = [one and OptimizerCopy.of(agent, one) for one in given]
+    attributes = {**without_variables(agent), "_session_state": dataclasses.replace(own, param=None)}
+    attributes["optimizer"] = optimizers if given is agent.optimizer else optimizers[0]
+    return _made_again, (type(agent), set(vars(agent)), attributes, weights(agent))
+
+
+def _made_again(kind: Any, names: set[str], attributes: dict[str, Any], values: Weights) -> Any:
+    own, optimizer = attributes["_session_state"], attributes.pop("optimizer")
+    arguments, named = own.made_with
+    agent = kind(*arguments, **named)
+    own.param = agent.param
+    vars(agent).update(attributes)
+    if isinstance(optimizer, list):
+        agent.optimizer = [one.made_for(agent) for one in optimizer]
+    else:
+        agent.optimizer = optimizer and optimizer.made_for(agent)
+    if lost := sorted(names - vars(agent).keys()):
+        raise ConfigError(
+            f"{', '.join(lost)} of {kind.__name__} was set after the agent was made, and a copy is made again by its "
+            "class. Set it in __init__."
+        )
+    load_weights(agent, values)
+    return agent
 
 
 def save_param(agent: Any, path: str | Path) -> None:

@@ -18,7 +18,7 @@ from etude.solo.engines.engine import (
     load,
     load_trained,
 )
-from etude.solo.engines.user_agent import acted, numbers, take_numbers
+from etude.solo.engines.user_agent import acted, find, holds, numbers, take_numbers
 
 
 def make_engine(
@@ -92,29 +92,36 @@ def acting_engine(
 def check_networks(agent: Any, warn: Callable[[str], None]) -> None:
     """Warn where two attributes of an agent are one network, as of a target that was never a copy; ConfigError for
     networks that other processes are to train, too."""
-    name, kind, first = type(agent).__name__, _network_kind(agent), dict[int, str]()
-    networks = {attribute: value for attribute, value in vars(agent).items() if isinstance(value, kind)}
-    for attribute, value in networks.items():
-        if (other := first.setdefault(id(value), attribute)) != attribute:
+    name, (kind, *_), first = type(agent).__name__, _kinds(agent), dict[int, str]()
+    for attribute, value in vars(agent).items():
+        if isinstance(value, kind) and (other := first.setdefault(id(value), attribute)) != attribute:
             same = f"{other} and {attribute} of {name} are one network"
             warn(f"{same}: update_param changes nothing. Give a target a network of its own.")
             break
-    for attribute, value in networks.items():
-        if type(value).__name__ in ("DistributedDataParallel", "DataParallel"):
+    for path, network in find(agent, (kind,)).items() if agent.framework == "torch" else ():
+        wrapped = {type(part).__name__ for part in network.modules()} & {"DistributedDataParallel", "DataParallel"}
+        if wrapped:
             raise ConfigError(
-                f"{attribute} of {name} is a {type(value).__name__}, whose gradients this process alone would step "
-                "with: its processes would diverge. Give the agent the module itself, and train it in one process."
+                f"{path} of {name} is a {wrapped.pop()}, whose gradients this process alone would step with: its "
+                "processes would diverge. Give the agent the module itself, and train it in one process."
             )
 
 
-def _network_kind(agent: Any) -> type:
+def without_variables(agent: Any) -> dict[str, Any]:
+    """The attributes of an agent that neither are nor hold networks and variables."""
+    kinds = _kinds(agent)
+    return {name: value for name, value in vars(agent).items() if not holds(value, kinds)}
+
+
+def _kinds(agent: Any) -> tuple[type, ...]:
+    """What holds variables in the framework of an agent, networks first."""
     if agent.framework == "torch":
         import torch
 
-        return torch.nn.Module
+        return torch.nn.Module, torch.Tensor
     import keras
 
-    return keras.layers.Layer
+    return keras.layers.Layer, keras.Variable, keras.random.SeedGenerator
 
 
 def weights(agent: Any) -> Weights:
@@ -151,5 +158,5 @@ def _variables(agent: Any) -> AgentVariables:
 
 __all__ = [
     "AgentInterface", "UserAgentEngine", "acting_engine", "check_networks", "load_parameters", "load_weights",
-    "make_engine", "numbers", "parameters", "take_numbers", "weights",
+    "make_engine", "numbers", "parameters", "take_numbers", "weights", "without_variables",
 ]  # fmt: skip

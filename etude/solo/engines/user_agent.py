@@ -13,7 +13,9 @@ from etude import ops
 from etude.base.errors import ConfigError
 
 _FRAMEWORKS = {"keras", "tensorflow", "jax", "jaxlib", "torch"}
+_DEPTH = 6  # of attributes in which networks are looked for
 _VERSIONS = 8  # compiled functions that are kept for attributes that change back and forth
+_NO_NETWORKS = ("env", "_session_state")  # attributes
 _PLAIN = (bool, int, float, str, bytes, type(None), np.generic)
 
 
@@ -69,25 +71,38 @@ def single(x: Any) -> np.ndarray:
 
 
 def find(holder: Any, kinds: tuple[type, ...]) -> dict[str, Any]:
-    """The objects of these kinds among an object's attributes, also in lists, tuples and dicts, by name:
-    `attribute`, `attribute.0`, `attribute.key`. Each is found once; what only `param` holds comes last."""
+    """The objects of these kinds among an object's attributes, also in lists, tuples, dicts and objects of the user's
+    own, by name: `attribute`, `attribute.0`, `attribute.key`. Each is found once; what only `param` holds comes
+    last."""
     found: dict[str, Any] = {}
-    seen: set[int] = set()
-    attributes = {name: value for name, value in vars(holder).items() if name != "param"}
+    seen = {id(holder)}
+    attributes = {name: value for name, value in _held(holder).items() if name != "param"}
     for name, attribute in (attributes | {"param": getattr(holder, "param", None)}).items():
         found |= dict(_walk(attribute, name, kinds, seen))
     return found
 
 
+def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is, or holds, an object of these kinds."""
+    return next(_walk(value, "", kinds, set()), None) is not None
+
+
 def _walk(value: Any, path: str, kinds: tuple[type, ...], seen: set[int]) -> Iterator[tuple[str, Any]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else None
-    if id(value) in seen or (inner is None and not isinstance(value, kinds)):
-        return
-    seen.add(id(value))
     if isinstance(value, kinds):
-        yield path, value
-    else:
-        for key, part in list(inner or ()):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield path, value
+        return
+    inner: Any = ()
+    if isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, list | tuple):
+        inner = enumerate(value)
+    elif path.count(".") < _DEPTH and not _of_a_library(value):
+        inner = _held(value).items()
+    if inner and id(value) not in seen:
+        seen.add(id(value))
+        for key, part in list(inner):
             yield from _walk(part, f"{path}.{key}", kinds, seen)
 
 
@@ -174,7 +189,7 @@ class Bound:
 
     def _constant(self, name: str, own: dict[str, Any]) -> Any:
         if name in own:
-            return _fingerprint(own[name])
+            return _fingerprint(own[name], (id(self.agent),))
         value = getattr(self.agent, name, None)  # a property, or an attribute of the class
         return _fingerprint(value) if isinstance(value, (*_PLAIN, np.ndarray)) else None
 
@@ -188,20 +203,26 @@ def _fingerprint(value: Any, within: tuple[int, ...] = ()) -> Any:
         return tuple((key, _fingerprint(part, within)) for key, part in value.items())
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
-    if type(value).__module__ != "builtins" and id(value) not in within and not _of_a_framework(value):
+    if id(value) not in within and not _of_a_library(value):
         parts = ((name, _fingerprint(part, (*within, id(value)))) for name, part in _held(value).items())
         return id(value), *parts
     return id(value)
 
 
-def _of_a_framework(value: Any) -> bool:
-    """Whether an object is of a class that is derived from one of a framework: its variables are no constants."""
-    return any(kind.__module__.partition(".")[0] in _FRAMEWORKS for kind in type(value).__mro__)
+def _of_a_library(value: Any) -> bool:
+    """Whether an object is a class, or of a class of Python, or of one that is derived from one of a framework: its
+    variables are no constants."""
+    kind = type(value)
+    if kind.__module__ == "builtins" or isinstance(value, type):
+        return True
+    return any(base.__module__.partition(".")[0] in _FRAMEWORKS for base in kind.__mro__)
 
 
 def _held(value: Any) -> dict[str, Any]:
-    """The attributes of an object of the user; none where it is a class or a function, or has no dict."""
-    return {} if isinstance(value, type) or callable(value) else getattr(value, "__dict__", {})
+    """The attributes and slots of an object, those aside that hold environments and the training of an agent."""
+    state: Any = object.__getstate__(value)
+    own, slots = state if isinstance(state, tuple) else (state, None)
+    return {name: part for name, part in ((own or {}) | (slots or {})).items() if name not in _NO_NETWORKS}
 
 
 class Compiled:

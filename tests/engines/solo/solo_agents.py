@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,6 +44,57 @@ class Reaching:
         return worlds.reward_done(achieved, goal)
 
 
+class Slotted:
+    __slots__ = ("q", "target")
+
+
+class Called:
+    """An object that is a function, too."""
+
+    def __call__(self):
+        raise AssertionError("nobody calls it")
+
+
+def of_nets(name):
+    return property(lambda agent: getattr(agent.nets, name), lambda agent, network: setattr(agent.nets, name, network))
+
+
+class InAnObject:
+    """Its networks are in an object of the user's own."""
+
+    made = SimpleNamespace
+    q, target = of_nets("q"), of_nets("target")
+
+    def __init__(self):
+        self.nets = self.made()
+        super().__init__()
+
+
+class InSlots(InAnObject):
+    made = Slotted
+
+
+class InAFunction(InAnObject):
+    """Two objects deep, in a list."""
+
+    made = Called
+
+    def __init__(self):
+        super().__init__()
+        self.all = SimpleNamespace(parts=[self.nets, self])
+        del self.nets
+
+    def __getattr__(self, name):
+        if name != "nets" or "all" not in vars(self):
+            raise AttributeError(name)
+        return self.all.parts[0]
+
+
+HOLDERS = {  # by name: mixin, and how the names of the network's variables begin
+    "object": (InAnObject, "nets.q."),
+    "slots": (InSlots, "nets.q."),
+    "function": (InAFunction, "all.parts.0.q."),
+}
 WORLDS = {"DQN": worlds.Walk, "PPO": worlds.Walk, "DDPG": worlds.Pushed, "Team": worlds.Pair}
 
 

@@ -1,6 +1,7 @@
 """What users are told where `set`, `train` or their agent cannot be used: what, what was given, what to do."""
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 from solo_agents import Reaching, agent_for, continuous, discrete, on_policy, once, train
@@ -286,12 +287,16 @@ def test_a_target_that_is_the_network_itself_is_told(engine_name):
         train(agent, engine_name, 1)
 
 
-def test_networks_of_distributed_data_parallel_are_refused(engine_name):
+@pytest.mark.parametrize("place", ["wrapped", "networks.0", "networks.q", "networks.inner", "module"])
+def test_networks_of_distributed_data_parallel_are_refused_wherever_they_are(place, engine_name):
     once(engine_name)
+    from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
     agent = ready(engine_name)
     wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
     vars(wrapped).update(vars(agent.q))
-    agent.wrapped = wrapped
-    refused(agent, engine_name, "wrapped of DQN is a DistributedDataParallel.*the module itself")
+    held = {"0": [wrapped], "q": {"q": wrapped}, "inner": SimpleNamespace(inner=wrapped)}
+    attribute, _, key = place.partition(".")
+    setattr(agent, attribute, held[key] if key else nn.Sequential(wrapped) if place == "module" else wrapped)
+    refused(agent, engine_name, f"{place} of DQN is a DistributedDataParallel.*the module itself")

@@ -7,15 +7,16 @@ import cloudpickle
 import numpy as np
 import pytest
 from cases import variants_but
-from solo_agents import NotDense, agent_for, continuous, discrete, on_policy, once, pool_of, train
+from solo_agents import HOLDERS, NotDense, agent_for, continuous, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Walk
 from solo_cases import agents_of, optimizers_for
 
 import etude.solo
 from etude import checkpoint
-from etude.base.errors import CheckpointError
+from etude.base.errors import CheckpointError, ConfigError
 from etude.explore import EpsGreedyQPolicy
 from etude.solo.engines import parameters, weights
+from etude.tuning import LRFinder
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 KINDS = {
@@ -277,7 +278,6 @@ def same(one, other):
 
 @pytest.mark.parametrize("way", ["deepcopy", "pickle"])
 def test_a_copy_of_a_trained_agent_trains_on_as_the_agent_does(way, engine_name):
-    once(engine_name)
     agent = new(engine_name, "priorities")
     train(agent, engine_name, 3)
     other = copy.deepcopy(agent) if way == "deepcopy" else cloudpickle.loads(cloudpickle.dumps(agent))
@@ -286,6 +286,35 @@ def test_a_copy_of_a_trained_agent_trains_on_as_the_agent_does(way, engine_name)
     assert len(agent.reward_list) == 3
     train(agent, engine_name, 2)
     assert numbers(other) == numbers(agent)
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_networks_in_an_object_of_the_users_own_are_saved_copied_and_put_back(holder, engine_name, tmp_path):
+    mixin, first = HOLDERS[holder]
+    agent, other = (agent_for(engine_name, "DQN", mixin) for _ in range(2))
+    for each in (agent, other):
+        each.set(**discrete())
+    train(agent, engine_name, 3)
+    assert [name.startswith(first) for name in weights(agent)] == 4 * [True] + 4 * [False]
+    before = weights(agent)
+    LRFinder(agent).find(N=6, start_lr=1e-2, end_lr=1.0, p=0)
+    assert same(weights(agent), before)
+    agent.save(tmp_path / "model.dat")
+    changed(other).restore(tmp_path / "model.dat")
+    copied = copy.deepcopy(agent)
+    assert same(weights(other), before) and same(weights(copied), before)
+    for each in (agent, other, copied):
+        train(each, engine_name, 2)
+    assert numbers(agent) == numbers(other) == numbers(copied)
+
+
+def test_a_copy_in_keras_does_not_lose_networks_in_silence(engine_name):
+    if engine_name == "torch":
+        pytest.skip("torch copies networks wherever they are")
+    agent = new(engine_name)
+    agent.late = agents_of(engine_name).mlp(3, 2)
+    with pytest.raises(ConfigError, match="late of DQN was set after the agent was made.*in __init__"):
+        copy.deepcopy(agent)
 
 
 def test_saving_and_restoring_are_functions_too(engine_name, tmp_path):
