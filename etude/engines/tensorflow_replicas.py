@@ -45,7 +45,7 @@ class StrategyEngine(FunctionalEngine):
         def on_replica() -> Any:
             number = replicas.number()
             own, drawn = tf.nest.map_structure(lambda x: x[number], parts)
-            with averaged_by(replicas.mean):
+            with averaged_by(replicas.mean, replicas.count):
                 found, gradients = super(StrategyEngine, self)._differentiate(
                     values, (own, drawn | batch_noise), hyper, groups
                 )

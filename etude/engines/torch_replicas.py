@@ -42,7 +42,7 @@ class ReplicatedTorchEngine(TorchEngine):
         part = Batch(index=None, **{name: self._part(getattr(batches, name)) for name in READ_BY_LOSSES})  # type: ignore[arg-type]
         per_example = self.layout.agent.noise
         drawn = {name: self._part(array) if name in per_example else array for name, array in drawn.items()}
-        with averaged_by(lambda x: ReplicaMean.apply(x, group)):
+        with averaged_by(lambda x: ReplicaMean.apply(x, group), group.size):
             update = super()._learned(part, drawn, hyper)
         for name in self._moved:
             group.mean(self._values[name])

@@ -7,7 +7,7 @@ import math
 from etude import ops
 from etude.losses.shapes import shapes
 from etude.ops import Array
-from etude.ops.replicas import mean_over_replicas
+from etude.ops.replicas import replica_count
 
 
 @shapes(log_prob="*B", advantage="*B")
@@ -73,15 +73,16 @@ def value_clip(value: Array, old_value: Array, target: Array, clip: Array | floa
 @shapes(x="*B", weight="?*B")
 def standardise(x: Array, weight: Array | float = 1.0) -> Array:
     """Mean 0 and standard deviation 1 over all of x, any shape; 0 where all values are equal, or none has a weight. A
-    single number stays as it is: 0 would teach nothing.
+    number that alone has a weight stays as it is: 0 would teach nothing.
 
     weight: how far each number counts in mean and deviation, of the shape of x.
     """
-    if mean_over_replicas() is None and math.prod(x.shape) == 1:
-        return x
+    weighted = 1.0 if isinstance(weight, float) else ops.replica_mean(ops.mean(ops.cast(weight > 0, "float32")))
+    alone = (weighted * math.prod(x.shape) * replica_count() - 1.0) ** 2 < 0.25
     share = ops.maximum(ops.replica_mean(ops.mean(weight)), 1e-8)
     mean = ops.replica_mean(ops.mean(weight * x)) / share
     centred = x - mean
     deviation = ops.sqrt(ops.replica_mean(ops.mean(weight * ops.square(centred))) / share)
     # Equal values deviate by the rounding of their mean in float32.
-    return ops.where(deviation <= 1e-5 * ops.abs(mean), 0.0, centred / (deviation + 1e-8))
+    same = deviation <= 1e-5 * ops.abs(mean)
+    return ops.where(same, ops.where(alone, x, 0.0), centred / (deviation + 1e-8))

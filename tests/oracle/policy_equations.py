@@ -77,13 +77,12 @@ def vtrace(
     return targets, weighted
 
 
-def standardised(values: list[float], rows: int) -> list[float]:
-    """Mean 0 and standard deviation 1; 0 where all are equal. A batch of one row has no deviation and stays as it is.
-    rows: of the batch, with those of agents that did not act.
+def standardised(values: list[float]) -> list[float]:
+    """Mean 0 and standard deviation 1; 0 where all are equal. One that is alone has no deviation and stays as it is.
 
     Nothing is compared where their differences are mostly the rounding of float32.
     """
-    if rows < 2 or not values:
+    if len(values) < 2:
         return list(values)
     mean = sum(values) / len(values)
     deviation = math.sqrt(sum((x - mean) ** 2 for x in values) / len(values))

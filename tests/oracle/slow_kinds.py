@@ -93,7 +93,7 @@ class SlowUnrolls(Slow):
             rows += zip(moments, [turn.value for turn in turns], targets, each, strict=True)
         advantages = [row[3] for row in rows]
         if appo and config.normalize_advantage:
-            advantages = standardised(advantages, len(rows))
+            advantages = standardised(advantages)
         gradient = policy.zero_gradient()
         sums = dict.fromkeys(("policy_loss", "value_loss", "entropy"), 0.0)
         sums |= dict.fromkeys(("kl", "clip_fraction") if appo else ("approx_kl", "rho_clipped"), 0.0)
@@ -154,9 +154,6 @@ class SlowReinforce(Slow):
         assert all(own and own[-1].over for own in found), "an episode that has not ended was learned from"
         self.earn(found)
         return found
-
-    def width(self, policy: Any, minibatch: list[Moment]) -> int:
-        return 256  # rows are filled up
 
     def reports(self) -> tuple[str, ...]:
         return ("policy_loss", "value_loss", "entropy") if self.config.baseline else ("policy_loss", "entropy")

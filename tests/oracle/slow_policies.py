@@ -463,7 +463,7 @@ class Slow:
         own = [estimates[moment.environment, moment.number, agent] for moment, agent in turns]
         each = [estimate.advantage for estimate in own]
         if self.config.normalize_advantage:
-            each = standardised(each, self.width(policy, minibatch))
+            each = standardised(each)
         for (moment, agent), estimate, advantage in zip(turns, own, each, strict=True):
             self.add_turn(policy, moment, agent, estimate, advantage, gradient, sums)
         count = max(len(turns), 1)
@@ -474,10 +474,6 @@ class Slow:
         if getattr(self.config, "objective", "clip") == "penalty":
             found["kl_coefficient"] = self.penalty[policy.name]
         return found, gradient
-
-    def width(self, policy: Policy, minibatch: list[Moment]) -> int:
-        """The rows of a batch, also of agents that did not act."""
-        return len(policy.agents) * len(minibatch)
 
     def descend(self, policy: Policy, gradient: dict, rate: float) -> dict[str, float]:
         """Move the weights of a policy; what is reported of its gradient."""

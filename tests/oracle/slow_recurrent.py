@@ -140,7 +140,7 @@ class SlowRecurrentPPO(Slow):
         rows = [moment for own in minibatch for moment in own]
         advantages = [estimates[moment.environment, moment.number, 0].advantage for moment in rows]
         if self.config.normalize_advantage:
-            advantages = standardised(advantages, len(rows))
+            advantages = standardised(advantages)
         found = self.losses(policy.weights, minibatch, estimates, advantages)
         gradient = policy.zero_gradient()
         for name, value in policy.weights.items():

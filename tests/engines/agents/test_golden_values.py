@@ -158,6 +158,19 @@ def test_equal_numbers_are_standardised_to_zero_whatever_the_rounding_of_their_m
             np.testing.assert_array_equal(framework.numpy(found), 0)
 
 
+def test_a_number_that_alone_has_a_weight_stays_as_it_is_as_does_one_that_is_alone(framework):
+    """A deviation of 0 would say nothing of it, and teach nothing."""
+    for given in (
+        ([2.5], [1.0]), ([-3.0, 1.0, 7.0, 0.5], [0.0, 0.0, 4.0, 0.0]), ([0.1] * 64, [64.0] + [0.0] * 63),
+    ):  # fmt: skip
+        x, weight = (np.float32(each) for each in given)
+        found = framework.numpy(policy.standardise(framework.array(x), framework.array(weight)))
+        np.testing.assert_array_equal(found[weight > 0], x[weight > 0])
+    np.testing.assert_array_equal(framework.numpy(policy.standardise(framework.array(np.float32([2.5])))), [2.5])
+    equal, weight = (framework.array(np.float32(each)) for each in ([3, 3, 9], [1.5, 1.5, 0]))
+    np.testing.assert_array_equal(framework.numpy(policy.standardise(equal, weight))[:2], 0)
+
+
 def test_double_q_moves_the_value_of_the_action_alone(framework):
     def loss(q, next_q, selector):
         ones = ops.ones_like(q[:, 0])
