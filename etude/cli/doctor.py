@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 import shutil
@@ -15,6 +14,7 @@ from etude.cli.options import parse
 from etude.cli.output import rows, say
 from etude.cli.versions import ENGINES, version
 from etude.report.display import has_display
+from etude.rollout.pool.forked import can_adopt
 
 LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
             ("etude", version("etude") or "not installed"),
             ("Python", f"{platform.python_version()} ({sys.executable})"),
             ("system", f"{platform.platform()}, {os.cpu_count()} cores"),
-            ("workers", f"start method spawn (of {', '.join(multiprocessing.get_all_start_methods())})"),
+            ("workers", "forked by a process of their own" if can_adopt() else "start method spawn"),
             ("display", "yes" if has_display() else "none: use `etude watch RUN --video out.mp4`"),
             ("GPU", _gpu()),
         ]

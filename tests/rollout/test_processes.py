@@ -31,11 +31,11 @@ def make(kind=Mine, **options):
 """
 
 
-def start(tmp_path: Path, body: str) -> subprocess.Popen:
+def start(tmp_path: Path, body: str, **variables: str) -> subprocess.Popen:
     script = tmp_path / "program.py"
     script.write_text(SCRIPT + textwrap.dedent(body))
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path}
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""), str(tmp_path)])
+    environment = os.environ | {"PYTHONPATH": path} | variables
     return subprocess.Popen(
         [sys.executable, script],
         stdout=subprocess.PIPE,
@@ -170,6 +170,56 @@ def test_workers_end_with_a_parent_that_is_killed_even_inside_an_environment(tmp
     time.sleep(0.2)
     program.send_signal(number)
     program.communicate(timeout=60)
+    assert_nothing_is_left(program, workers)
+
+
+TELLING = """
+class Telling(Mine):
+    def __init__(self, columns):
+        super().__init__(columns)
+        print("worker", hash("a string"), random.random(), np.random.random(), os.getppid() == int(sys.argv[1]))
+"""
+
+
+def told(tmp_path: Path, before: str = "") -> list[tuple[str, ...]]:
+    """What the workers of a pool say: a number that only copies of one process share, two draws, and whether the
+    program is their parent."""
+    body = f"import multiprocessing, random\nsys.argv.append(str(os.getpid()))\n{before}{TELLING}"
+    body += "rollout = make(Telling)\nrollout.collect(5, 0)\nrollout.close()"
+    program = start(tmp_path, body, PYTHONHASHSEED="random")
+    out, err = program.communicate(timeout=60)
+    assert err == ""
+    return list(zip(*(line.split()[1:] for line in out.splitlines() if line.startswith("worker")), strict=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_workers_are_copies_of_one_process_and_children_of_the_program_which_draw_numbers_of_their_own(tmp_path):
+    copies, *draws, children = told(tmp_path)
+    assert copies[0] == copies[1]
+    assert all(one != other for one, other in draws)
+    assert children == ("True", "True")
+
+
+def test_workers_are_no_copies_where_the_program_asks_for_the_start_method_spawn(tmp_path):
+    copies, *_ = told(tmp_path, "multiprocessing.set_start_method('spawn')\n")
+    assert copies[0] != copies[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+@pytest.mark.parametrize("ends", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
+def test_workers_start_by_themselves_where_the_process_that_forks_them_ends(tmp_path, ends):
+    (tmp_path / "ending.py").write_text(f"import os\n{ends}")
+    body = """
+    from etude.rollout.pool import process
+    process.modules_named_by = lambda job: ["ending"]
+    rollout = make()
+    print(rollout.collect(5, 0).shape, rollout.warnings())
+    rollout.close()
+    """
+    program = start(tmp_path, body)
+    workers = workers_of(program)
+    out, err = program.communicate(timeout=60)
+    assert (out.split("\n")[0], err) == ("(5, 4) []", "")
     assert_nothing_is_left(program, workers)
 
 

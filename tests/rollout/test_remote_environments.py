@@ -148,8 +148,9 @@ def test_workers_that_are_replaced_and_closed_leave_no_open_files():
     pool = LockstepPool(Labelled, Adder(), Noisy(), 1, 4, 2)
     pool.collect(1, 0)
     held = open_files()
-    os.kill(pool._supervisor.workers[0].process.pid, signal.SIGKILL)
-    pool.collect(1, 0)
+    for number in [worker.process.pid for worker in pool._supervisor.workers]:
+        os.kill(number, signal.SIGKILL)
+        pool.collect(1, 0)
     assert open_files() == held
     pool.close()
     del pool

@@ -114,6 +114,13 @@ def new_buffer(size: int) -> Any:
     return CONTEXT.RawArray("b", size)
 
 
+def close_ends(arguments: tuple[Any, ...]) -> None:
+    """Close this process's copies of the connections among the arguments of a worker."""
+    connection, notifications, _, stacks, _ = arguments
+    for end in (connection, *notifications, stacks):
+        end.close()
+
+
 def weights_in(buffer: Any, like: Weights) -> Weights:
     """Arrays like these, by name, in a buffer. The same arguments give the same layout in every process."""
     carve, values = Carver(buffer), {name: np.asarray(like[name]) for name in sorted(like)}

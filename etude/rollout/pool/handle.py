@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -56,6 +56,12 @@ class Worker(ABC):
     @abstractmethod
     def launch(self, job: bytes) -> None:
         """Start it. job: with the present task."""
+
+    @staticmethod
+    def launch_all(workers: Sequence[Any], job_of: Callable[[Any], bytes]) -> None:
+        """Start these workers, all of one class. job_of: the job of each."""
+        for worker in workers:
+            worker.launch(job_of(worker))
 
     @abstractmethod
     def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:

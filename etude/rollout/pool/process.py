@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
@@ -26,13 +26,16 @@ from etude.rollout.pool.channel import (
     NotificationPipe,
     SharedMemory,
     WithTask,
+    close_ends,
     new_buffer,
     share_memory,
 )
+from etude.rollout.pool.forked import ForkedProcess, adopting, can_adopt, modules_named_by
 from etude.rollout.pool.handle import Failure, Worker
 
 _SAFE = "PYTHONSAFEPATH"
 _CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come
+_STARTING = 60.0  # seconds that the process which forks workers may take to import, and for each
 _SLOW_TO_DIE = 2.0  # seconds between the end of a process's connection and its own
 _GARBAGE = "wrote into the pipe to this process, which is etude's"
 
@@ -42,8 +45,8 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
 if not safe_path:
     del os.environ["PYTHONSAFEPATH"]  # what environments start looks where it always does
-from etude.rollout.pool.worker import main
-main(*arguments)
+from etude.rollout.pool import worker
+getattr(worker, function)(*arguments)
 """
 
 
@@ -69,7 +72,30 @@ class ProcessWorker(Worker):
 
     def launch(self, job: bytes) -> None:
         """Start the process. job: with the present task."""
+        arguments = self._arguments()
+        self.process = _start_process(f"etude-{self.number}", "main", arguments)
+        close_ends(arguments)
+        self._send_job(job)
+
+    @staticmethod
+    def launch_all(workers: Sequence[Any], job_of: Callable[[Any], bytes]) -> None:
+        """Start processes that one forks which has imported what they need; those that it does not, one by one."""
+        if len(workers) > 1 and can_adopt():
+            _fork_all(workers, modules_named_by(job_of(workers[0])))
+        for worker in workers:
+            if worker.running:
+                worker._send_job(job_of(worker))
+            else:
+                worker.launch(job_of(worker))
+
+    def _send_job(self, job: bytes) -> None:
+        """If nobody is there to read it, waiting for the answer shows that."""
         self._sent_task = self.task
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(job)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """Those of `worker.main`, connected to this end."""
         self.connection, theirs = CONTEXT.Pipe()
         self._stamp = secrets.token_bytes(16)  # what is read without it is no message of ours
         _limit_reading(self.connection)
@@ -77,10 +103,7 @@ class ProcessWorker(Worker):
         their_receiver, sender = CONTEXT.Pipe(duplex=False)
         receiver, their_sender = CONTEXT.Pipe(duplex=False)
         self._notifications = NotificationPipe(self.connection, receiver, sender)
-        ends = theirs, (their_receiver, their_sender), self._stamp, write_stacks
-        self.process = _start_process(self.number, (*ends, self.memory, job))
-        for end in (theirs, write_stacks, their_receiver, their_sender):
-            end.close()
+        return theirs, (their_receiver, their_sender), self._stamp, write_stacks, self.memory
 
     def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
         """Send a request, and the task if it is new. If nobody is there to read it, waiting for the answer shows
@@ -188,17 +211,36 @@ class ProcessBackend:
         """Nothing: workers see what is written."""
 
 
-def _start_process(number: int, arguments: tuple[Any, ...]) -> Any:
-    """Start worker process `number`, which calls `worker.main` with these arguments.
+def _fork_all(workers: Sequence[ProcessWorker], modules: list[str]) -> None:
+    """Start a process that forks these, has their numbers told, and ends it: they are then this process's own children.
+    A worker that it could not fork is left as it was."""
+    arguments = [worker._arguments() for worker in workers]
+    ours, theirs = CONTEXT.Pipe()
+    forking = _start_process("etude-forking", "fork_all", (theirs, arguments, modules))
+    for ends in arguments:
+        close_ends(ends)
+    theirs.close()
+    try:
+        with contextlib.suppress(EOFError, OSError):
+            for worker in workers:
+                if not ours.poll(_STARTING):
+                    break
+                worker.process = ForkedProcess(ours.recv(), forking)
+    finally:
+        with adopting():
+            forking.kill()
+            forking.join()
+        ours.close()
+
+
+def _start_process(name: str, function: str, arguments: tuple[Any, ...]) -> Any:
+    """Start a process that calls this function of `worker`.
 
     The program's main module is not imported there, so that scripts need no guard and workers do not load what the
     script loads; what a job needs of it travels by value.
     """
-    process = CONTEXT.Process(
-        target=exec,
-        args=(_BOOT, {"arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}),
-        name=f"etude-{number}",
-    )
+    given = {"function": function, "arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}
+    process = CONTEXT.Process(target=exec, args=(_BOOT, given), name=name)
     main_module = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

@@ -80,8 +80,7 @@ class WorkerSupervisor:
         self._finalizer = weakref.finalize(self, _end_all, self.workers)
         self._finalizer.atexit = False
         try:
-            for worker in workers:
-                worker.launch(self._job(worker))
+            self.workers[0].launch_all(self.workers, self._job)
             self.ready = [self._await_ready(worker) for worker in workers][0]
         except BaseException:
             self.close()

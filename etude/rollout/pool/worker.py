@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import os
 import pickle
 import signal
 import sys
 import threading
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -35,6 +36,7 @@ from etude.rollout.pool.channel import (
     Server,
     SharedMemory,
     WorkerChannel,
+    close_ends,
 )
 
 
@@ -44,9 +46,8 @@ def main(
     stamp: bytes,
     stacks: Connection,
     memory: SharedMemory,
-    job: bytes,
 ) -> None:
-    """Make the environments and serve until the parent says None or is gone."""
+    """Make the environments of the job that the parent sends first, and serve until it says None or is gone."""
     _leave_to_the_parent()
     if sys.platform != "win32":
         os.setsid()  # a group of its own: what environments start ends with it
@@ -54,7 +55,8 @@ def main(
     _write_stacks_to(stacks)
     channel = PipeChannel(connection, notifications, stamp)
     try:
-        with contextlib.closing(RunningJob(pickle.loads(job), memory, channel)) as running:
+        job = pickle.loads(connection.recv_bytes())
+        with contextlib.closing(RunningJob(job, memory, channel)) as running:
             while (request := channel.receive()) is not None:
                 running.serve(request)
             channel.send(Closing())
@@ -67,6 +69,29 @@ def main(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # threads of an environment would keep the process
+
+
+def fork_all(parent: Connection, arguments: list[tuple[Any, ...]], modules: list[str]) -> None:
+    """Import these modules, fork a worker for each of the arguments of `main`, send its number, and wait to be ended.
+    Returns in the workers, once they have ended."""
+    for module in modules:
+        with contextlib.suppress(Exception):  # a worker that needs it says why
+            importlib.import_module(module)
+    for number, own in enumerate(arguments):
+        process = os.fork()
+        if process == 0:
+            parent.close()
+            for others in arguments[number + 1 :]:
+                close_ends(others)
+            np.random.seed()  # noqa: NPY002  (random does it by itself; environments may draw from either)
+            current_process().name = f"etude-{number}"
+            main(*own)
+            return
+        parent.send(process)
+        close_ends(own)
+    with contextlib.suppress(EOFError, OSError):
+        parent.recv()
+    os._exit(0)
 
 
 class RunningJob:
@@ -131,10 +156,12 @@ def _die_with_parent() -> None:
     if parent is None:
         return
     if sys.platform == "linux":
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETOWN, -os.getpid())
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        flags = fcntl.fcntl(parent.sentinel, fcntl.F_GETFL)
-        fcntl.fcntl(parent.sentinel, fcntl.F_SETFL, flags | os.O_ASYNC)
+        pipe = parent.sentinel
+        with contextlib.suppress(OSError):  # the end of its own has an owner of its own, which forks would share
+            pipe = os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY)
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
 
     def wait_for_its_end() -> None:  # which may have come before
         wait([parent.sentinel])

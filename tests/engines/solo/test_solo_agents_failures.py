@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import multiprocessing
 import os
 import signal
 import threading
@@ -17,6 +16,7 @@ from solo_agents import NotDense, agent_for, discrete, on_policy, once, pool_of,
 from solo_agents_worlds import Faulty, Walk
 
 from etude.base.errors import EnvironmentFault
+from etude.base.stacks import descendants
 from etude.solo import LambdaCallback, session
 
 # Pools and interruptions know no engine.
@@ -30,12 +30,18 @@ MODES = {
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 
+def workers():
+    """The worker processes of this one."""
+    commands = {child: Path(f"/proc/{child}/cmdline") for child in descendants(os.getpid())}
+    return [child for child, command in commands.items() if command.exists() and "spawn_main" in command.read_text()]
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """No process, and no shared memory with a name."""
     named = sorted(Path("/dev/shm").iterdir())
     yield
-    assert multiprocessing.active_children() == []
+    assert workers() == []
     assert sorted(Path("/dev/shm").iterdir()) == named
 
 
@@ -117,8 +123,8 @@ def test_an_exception_in_this_process_ends_training_and_it_can_go_on(engine_name
 
 def interrupt(*_):
     """What Ctrl-C does: the terminal interrupts this process and all of its children."""
-    for child in multiprocessing.active_children():
-        os.kill(child.pid, signal.SIGINT)
+    for worker in workers():
+        os.kill(worker, signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -215,7 +221,7 @@ def test_a_second_ctrl_c_ends_training_at_once_also_where_an_environment_hangs(m
         thread.join()
     done = agent.total_episode
     assert done <= 1, "the second round is the one that hangs; the first may still have been learned from"
-    assert multiprocessing.active_children() == []
+    assert workers() == []
     go(2)
     assert agent.reward_list == [5.0] * (done + 2)
 
