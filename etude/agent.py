@@ -45,12 +45,13 @@ fitness: only the returns of episodes that were each played with weights of its 
 class Loss:
     """One scalar to minimise, and metrics of it.
 
-    value: scalar. td_error: [B], for priorities. metrics: by name, scalars or [B], of which the mean is reported; with
-    several agents that over the examples in which they act.
+    value: scalar. td_error: [B], for priorities. filled: scalar, 1 where there is anything to learn from in this
+    minibatch, else 0: what is reported are means over those where there is; None: there always is. metrics: by name,
+    scalars or [B], of which the mean is reported; with several agents that over the examples in which they act.
     """
 
-    def __init__(self, value: Any, td_error: Any = None, **metrics: Any):
-        self.value, self.td_error, self.metrics = value, td_error, metrics
+    def __init__(self, value: Any, td_error: Any = None, filled: Any = None, **metrics: Any):
+        self.value, self.td_error, self.filled, self.metrics = value, td_error, filled, metrics
 
 
 class Losses(dict[str, Loss]):

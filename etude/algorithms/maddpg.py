@@ -27,7 +27,7 @@ from etude.losses.relaxed import gumbel, gumbel_softmax
 from etude.losses.soft import minimum
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, present_for, split_actions, width
-from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, active_mean, average_weights
+from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, active_mean, average_weights, filled
 from etude.networks import Maker, Mlp, Spec, target
 
 
@@ -154,14 +154,15 @@ class MADDPG(CentralisedCritics):
         q = parts["critic"](state)[:, :, 0]
         error = td(q, batch.reward[:, i], batch.discount[:, i], next_q)
         loss = ops.mean(weight * ops.sum(squared(error), 0))
-        return error, Loss(loss, **{f"{name}.q_value": active_mean(ops.mean(q, 0), batch.extras[ACTIVE][:, i])})
+        told = {f"{name}.q_value": active_mean(ops.mean(q, 0), batch.extras[ACTIVE][:, i])}
+        return error, Loss(loss, filled=filled(weight), **told)
 
     def actor_loss(self, name: str, weight: Any, x: Any, state: Tree) -> Loss:
         """The deterministic policy gradient through an agent's first critic, plus a cost on the actor's outputs x.
         Equation 5. state: with the policy's own action."""
         q = getattr(self, name)["critic"].member(0)(state)[:, 0]
         cost = self.config.policy_cost * _mean_square(x)
-        return Loss(ops.mean(weight * (deterministic_policy_gradient(q) + cost)))
+        return Loss(ops.mean(weight * (deterministic_policy_gradient(q) + cost)), filled=filled(weight))
 
     def _policy(self, name: str, actor: str, seen: Tree) -> Any:
         """The outputs of an actor: logits, with their mask where there is one, or actions before tanh."""

@@ -26,6 +26,7 @@ from etude.multi_agent.joint import AGENTS, present_for, split_actions
 from etude.multi_agent.policies import (
     CRITIC_READS,
     CentralisedCritics,
+    filled,
     identified,
     identified_space,
     stacked,
@@ -109,7 +110,8 @@ class MAPPO(CentralisedCritics):
         value_error = ops.square(self._value(name, everything) - batch.extras["return"])
         loss = ppo_loss(config, batch, found, self.objective.surrogate(config, found), value_error)
         metrics = loss.metrics | self.objective.metrics(config, found, batch)
-        return Loss(loss.value, **{f"{name}.{key}": value for key, value in metrics.items()})
+        told = {f"{name}.{key}": value for key, value in metrics.items()}
+        return Loss(loss.value, filled=filled(batch.weight), **told)
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""

@@ -17,7 +17,6 @@ from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, stan
 from etude.networks import Part
 
 REMEMBERED = 100  # learning phases that the moments of returns are averaged over
-FILLED = "filled_minibatches"  # the metric with the share of minibatches in which an agent of the policy acts
 
 
 class ImportanceRatio(NamedTuple):
@@ -76,15 +75,15 @@ class PenaltyObjective(Part):
 
     def metrics(self, config: Any, found: ImportanceRatio, batch: Batch) -> dict[str, Any]:
         """The coefficient."""
-        return {"kl_coefficient": self.variables["kl_coefficient"], FILLED: ops.mean(batch.weight)}
+        return {"kl_coefficient": self.variables["kl_coefficient"]}
 
     def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
         """The next coefficient, by the mean divergence of a learning phase over the minibatches in which an agent of
         the policy acts; the same without any. config: has `kl_target`."""
-        if not metrics[FILLED]:
+        if "approx_kl" not in metrics:
             return {}
         before = float(values["kl_coefficient"])
-        return {"kl_coefficient": next_kl_coefficient(before, metrics["approx_kl"] / metrics[FILLED], config.kl_target)}
+        return {"kl_coefficient": next_kl_coefficient(before, metrics["approx_kl"], config.kl_target)}
 
 
 class RawValues(Part):
@@ -132,15 +131,14 @@ class NormalisedValues(Part):
         can be averaged over minibatches."""
         found, weight = batch.extras["return"], batch.weight
         squared = ops.square(found - self.variables["moments"][0])
-        means = {"return_mean": ops.mean(weight * found), "return_squared_deviation": ops.mean(weight * squared)}
-        return {**means, FILLED: ops.mean(weight)}
+        return {"return_mean": ops.mean(weight * found), "return_squared_deviation": ops.mean(weight * squared)}
 
     def adapted(self, config: Any, values: Mapping[str, np.ndarray], metrics: Mapping[str, float]) -> dict[str, Any]:
         """The moments after a learning phase, from the minibatches in which an agent of the policy acts; the same
         without any."""
-        if not metrics[FILLED]:
+        if "return_mean" not in metrics:
             return {}
-        returned, squared = (metrics[name] / metrics[FILLED] for name in ("return_mean", "return_squared_deviation"))
+        returned, squared = metrics["return_mean"], metrics["return_squared_deviation"]
         mean, deviation, phases = values["moments"].tolist()
         rate = 1.0 / min(phases + 1.0, REMEMBERED)
         shift = rate * (returned - mean)

@@ -19,7 +19,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
 
@@ -89,6 +89,7 @@ class FunctionalEngine:
         self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])
         self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
+        self._told: dict[str, set[str]] = {}  # what some of them say of the others: `ParameterLayout.told_by`
 
     def share_compiled(self, other: FunctionalEngine, scalars: bool) -> bool:
         """Call what `other` compiles, so that nothing is compiled twice. Returns whether it does: not where agents,
@@ -144,12 +145,8 @@ class FunctionalEngine:
             if due:  # the mean over the gradient steps at which it was reported
                 reported[name] = mean * k / due
         self._done += k
-        update = Update(
-            {name: reported[name] for name in losses if name in reported},
-            {name: reported[name] for name in metrics if name in reported},
-            None if td_error is None else self.backend.numpy(td_error),
-            k,
-        )
+        errors = None if td_error is None else self.backend.numpy(td_error)
+        update = update_of(losses, reported, self._compiler._told, errors, k)
         check_finite(update)
         return update
 
@@ -159,8 +156,8 @@ class FunctionalEngine:
         first = {name: drawn[0] for name, drawn in noise.items()}
         inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
         gradients, losses, metrics = self.backend.numpy(self._gradients(self._values(), *inputs))
-        losses, metrics = ({name: float(value) for name, value in found.items()} for found in (losses, metrics))
-        update = Update(losses, metrics, None, 0)
+        numbers = {name: float(value) for found in (losses, metrics) for name, value in found.items()}
+        update = update_of(list(losses), numbers, self._compiler._told, None, 0)
         check_finite(update)
         return gradients, update
 
@@ -211,6 +208,7 @@ class FunctionalEngine:
             found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)
             layout.check_losses(found)
             self._rare = {*layout.delayed, *layout.metrics_of(found, layout.delayed)}
+            self._told = layout.told_by(found)
             scalars, metrics, td_error = read_losses(found)
             moved = {f"{p}.{v}": part.variables[v] for p, part in parts_of(agent).items() for v in part.moved}
             return scalars, (scalars, metrics, td_error, moved)

@@ -33,6 +33,9 @@ class Following(NamedTuple):
     every: str | None
 
 
+FILLED = ".filled"  # after the name of a loss: the share of minibatches in which there was something to learn from
+
+
 class ParameterLayout:
     """A built agent, taken apart by name. Names are `attribute.variable`, or `attribute.key.variable` for a dict of
     parts."""
@@ -144,7 +147,13 @@ class ParameterLayout:
 
     def metrics_of(self, losses: Losses, groups: Iterable[str]) -> set[str]:
         """The names of the metrics of these losses, those of their gradients included."""
-        return {name for group in groups for name in (*losses[group].metrics, *self.gradient_metrics(group))}
+        own = {group: (*losses[group].metrics, *self.gradient_metrics(group), f"{group}{FILLED}") for group in groups}
+        return {name for names in own.values() for name in names}
+
+    def told_by(self, losses: Losses) -> dict[str, set[str]]:
+        """What is reported of each loss that says where there is something to learn from, by the name of the latter."""
+        saying = [group for group, loss in losses.items() if loss.filled is not None]
+        return {f"{group}{FILLED}": {group, *self.metrics_of(losses, (group,))} for group in saying}
 
     def gradient_metrics(self, group: str) -> tuple[str, ...]:
         """The names of the metrics of a loss's gradient."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from etude import ops
 from etude.agent import Losses
 from etude.base.data import Update
 from etude.base.errors import NumericalError
+from etude.engines.parameter_layout import FILLED
 
 # The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
 READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
@@ -17,10 +19,30 @@ READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observati
 def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """(scalars by loss name, metrics by name, the first td_error or None)."""
     scalars = {name: loss.value for name, loss in losses.items()}
-    found = {name: value for loss in losses.values() for name, value in loss.metrics.items()}
-    metrics = {name: ops.mean(value) if len(getattr(value, "shape", ())) else value for name, value in found.items()}
+    metrics = {}
+    for loss, found in losses.items():
+        for name, value in found.metrics.items():
+            mean = ops.mean(value) if len(getattr(value, "shape", ())) else value
+            metrics[name] = mean if found.filled is None else mean * found.filled
+        if found.filled is not None:
+            metrics[f"{loss}{FILLED}"] = found.filled
     td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
     return scalars, metrics, td_error
+
+
+def update_of(
+    losses: Collection[str], numbers: dict[str, float], told: Mapping[str, set[str]], td_error: Any, steps: int
+) -> Update:
+    """An update that reports these numbers. losses: those of them that are losses. told: see `ParameterLayout.told_by`;
+    of means over all minibatches these become means over those in which there was something to learn from, if any."""
+    for filled, names in told.items():
+        share = numbers.pop(filled, 1.0)
+        for name in names & numbers.keys() if share < 1.0 else ():
+            mean = numbers.pop(name)
+            if share > 0.0:
+                numbers[name] = mean / share
+    metrics = {name: value for name, value in numbers.items() if name not in losses}
+    return Update({name: numbers[name] for name in losses if name in numbers}, metrics, td_error, steps)
 
 
 def check_finite(update: Update, bound: str = "set max_gradient_norm") -> None:

@@ -21,7 +21,7 @@ from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses
+from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.engines.torch_threads import limited
 from etude.networks.network import Maker, Part, made_by
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -91,13 +91,9 @@ class TorchEngine:
             for i in range(k):
                 batch = Batch(index=None, **{name: _pick(array, i) for name, array in arrays.items()})  # type: ignore[arg-type]
                 found.append(self._gradient_step(agent, batch, _pick(noise, i), hyper))
-        losses, reported, td_error = found[0][0], _means([numbers for _, numbers, _ in found]), found[0][2]
-        return Update(
-            {name: value for name, value in reported.items() if name in losses},
-            {name: value for name, value in reported.items() if name not in losses},
-            None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy(),
-            k,
-        )
+        (losses, told), _, td_error = found[0]
+        errors = None if td_error is None else torch.stack([errors for *_, errors in found]).cpu().numpy()
+        return update_of(losses, _means([numbers for _, numbers, _ in found]), told, errors, k)
 
     def _gradient_step(self, agent: Agent, batch: Batch, noise: Any, hyper: dict[str, float]) -> Any:
         layout, self._step = self.layout, self._step + 1
@@ -108,7 +104,8 @@ class TorchEngine:
         metrics |= self._descend(self._averaged(gradients), hyper, groups)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
-        return list(scalars), numbers, None if td_error is None else td_error.detach()
+        names = list(scalars), layout.told_by(losses)
+        return names, numbers, None if td_error is None else td_error.detach()
 
     def _averaged(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The gradients of the whole batch; one engine has differentiated all of it."""
@@ -138,9 +135,9 @@ class TorchEngine:
         agent = self.layout.bind(self._values, hyper)
         with limited(self._learning):
             held = Batch(index=None, **arrays)  # type: ignore[arg-type]
-            _, reported, gradients = self._differentiate(agent, held, first, self.layout.groups)
-        losses, metrics = ({name: value.item() for name, value in found.items()} for found in reported[:2])
-        update = Update(losses, metrics, None, 0)
+            losses, reported, gradients = self._differentiate(agent, held, first, self.layout.groups)
+        numbers = {name: value.item() for found in reported[:2] for name, value in found.items()}
+        update = update_of(list(losses), numbers, self.layout.told_by(losses), None, 0)
         check_finite(update)
         return to_numpy(gradients), update
 

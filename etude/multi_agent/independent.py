@@ -20,6 +20,7 @@ from etude.multi_agent.joint import AGENTS, split_actions
 from etude.multi_agent.policies import (
     MultiAgent,
     active_mean,
+    filled,
     identified,
     identified_space,
     stacked,
@@ -96,7 +97,7 @@ class Independent(MultiAgent):
                 error = error + sum(unstacked(ops.abs(errors) * active, len(self.driven[policy])))
             for part, loss in found.items():
                 metrics = {f"{policy}.{name}": active_mean(x, active) for name, x in loss.metrics.items()}
-                losses[f"{policy}.{part}"] = Loss(loss.value, **metrics)
+                losses[f"{policy}.{part}"] = Loss(loss.value, filled=filled(own_batch.weight), **metrics)
         if not isinstance(error, float):
             next(iter(losses.values())).td_error = error / len(self.agents)
         return losses

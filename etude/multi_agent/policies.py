@@ -181,6 +181,11 @@ def active_mean(x: Any, active: Any) -> Any:
     return ops.mean(ops.where(active > 0, x, 0.0)) / ops.maximum(ops.replica_mean(ops.mean(active)), 1e-8)
 
 
+def filled(weight: Any) -> Any:
+    """1 where any of these examples has a weight, else 0: see `Loss`."""
+    return ops.cast(ops.replica_mean(ops.mean(weight)) > 0, "float32")
+
+
 def stacked_batch(batch: Batch, places: Sequence[int], own: Mapping[str, Any]) -> Batch:
     """The examples of the agents at these places of a batch of several, [B, agents], one below the other. own: their
     observations, actions (samples, where they were kept) and next observations, stacked."""

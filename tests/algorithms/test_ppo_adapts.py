@@ -21,8 +21,8 @@ def engine_of(**config):
 
 def after(engine, **metrics):
     """The engine's weights after a phase with these metrics."""
-    weights, found = engine.weights(), {"filled_minibatches": 1.0, **metrics}
-    engine.load(engine.layout.agent.after_phase(lambda names: {name: weights[name] for name in names}, found))
+    weights = engine.weights()
+    engine.load(engine.layout.agent.after_phase(lambda names: {name: weights[name] for name in names}, metrics))
     return engine.weights()
 
 
@@ -48,14 +48,12 @@ def test_the_moments_are_those_of_all_returns_so_far_and_values_are_in_their_uni
     assert engine.value(observation)[0] == pytest.approx(mean + deviation * raw, rel=1e-5)
 
 
-def test_minibatches_without_a_step_of_the_policy_count_neither_for_the_penalty_nor_for_the_moments():
+def test_a_phase_in_which_no_agent_of_the_policy_acts_changes_neither_the_penalty_nor_the_moments():
     engine = engine_of(objective="penalty", kl_target=0.01, kl_coefficient=3.0, normalize_value=True)
-    halved = {"return_mean": 2.5, "return_squared_deviation": 17.0}  # those of 5 and 34, and a minibatch of nothing
-    weights = after(engine, filled_minibatches=0.5, approx_kl=0.0099, **halved)
-    assert weights["objective.kl_coefficient"] == 6.0  # the divergence was 0.0198
+    weights = after(engine, approx_kl=0.0198, return_mean=5.0, return_squared_deviation=34.0)
+    assert weights["objective.kl_coefficient"] == 6.0
     np.testing.assert_allclose(weights["value_normaliser.moments"], [5.0, 3.0, 1.0], rtol=1e-6)
-    empty = after(engine, filled_minibatches=0.0, approx_kl=0.0, return_mean=0.0, return_squared_deviation=0.0)
-    assert all(np.array_equal(value, weights[name]) for name, value in empty.items())
+    assert all(np.array_equal(value, weights[name]) for name, value in after(engine).items())  # nothing is reported
 
 
 def test_nothing_changes_where_nothing_adapts():

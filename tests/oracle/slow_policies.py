@@ -339,13 +339,15 @@ class Slow:
         self.end(rows, weights)
 
     def gradient_steps(self, minibatches: list, estimates: Mapping) -> dict[str, float]:
-        """Those of a phase; the means of what they report."""
+        """Those of a phase; the means of what they report where an agent of the policy acts."""
         reported: dict[str, list[float]] = {}
         rate = self.rate()
         for minibatch in minibatches:
             for policy in self.policies.values():
-                for name, value in self.gradient_step(policy, minibatch, estimates, rate).items():
-                    reported.setdefault(f"{policy.prefix}{name}", []).append(value)
+                found = self.gradient_step(policy, minibatch, estimates, rate)
+                if any(agent in moment.acts for moment in minibatch for agent in policy.agents):
+                    for name, value in found.items():
+                        reported.setdefault(f"{policy.prefix}{name}", []).append(value)
         return {name: sum(values) / len(values) for name, values in reported.items()}
 
     def end(self, rows: list[Moment], weights: Mapping[str, np.ndarray]) -> None:
@@ -545,7 +547,7 @@ class Slow:
             if not any(filled):
                 continue
             if getattr(self.config, "objective", "clip") == "penalty":
-                divergence = means[f"{policy.prefix}approx_kl"] * len(filled) / sum(filled)
+                divergence = means[f"{policy.prefix}approx_kl"]
                 target = self.config.kl_target
                 self.penalty[name] *= 2.0 if divergence > 1.5 * target else 0.5 if divergence < target / 1.5 else 1.0
             if getattr(self.config, "normalize_value", False):

@@ -445,7 +445,6 @@ def ppo(given: Numbers, batch: Any, found: Any = None) -> Any:
     moments = {
         "return_mean": average(found, lambda row: row.w * row.extras["return"]),
         "return_squared_deviation": average(found, lambda row: row.w * (row.extras["return"] - mean) ** 2),
-        "filled_minibatches": average(found, lambda row: row.w),
     }
     return losses, {**metrics, "kl_coefficient": beta, **moments}, None
 

@@ -84,6 +84,7 @@ TRUTH = {
     "matd3": slow.maddpg,
 }
 CASE = {case.name: case for case in CASES}
+SEVERAL = ["ppo, several", "matd3", "dqn, several", "td3, several", "mappo", "mappo, shared", "maddpg discrete"]
 FIRST = {case.algorithm: case.name for case in reversed(CASES) if case.name in TRUTH}  # of each algorithm
 
 
@@ -127,13 +128,25 @@ def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name
     due = dict.fromkeys(layout.agent.trained_every.values(), 1)
     still = dict.fromkeys(layout.rates.values(), 0.0)
     hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
-    batches, noise = possible(random_batches(case, 2, 16), case), layout.draw_noise(loss_noise(0), 2, 16)
-    update = engine.learn(batches, hyper)
+    batches = possible(random_batches(case, 2, 16), case)
+    found, update = slowly(name, weights, hyper, batches, layout), engine.learn(batches, hyper)
+    for reported, expected in ((update.losses, [x[0] for x in found]), (update.metrics, [x[1] for x in found])):
+        own = {key: x for key, x in reported.items() if "gradient" not in key or key == "gradient_similarity"}
+        mean = {key: np.mean([each[key] for each in expected]) for key in expected[0]}
+        assert own == pytest.approx(mean, rel=1e-4, abs=1e-5)
+    if update.td_error is not None:
+        np.testing.assert_allclose(np.abs(update.td_error), np.abs([x[2] for x in found]), rtol=1e-3, atol=1e-4)
+
+
+def slowly(name, weights, hyper, batches, layout):
+    """What the slow program makes of each batch: (losses, metrics, errors)."""
+    case, (k, n) = CASE[name], batches.weight.shape[:2]
+    noise = layout.draw_noise(loss_noise(0), k, n)
     config = {field.name: getattr(case.config, field.name) for field in dataclasses.fields(case.config)}
     more = {key: getattr(case.config, key, None) for key in ("n_target_critics", "policy_delay")}
     c = SimpleNamespace(**{**more, **config, **hyper})
     found = []
-    for i in range(2):
+    for i in range(k):
         drawn = {key: x[i] for key, x in noise.items()}
         given = slow.Numbers(weights, drawn, c, case.spaces.observation, case.spaces.action)
         if case.spaces.agents is not None:
@@ -142,12 +155,33 @@ def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name
         batch = pick(batches, i)
         plain = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
         found.append(TRUTH[name](given, SimpleNamespace(**plain)))
+    return found
+
+
+@pytest.mark.parametrize("name", variants_but(("ppo, several", "matd3"), SEVERAL))
+def test_minibatches_without_an_active_agent_of_a_policy_are_left_out_of_the_means(name, engine_name):
+    """Also where delayed losses are due in some of them alone."""
+    case = CASE[name]
+    engine, layout = made(case, engine_name), made(case, engine_name).layout
+    weights = otherwise(engine.weights(), np.random.default_rng(5))
+    engine.load(weights)
+    still = dict.fromkeys(layout.rates.values(), 0.0)
+    hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **still)
+    hyper |= dict.fromkeys(layout.agent.trained_every.values(), 2)
+    batches = possible(random_batches(case, 4, 16), case)
+    policy, agents = next(iter(driven(case).items()))
+    found = slowly(name, weights, hyper, batches, layout)
+    batches.extras["active"][1, :, [list(case.spaces.agents).index(agent) for agent in agents]] = 0.0
+    update = engine.learn(batches, hyper)
     for reported, expected in ((update.losses, [x[0] for x in found]), (update.metrics, [x[1] for x in found])):
-        own = {key: x for key, x in reported.items() if "gradient" not in key or key == "gradient_similarity"}
-        mean = {key: np.mean([each[key] for each in expected]) for key in expected[0]}
-        assert own == pytest.approx(mean, rel=1e-4, abs=1e-5)
-    if update.td_error is not None:
-        np.testing.assert_allclose(np.abs(update.td_error), np.abs([x[2] for x in found]), rtol=1e-3, atol=1e-4)
+        for key in expected[0]:
+            rare = key in layout.agent.trained_every or key.endswith("saturation")  # which the actor's loss tells
+            steps = {1, 3} if rare else {0, 1, 2, 3}
+            told = steps - {1} if key.startswith(f"{policy}.") else steps
+            assert reported[key] == pytest.approx(np.mean([expected[i][key] for i in told]), rel=1e-4, abs=1e-5), key
+    batches.extras["active"][:] = 0.0
+    nothing = engine.learn(batches, hyper)
+    assert not [key for key in (*nothing.losses, *nothing.metrics) if key.partition(".")[0] in driven(case)]
 
 
 def test_every_algorithm_that_has_losses_has_a_slow_program():
