@@ -53,8 +53,14 @@ class DataError(EtudeError, ValueError):
 
 
 class CallbackError(EtudeError, RuntimeError):
-    """A callback, a custom metric or a rewriter of steps raised, or returned what it must not; the cause is what it
-    raised. The run was saved in its directory."""
+    """A callback, a custom metric or a rewriter of steps returned what it must not; the run was saved in its directory.
+
+    raised: what the function raised, where it raised: `Run.train` and `Run.steps` raise that, with this as its note.
+    """
+
+    def __init__(self, message: str, raised: Exception | None = None):
+        super().__init__(message)
+        self.raised = raised
 
 
 class ReplicaError(EtudeError, RuntimeError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 
-from etude.base.errors import EnvironmentFault
+from etude.base.errors import EnvironmentFault, EtudeError
 from etude.envs.observations import LATE_MASK, Mismatch
 
 RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
@@ -72,6 +72,11 @@ def explain_error(problem: BaseException) -> str:
     """The class and the text of an exception, and the user's line that raised it."""
     line = line_of(problem)
     return f"{type(problem).__name__}: {text_of(problem)}{f' ({line})' if line else ''}"
+
+
+def report_of(problem: Exception) -> str:
+    """An exception in one line of a report: an error of etude speaks for itself."""
+    return str(problem) if isinstance(problem, EtudeError) else explain_error(problem)
 
 
 def cause_of(problem: BaseException) -> BaseException:

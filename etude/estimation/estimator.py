@@ -14,6 +14,7 @@ from etude.base.errors import CallbackError, ConfigError, DataError, NumericalEr
 from etude.base.events import Estimated, Warned
 from etude.base.seeding import generator
 from etude.envs import action_space_of
+from etude.envs.faults import explain_error
 from etude.estimation.episodes import (
     EpisodeTable,
     behaviour_of,
@@ -185,7 +186,7 @@ class Estimator:
         try:
             values = Values(np.asarray(model.q(observation, action)), np.asarray(model.v(observation)))
         except Exception as error:
-            raise CallbackError(f"The model of the estimates raised {type(error).__name__}: {error}") from error
+            raise CallbackError(f"The model of the estimates raised {explain_error(error)}.", error) from None
         for what, found in zip(Values._fields, values, strict=True):
             if found.shape != (len(action),) or not np.isfinite(found).all():
                 raise ConfigError(

@@ -11,7 +11,7 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import CallbackError, NumericalError
 from etude.base.spaces import Spaces
-from etude.envs.faults import cause_of, explain_error
+from etude.envs.faults import explain_error
 from etude.protocols import Engine
 from etude.rewrite.checks import problem_of
 
@@ -98,7 +98,7 @@ class Rewriters:
                 raise NumericalError(f"Rewriter {name}: {error}") from error
             except Exception as error:
                 raised = f"Rewriter {name} raised {explain_error(error)} at step {step:,}."
-                raise CallbackError(raised) from cause_of(error)
+                raise CallbackError(raised, error) from None
             if problem := problem_of(before, steps, self._spaces):
                 raise CallbackError(f"Rewriter {name} returned {problem[0]} at step {step:,}; expected {problem[1]}")
         return steps

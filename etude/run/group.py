@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from etude.algorithms import ALGORITHMS
-from etude.base.errors import ConfigError, EtudeError
+from etude.base.errors import ConfigError
 from etude.base.events import Event
 from etude.base.seeding import MemberSeeds
 from etude.engines.functional import FunctionalEngine
@@ -41,7 +41,7 @@ class RunGroup:
     """
 
     def __init__(self, runs: Sequence[Run], like: Run | None = None):
-        self.runs, self.errors = tuple(runs), dict[int, EtudeError]()
+        self.runs, self.errors = tuple(runs), dict[int, Exception]()
         self.apart = reason_apart(runs[0])
         compiled = CompiledFunctions(like or runs[0])
         for run in runs:
@@ -79,7 +79,7 @@ class RunGroup:
                         yield i, event
                     else:
                         del streams[i]
-                except EtudeError as error:
+                except Exception as error:  # a user's function may raise anything
                     self.errors[i] = error
                     del streams[i]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -154,7 +153,7 @@ class Run:
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
-            `etude.report`; one, or a list of them. What one raises ends in a CallbackError, after the run is saved.
+            `etude.report`; one, or a list of them. What one raises ends the run, after it is saved.
         evaluate: a function of this run that is called in the place of playing episodes. It returns the returns of
             episodes, an `Evaluation` such as `run.evaluate(...)`, or a dict of numbers, reported as `eval/<name>`, in
             which "returns" may hold returns: the target and `best` go by their mean.
@@ -170,11 +169,9 @@ class Run:
             with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
                 for event in self._steps(steps, schedule):
                     called(event)
-        except CallbackError as error:
-            for event in self._loop.save_if_new():
-                with contextlib.suppress(CallbackError):
-                    called(event)
-            raise stopped_by(error, self.directory and self.directory.path) from error.__cause__
+        except Exception:
+            called.after_failure(self._loop.save_if_new())
+            raise
         assert isinstance(event, Finished)
         return event
 
@@ -221,7 +218,7 @@ class Run:
         """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: those of `train`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
-        the environment fails, the run is saved (in its directory) before the error is raised.
+        the environment, a metric or a rewriter fails, the run is saved (in its directory) before the error is raised.
         """
         yield from self._steps(steps, Schedule.of(
             evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
@@ -244,7 +241,11 @@ class Run:
         yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
         if started is not None and started.note and not self.step:
             yield Warned(self.step, started.note)
-        yield from self._loop.steps(end, schedule)
+        try:
+            return (yield from self._loop.steps(end, schedule))
+        except CallbackError as error:
+            failure = stopped_by(error, self)
+        raise failure  # outside of `except`, so that Python shows its own traceback alone
 
     # -- acting --------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ from etude.base.events import (
     Warned,
     WorkerReplaced,
 )
-from etude.envs.faults import cause_of, explain_error
+from etude.envs.faults import explain_error
 
 METHODS: dict[type, str] = {
     Started: "on_train_begin",
@@ -71,10 +72,16 @@ class Callback:
         """After the last step, its evaluation and its checkpoint."""
 
 
-def stopped_by(error: CallbackError, path: Any) -> CallbackError:
-    """The error that ends a run of this directory (None: without one), to be raised from the cause of `error`."""
-    again = "It can go on: run.train." if path is None else f"It is saved: etude.load({str(path)!r}) continues it."
-    return CallbackError(f"{error} The run stopped. {again}")
+def stopped_by(error: CallbackError, run: Any) -> Exception:
+    """What ends the run: the exception that a user's function raised, with a note on which it was and how to go on; a
+    CallbackError where it returned what it must not."""
+    path = run.directory and str(run.directory.path)
+    again = "It can go on: run.train." if path is None else f"It is saved: etude.load({path!r}) continues it."
+    text = f"{error} The run stopped. {again}"
+    if error.raised is None:
+        return CallbackError(text)
+    error.raised.add_note(text)
+    return error.raised
 
 
 def as_list(callbacks: Any) -> list[Any]:
@@ -91,14 +98,15 @@ def called_in(callbacks: Iterable[Any], chief: bool) -> list[Any]:
 
 class CallbackList:
     """Calls the callbacks of a run with events. One that cannot write (OSError: a full disk) costs a warning, once, and
-    not the run; whatever else a callback raises becomes a CallbackError with its name, and it is not called again."""
+    not the run; one that raises anything else is not called again."""
 
     def __init__(self, callbacks: Iterable[Any], run: Any):
         """Raises ConfigError for what is no callback."""
-        self._called = [_Called(each, run) for each in callbacks]
+        self._run, self._called = run, [_Called(each, run) for each in callbacks]
 
     def __call__(self, event: Event) -> None:
-        """Call every callback with the event, and with the warning about one that cannot write."""
+        """Call every callback with the event, and with the warning about one that cannot write. What one raises is
+        raised, with a note on which it was."""
         for called in self._called:
             if called.failed:
                 continue
@@ -111,10 +119,16 @@ class CallbackList:
                     self(Warned(event.step, text))
             except Exception as error:
                 called.failed = True
-                raise CallbackError(
-                    f"Callback {called.name} raised {explain_error(error)} at step {event.step:,}, on "
-                    f"{type(event).__name__}."
-                ) from cause_of(error)
+                where = f"at step {event.step:,}, on {type(event).__name__}"
+                raised = f"Callback {called.name} raised {explain_error(error)} {where}."
+                raise stopped_by(CallbackError(raised, error), self._run)  # noqa: B904  # the error itself
+
+    def after_failure(self, events: Iterable[Event]) -> None:
+        """The events of a checkpoint that is written because one of these callbacks failed, to the others."""
+        if any(called.failed for called in self._called):
+            for event in events:
+                with contextlib.suppress(Exception):
+                    self(event)
 
 
 class _Called:

@@ -9,7 +9,7 @@ import numpy as np
 
 from etude.base.data import Steps, info_extra
 from etude.base.errors import CallbackError, ConfigError
-from etude.envs.faults import cause_of, explain_error
+from etude.envs.faults import explain_error
 
 Metric = Callable[[Steps], Any]
 RESERVED = ("ep_len", "ep_rew", "episodes")  # names under `rollout/` that are taken
@@ -72,7 +72,7 @@ def _values(name: str, function: Metric, steps: Steps, step: int) -> np.ndarray:
     try:
         result = function(steps)
     except Exception as error:
-        raise CallbackError(f"Metric {name!r} raised {explain_error(error)} at step {step:,}.") from cause_of(error)
+        raise CallbackError(f"Metric {name!r} raised {explain_error(error)} at step {step:,}.", error) from None
     try:
         array = None if result is None else np.asarray(result, np.float64)
     except (TypeError, ValueError):

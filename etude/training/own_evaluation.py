@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import CallbackError
-from etude.envs.faults import cause_of, explain_error
+from etude.envs.faults import explain_error
 from etude.training.evaluate import Evaluation
 
 EvaluationFunction = Callable[[Any], Any]  # called with the run
@@ -34,9 +34,8 @@ def _called(function: EvaluationFunction, run: Any, step: int) -> Evaluation:
     try:
         found = function(run)
     except Exception as error:
-        raise CallbackError(
-            f"Evaluation function {name} raised {explain_error(error)} at step {step:,}."
-        ) from cause_of(error)
+        raised = f"Evaluation function {name} raised {explain_error(error)} at step {step:,}."
+        raise CallbackError(raised, error) from None
     if isinstance(found, Evaluation):
         return found
     given = dict(found) if isinstance(found, Mapping) else {"returns": found}

@@ -13,10 +13,10 @@ import numpy as np
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
-from etude.base.errors import CheckpointError, EtudeError
+from etude.base.errors import CheckpointError
 from etude.base.events import Collected, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
-from etude.envs.faults import explain_error
+from etude.envs.faults import report_of
 from etude.report.json_lines import JsonLines
 from etude.run import Run, Schedule, from_state
 from etude.run.group import RunGroup, reason_apart
@@ -136,8 +136,7 @@ class SeedRuns:
                         yield from self._trained(part, like)
                 yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
             except Exception as error:  # whatever an environment raises: the other groups go on
-                text = str(error) if isinstance(error, EtudeError) else explain_error(error)
-                yield SegmentFailed(segment.trial, text)
+                yield SegmentFailed(segment.trial, report_of(error))
 
     def close(self) -> None:
         """Nothing is kept from one group to the next."""
@@ -178,7 +177,7 @@ class SeedRuns:
                 if self._stopped():
                     group.stop()
             for i, error in group.errors.items():
-                yield SeedFailed(part[i].seed, str(error))
+                yield SeedFailed(part[i].seed, report_of(error))
 
 
 def _parts(directories: Sequence[RunDirectory], together: bool) -> list[list[SavedRun]]:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import etude.checkpoint as checkpoint
 import etude.training.build as build
 from etude.agent import Agent
-from etude.base.errors import ConfigError, EtudeError
+from etude.base.errors import ConfigError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
-from etude.envs.faults import explain_error
+from etude.envs.faults import report_of
 from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.run.group import CompiledFunctions
@@ -219,7 +219,7 @@ class TrialRuns:
             self._callbacks.pop(segment.trial, None)
             if self._shared.forget():  # it holds what the trial stored since its last checkpoint: load all anew
                 self.close()
-            yield SegmentFailed(segment.trial, str(error) if isinstance(error, EtudeError) else explain_error(error))
+            yield SegmentFailed(segment.trial, report_of(error))
         finally:
             if directory is not None:
                 directory.close()

@@ -17,7 +17,7 @@ from recordings import SPACES, dataset, each_format
 
 import etude
 from etude.base import trees
-from etude.base.errors import CallbackError, ConfigError, DataError
+from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from etude.checkpoint.run_directory import RunDirectory
@@ -157,11 +157,11 @@ def test_shards_of_later_steps_are_renamed_when_a_run_goes_back(tmp_path):
 
 def test_a_folder_that_holds_the_recording_of_another_run_is_refused(tmp_path):
     run_on("CartPole-v1").train(128, [Writer(tmp_path)])
-    with pytest.raises(CallbackError, match="holds a recording 'ppo-seed3' already"):
+    with pytest.raises(ConfigError, match="holds a recording 'ppo-seed3' already"):
         run_on("CartPole-v1").train(128, [Writer(tmp_path)])
     other = run_on("Acrobot-v1")
     other.train(32)
-    with pytest.raises(CallbackError, match="a recording 'ppo-seed3' of another run"):
+    with pytest.raises(ConfigError, match="a recording 'ppo-seed3' of another run"):
         other.train(32, [Writer(tmp_path)])
     other.train(32, [Writer(tmp_path, name="acrobot")])
 
@@ -235,7 +235,7 @@ def test_a_full_disk_costs_a_warning_and_not_the_run(tmp_path, monkeypatch):
 
 
 def test_runs_that_collect_no_steps_cannot_be_recorded(tmp_path):
-    with pytest.raises(CallbackError, match="collects no steps"):
+    with pytest.raises(ConfigError, match="collects no steps"):
         etude.Run("bc", "CartPole-v1", data=etude.record("CartPole-v1", 2), network=Mlp((8,)), engine="torch").train(
             10, [Writer(tmp_path)]
         )

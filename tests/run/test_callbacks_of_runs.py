@@ -12,7 +12,7 @@ from run_makers import tiny
 from run_worlds import Counted, Failing
 
 import etude
-from etude.base.errors import CallbackError, ConfigError, DataError
+from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Finished, Learned, Saved, Saving, Warned, WorkerReplaced
 from etude.training.callbacks import EPISODE, METHODS
 
@@ -139,9 +139,8 @@ def test_what_a_callback_raises_is_one_clear_error_and_the_run_is_saved(settings
     with tiny(**settings, run_dir=tmp_path / "run") as run:
         events = []
         expected = r"Callback Broken raised KeyError: 'no such loss' \(.*:\d+\) at step 40, on Learned.*It is saved: "
-        with pytest.raises(CallbackError, match=expected) as caught:
+        with pytest.raises(KeyError, match=expected):
             run.train(400, [Broken(), events.append])
-        assert isinstance(caught.value.__cause__, KeyError)
         assert isinstance(events[-1], Saved), "reporters see the checkpoint"
     with etude.load(tmp_path / "run", Counted) as again, tiny() as whole:
         assert again.step == 40
@@ -152,6 +151,35 @@ def test_what_a_callback_raises_is_one_clear_error_and_the_run_is_saved(settings
                 np.testing.assert_array_equal(weight, again.engine.weights()[name])
 
 
+def test_a_trial_that_a_callback_prunes_is_pruned_and_the_study_goes_on():
+    optuna = pytest.importorskip("optuna")
+
+    def objective(trial):
+        def prune(event):
+            if isinstance(event, Learned) and trial.number == 1:
+                raise optuna.TrialPruned
+
+        with tiny() as run:
+            return run.train(80, prune).step
+
+    study = optuna.create_study()
+    study.optimize(objective, n_trials=3)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+
+
+def test_what_a_callback_raises_is_shown_with_its_own_traceback_and_context_alone():
+    def broken(event):
+        try:
+            {}["missing"]
+        except KeyError:
+            raise ZeroDivisionError("mine")  # noqa: B904  # with the context that Python gives it
+
+    with tiny() as run, pytest.raises(ZeroDivisionError) as caught:
+        run.train(8, broken)
+    assert isinstance(caught.value.__context__, KeyError) and caught.value.__context__.__context__ is None
+    assert caught.traceback[-1].name == "broken"
+
+
 def test_a_callback_that_fails_is_not_called_again_and_the_others_are():
     calls = []
 
@@ -160,7 +188,7 @@ def test_a_callback_that_fails_is_not_called_again_and_the_others_are():
         raise ValueError
 
     with tiny() as run:
-        with pytest.raises(CallbackError, match=r"broken raised ValueError.*It can go on: run\.train"):
+        with pytest.raises(ValueError, match=r"broken raised ValueError.*It can go on: run\.train"):
             run.train(8, broken)
         assert len(calls) == 1
         assert run.train(8).reason == "steps"

@@ -12,7 +12,7 @@ from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd, Large
 
 import etude
 from etude import checkpoint
-from etude.base.errors import CallbackError, CheckpointError, ConfigError, EnvironmentFault
+from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault
 from etude.base.events import Collected, Saved, Warned
 from etude.checkpoint.config_json import to_json
 from etude.checkpoint.run_directory import RunDirectory
@@ -212,9 +212,8 @@ def test_whatever_else_a_reporter_raises_is_raised_with_its_name_and_the_run_can
             raise ZeroDivisionError
 
     with tiny() as run:
-        with pytest.raises(CallbackError, match="Callback broken raised ZeroDivisionError.* at step 40") as caught:
+        with pytest.raises(ZeroDivisionError, match="Callback broken raised ZeroDivisionError.* at step 40"):
             run.train(80, callbacks=[broken])
-        assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert run.step == 40
         assert run.train(40).step == 80
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 from run_makers import tiny
@@ -110,3 +112,44 @@ def test_a_signal_to_the_whole_group_ends_no_worker(directory, tmp_path):
         assert run.train(400, callbacks=[told.append]).reason == "steps"
     assert (tmp_path / "once").exists()
     assert [event.message for event in told if hasattr(event, "message")] == []
+
+
+class Forking(Counted):
+    """Has a process of its own from its first reset on, as simulators have, and terminates it at its end."""
+
+    children: list[multiprocessing.Process]
+
+    def __init__(self, children):
+        super().__init__()
+        self.children, self.own = children, None
+
+    def reset(self, **options):
+        if self.own is None:
+            self.own = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+            self.own.start()
+            self.children.append(self.own)
+        return super().reset(**options)
+
+    def close(self):
+        self.own.terminate()
+
+
+def test_processes_that_environments_fork_end_where_they_are_terminated(restored):
+    children = []
+    with tiny(lambda: Forking(children)) as run:
+        run.train(80, evaluate_every=40, evaluate_episodes=1)
+    for child in children:
+        child.join(20)
+    assert len(children) > 4 and {child.exitcode for child in children} == {-signal.SIGTERM}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_programs_own_handler_is_called_once_the_run_is_saved(name, directory):
+    number, seen = getattr(signal, name), []
+    before = signal.signal(number, lambda *_: seen.append(list(directory.saved())))
+    try:
+        with tiny(run_dir=directory) as run:
+            assert run.train(400, callbacks=[sending(40, name)]).reason == "interrupted"
+    finally:
+        signal.signal(number, before)
+    assert seen == [[40]]

@@ -11,7 +11,7 @@ from test_failures_of_runs import LOCKSTEP
 
 import etude
 from etude import checkpoint
-from etude.base.errors import CallbackError, CheckpointError, ConfigError, EnvironmentFault, SpaceError
+from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault, SpaceError
 from etude.base.events import Collected, Evaluated
 from etude.run import from_state
 
@@ -264,7 +264,7 @@ def test_callbacks_set_tasks():
     def wrong(event):
         run.set_task(object())
 
-    with tiny(Levels) as run, pytest.raises(CallbackError, match="expected plain data"):
+    with tiny(Levels) as run, pytest.raises(ConfigError, match="expected plain data"):
         run.train(80, wrong)
 
 

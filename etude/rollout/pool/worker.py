@@ -182,9 +182,16 @@ def _leave_to_the_parent() -> None:
 
     Handlers that do nothing, and not SIG_IGN, which programs that an environment starts would inherit.
     """
+    owner = os.getpid()
+
+    def obey(number: int, frame: Any) -> None:
+        if os.getpid() != owner and number != signal.SIGINT:  # a child of an environment, which ends it
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
     for name in GROUP_SIGNALS:
         if hasattr(signal, name) and name != "SIGUSR1":  # which writes stacks
-            signal.signal(getattr(signal, name), lambda number, frame: None)
+            signal.signal(getattr(signal, name), obey)
 
 
 def _write_stacks_to(stacks: Connection) -> None:

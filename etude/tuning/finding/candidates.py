@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 
-from etude.base.errors import ConfigError, EtudeError, NetworkError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Collected, Learned
-from etude.envs.faults import explain_error
+from etude.envs.faults import report_of
 from etude.run import Run
 from etude.run.copies import take_weights
 from etude.solo.agent import RL
@@ -255,5 +255,5 @@ class FinderSettings(NamedTuple):
         try:
             self.candidates[number].train(record, self.limits, watch)
         except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
-            record.problem = str(error) if isinstance(error, EtudeError) else explain_error(error)
+            record.problem = report_of(error)
         return record
