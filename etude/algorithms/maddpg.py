@@ -94,7 +94,9 @@ class MADDPG(CentralisedCritics):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
-        config, self.agents = self.config, spaces.agents
+        config, names = self.config, self.policies.names(spaces.agents)
+        self.agents = {names[agent]: own for agent, own in spaces.agents.items()}
+        self.agent_of = {policy: agent for agent, policy in names.items()}
         self.normaliser = make.normaliser(spaces.observation, config.normalize_observation)
         self.sizes = {name: _size(own.action) for name, own in self.agents.items()}
         everything = (
@@ -166,8 +168,9 @@ class MADDPG(CentralisedCritics):
 
     def _policy(self, name: str, actor: str, seen: Tree) -> Any:
         """The outputs of an actor: logits, with their mask where there is one, or actions before tanh."""
-        x = getattr(self, name)[actor](seen[name])
-        return masked(x, seen[name][ACTION_MASK]) if self.agents[name].masked else x
+        own = seen[self.agent_of[name]]
+        x = getattr(self, name)[actor](own)
+        return masked(x, own[ACTION_MASK]) if self.agents[name].masked else x
 
     def _relaxed(self, name: str, x: Any, noise: Any) -> Any:
         """An action as critics take it, with a gradient into the actor."""

@@ -26,8 +26,8 @@ IDENTITY = "agent"  # the key under which an observation says whose it is
 class Policies:
     """Which policy drives which agents of an environment.
 
-    of: "each", a policy for each agent, of its name; "shared", one for all of them, named so; or the name of an agent's
-        policy, by a dict or a function. Agents that share one must have the same spaces.
+    of: "each", a policy for each agent, of its name ("_" for each dot); "shared", one for all of them, named so; or the
+        name of an agent's policy, by a dict or a function. Agents that share one must have the same spaces.
     identity: append to what an agent observes which of its policy's agents it is, as a one-hot vector.
     """
 
@@ -42,7 +42,9 @@ class Policies:
     def names(self, agents: Mapping[str, Spaces]) -> dict[str, str]:
         """Agent -> policy. Raises ConfigError where that is not said for every agent, and SpaceError where agents of
         one policy have different spaces."""
-        found = {agent: self._name(agent) for agent in agents}
+        found: dict[str, str] = {}
+        for agent in agents:
+            found[agent] = self._name(agent, {*agents, *found.values()})
         if isinstance(self.of, Mapping) and set(self.of) - set(agents):
             unknown = ", ".join(sorted(set(self.of) - set(agents)))
             raise ConfigError(f"policies names {unknown}; the agents of this environment are {', '.join(agents)}.")
@@ -65,9 +67,12 @@ class Policies:
         """As plain data, of which `Policies(**data)` makes the same."""
         return {"of": self.names(agents), "identity": self.identity}
 
-    def _name(self, agent: str) -> str:
+    def _name(self, agent: str, taken: set[str]) -> str:
         if self.of == EACH:
-            return agent
+            name = agent.replace(".", "_")  # a dot parts a policy from its networks
+            while name != agent and name in taken:
+                name += "_"
+            return name
         if self.of == SHARED:
             return SHARED
         policy = self.of(agent) if callable(self.of) else self.of.get(agent) if isinstance(self.of, Mapping) else None

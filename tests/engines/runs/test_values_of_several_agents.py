@@ -8,6 +8,7 @@ import pytest
 from cases import variants_but
 from several_worlds import Coming, Counting, Dominant, Hidden, Leaving, Meeting, Mixed
 
+import etude
 from etude import Mlp, Policies, Run
 from etude.algorithms import A2CConfig, DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
 from etude.base import trees
@@ -41,6 +42,7 @@ MAPPO = MAPPOConfig(
     entropy_coefficient=0.0,
 )
 CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
+OFF = ("dqn", "sac", "maddpg", "matd3")
 CONFIGS = {
     "dqn": DQN,
     "ppo": PPO,
@@ -233,6 +235,42 @@ def test_shared_parameters_are_one_set_and_each_agent_has_its_own_otherwise(engi
         with Run("dqn", Meeting, config=DQN, policies=policies, engine=engine_name) as run:
             assert {name.split(".")[0] for name in run.engine.weights()} == parts
             assert set(run.engine.layout.groups) == {f"{part}.q" for part in parts}
+
+
+class Renamed(Meeting):
+    """The same with names that variables cannot have."""
+
+    possible_agents = ["a.b", "c/d e"]
+
+    def step(self, actions):
+        return super().step({"ann": actions["a.b"], "bob": actions["c/d e"]})
+
+
+def test_policies_of_agents_with_dots_in_their_names_are_different_ones():
+    spaces = dict.fromkeys(["a.b", "a.b_", "a_b", "b"])
+    assert Policies().names(spaces) == {"a.b": "a_b_", "a.b_": "a_b__", "a_b": "a_b", "b": "b"}
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", CONFIGS)
+def test_what_agents_are_called_changes_nothing_of_what_they_learn(algorithm, engine_name, tmp_path):
+    found = []
+    continuous = algorithm in ("sac", "matd3")
+    config = dataclasses.replace(CONFIGS[algorithm], **({"learning_starts": 20} if algorithm in OFF else {}))
+    for world, folder in ((partial(Meeting, continuous), "plain"), (partial(Renamed, continuous), "renamed")):
+        options = {"config": config, "engine": engine_name, "environments": 4, "seed": 1, "run_dir": tmp_path / folder}
+        with Run(algorithm, world, **options) as run:
+            run.train(300)
+        with etude.load(tmp_path / folder, world) as again:
+            again.train(120)
+            found.append(again.engine.weights())
+    plain, renamed = found
+    for name, value in plain.items():
+        if name.startswith("normaliser."):
+            other = name.replace(".ann.", ".a.b.").replace(".bob.", ".c/d e.")
+        else:
+            other = name.replace("ann.", "a_b.", 1).replace("bob.", "c/d e.", 1)
+        np.testing.assert_array_equal(renamed[other], value, name)
 
 
 @pytest.mark.variant
