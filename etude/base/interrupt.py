@@ -28,7 +28,7 @@ def obeying_signals(stop: Callable[[], None], save: Callable[[], None]) -> Itera
         yield
         return
     owner, obeyed = os.getpid(), list[int]()
-    interrupts = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    interrupts = {int(name): signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     asked = {"SIGHUP": stop, "SIGUSR1": save}  # Windows has neither
     numbers = {getattr(signal, name): ask for name, ask in asked.items() if hasattr(signal, name)}
     defaults = {number: ask for number, ask in numbers.items() if signal.getsignal(number) is signal.SIG_DFL}

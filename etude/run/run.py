@@ -237,9 +237,8 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
-        started = self._started_from
         yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
-        if started is not None and started.note and not self.step:
+        if not self.step and (started := self._started_from) is not None and started.note:
             yield Warned(self.step, started.note)
         try:
             return (yield from self._loop.steps(end, schedule))
