@@ -157,11 +157,11 @@ def test_shards_of_later_steps_are_renamed_when_a_run_goes_back(tmp_path):
 
 def test_a_folder_that_holds_the_recording_of_another_run_is_refused(tmp_path):
     run_on("CartPole-v1").train(128, [Writer(tmp_path)])
-    with pytest.raises(ConfigError, match="holds a recording 'ppo-seed3' already"):
+    with pytest.raises(DataError, match="holds a recording 'ppo-seed3' already"):
         run_on("CartPole-v1").train(128, [Writer(tmp_path)])
     other = run_on("Acrobot-v1")
     other.train(32)
-    with pytest.raises(ConfigError, match="a recording 'ppo-seed3' of another run"):
+    with pytest.raises(DataError, match="a recording 'ppo-seed3' of another run"):
         other.train(32, [Writer(tmp_path)])
     other.train(32, [Writer(tmp_path, name="acrobot")])
 
