@@ -1,5 +1,7 @@
 """Pools without failures: the same numbers as in one process."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from labelled import Adder, Labelled, Native, Noisy
@@ -155,6 +157,52 @@ def test_weights_are_copied_when_they_are_loaded(opened):
     plain = in_process()
     plain.load({"weight": np.float32(5)})
     assert_same(plain.collect(3, 0), rollout.collect(3, 0))
+
+
+def test_the_weights_that_were_loaded_last_count_whether_workers_collected_or_rested_meanwhile(opened):
+    plain, ahead = in_process(), opened(pool(overlap=True))
+    ahead.collect(4, 0, upcoming=4)
+    ahead.load({"weight": np.float32(100)})  # while they collect
+    ahead.collect(4, 28)
+    ahead.load({"weight": np.float32(200)})  # while they rest
+    plain.collect(4, 0)
+    plain.collect(4, 28)
+    plain.load({"weight": np.float32(200)})
+    assert_same(plain.collect(4, 56), ahead.collect(4, 56))
+
+
+class Large(Adder):
+    """Has 32 MB of weights more, and keeps what it loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.large = np.zeros(8_000_000, np.float32)
+
+    def weights(self):
+        return {**super().weights(), "large": self.large}
+
+    def load(self, weights, version):
+        super().load(weights, version)
+        self.large = weights["large"]
+
+    def act(self, observation):
+        return super().act(observation) + self.large.max()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc")
+def test_workers_read_the_one_copy_of_the_weights_and_have_none_of_their_own(opened):
+    rollout = opened(Pool(Labelled, Large, Noisy(), 1, 4, 2))
+    for i in range(3):
+        rollout.load({"weight": np.float32(i), "large": np.full(8_000_000, i, np.float32)})
+        actions = rollout.collect(1, 0).action
+    plain = InProcess(Labelled(range(4)), Adder(4), Noisy(), 1)
+    for _ in range(3):
+        expected = plain.collect(1, 0).action
+    assert np.array_equal(actions, expected)
+    for worker in rollout._supervisor.workers:
+        lines = Path(f"/proc/{worker.process.pid}/smaps_rollup").read_text().splitlines()
+        own = sum(int(line.split()[1]) for line in lines if line.startswith("Private"))
+        assert own < 32_000, "kB"
 
 
 def test_weights_that_do_not_fit_are_refused_by_name(opened):

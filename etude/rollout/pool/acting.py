@@ -85,6 +85,8 @@ class ActingServer:
         if generation:
             self._collector.cut()
         self._weights, self._buffers = weights_in(memory.weights, actor.weights()), memory.buffers
+        for weight in self._weights.values():  # the one copy of all workers, which their parent writes while they rest
+            weight.flags.writeable = False
         self._loads = 0
         self._written, self._free = 0, 0  # buffers
         self._template_sent = False
@@ -102,8 +104,7 @@ class ActingServer:
 
     def _collect(self, request: FragmentRequest, channel: WorkerChannel) -> None:
         if request.loads != self._loads:
-            weights = {name: self._weights[name].copy() for name in request.weights}
-            self._collector.actor.load(weights, request.version)
+            self._collector.actor.load({name: self._weights[name] for name in request.weights}, request.version)
             self._loads = request.loads
         self._free = len(self._buffers)
         if request.cut:

@@ -59,7 +59,8 @@ class Pool:
         like, self._backend = make_actor().weights(), options.backend
         self._weights = self._backend.new_buffer(weights_size(like))  # one copy, which all workers read
         self._shared = weights_in(self._weights, like)
-        self._staged: Weights = {}
+        self._staged: Weights = {}  # to be written once no worker collects
+        self._written = False  # since the last request
         self._loaded: set[str] = set()
         self._loads = 0
         self._version = INITIAL_VERSION
@@ -118,14 +119,17 @@ class Pool:
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these weights, of this version, from the next request on. Copied at once: the caller may go on
-        changing them."""
+        changing them; to where workers read them, unless they are collecting with those that are there."""
         known = self._shared
         for name, value in weights.items():
             if name not in known:
                 raise NetworkError(f"There is no weight named {name!r}; the actor has {', '.join(sorted(known))}.")
             if known[name].shape != np.shape(value):
                 raise NetworkError(f"Weight {name!r} has shape {np.shape(value)}; the actor's has {known[name].shape}.")
-        self._staged |= {name: np.array(value) for name, value in weights.items()}
+        if self._pending is None and not self._staged:
+            self._write(weights)
+        else:
+            self._staged |= {name: np.array(value) for name, value in weights.items()}
         self._version = version
 
     def set_task(self, task: Any) -> None:
@@ -191,14 +195,19 @@ class Pool:
         """What all workers are asked. They must be at rest, because it writes the weights that they read, and
         sends the task."""
         if self._staged:
-            for name, value in self._staged.items():
-                self._shared[name][...] = value
-            self._loads += 1
-            self._loaded.update(self._staged)
+            self._write(self._staged)
             self._staged = {}
+        if self._written:
+            self._loads, self._written = self._loads + 1, False
             self._backend.publish(self._weights)
         self._supervisor.set_task(self._task)
         return FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
+
+    def _write(self, weights: Weights) -> None:
+        for name, value in weights.items():
+            self._shared[name][...] = value
+        self._loaded.update(weights)
+        self._written = True
 
     def _send(self, pending: Pending) -> Pending:
         for worker in pending.workers:
