@@ -11,9 +11,12 @@ import json
 import math
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_LARGEST = 16 * 2**20  # bytes
 
 
 class Unstorable(ValueError):
@@ -26,6 +29,17 @@ def parse(text: bytes) -> Any:
         return json.loads(text.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a small JSON file, such as the config.json of a run. Raises OSError, and ValueError where the file
+    holds something else, or more than a file of this kind ever does."""
+    if (size := path.stat().st_size) > _LARGEST:
+        raise ValueError(f"it has {size:,} bytes; expected at most {_LARGEST:,}")
+    found = parse(path.read_bytes())
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds a {type(found).__name__}; expected an object")
+    return found
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
 from etude.base.stacks import answer_requests
+from etude.checkpoint import plain
 from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
@@ -237,11 +238,11 @@ class RunDirectory:
     def read_config(self) -> dict[str, Any]:
         """What `config.json` says. CheckpointError where it is missing or broken."""
         try:
-            return present_config(json.loads(self.config.read_text()))
+            return present_config(plain.read_object(self.config))
         except OSError as error:
             raise CheckpointError(f"{self.path} is not the directory of a run: it has no config.json.") from error
         except ValueError as error:
-            raise CheckpointError(f"{self.config} is not JSON: {error}.") from error
+            raise CheckpointError(f"{self.config} is not the config of a run: {error}.") from error
 
 
 def is_path(run_dir: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.checkpoint.config_json import from_json, to_json
 from etude.checkpoint.old_names import present_config
+from etude.checkpoint.plain import read_object
 
-READERS = {".toml": tomllib.loads, ".json": json.loads}
+READERS = {".toml": lambda path: tomllib.loads(path.read_text(encoding="utf-8")), ".json": read_object}
 
 
 def read_config(path: Path, algorithm: str, base: Any) -> Any:
@@ -40,13 +40,13 @@ def _parsed(path: Path) -> dict[str, Any]:
     if read is None:
         raise ConfigError(f"--config {path}: expected a file that ends in {' or '.join(READERS)}.")
     try:
-        data = read(path.read_text(encoding="utf-8"))
+        data = read(path)
     except OSError as problem:
         raise ConfigError(f"--config {path} cannot be read: {problem.strerror}.") from problem
-    except ValueError as problem:
-        raise ConfigError(f"{path} is not {path.suffix[1:].upper()}: {problem}.") from problem
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds a {type(data).__name__}; expected hyperparameters by name.")
+    except (ValueError, RecursionError) as problem:
+        raise ConfigError(
+            f"{path} does not hold hyperparameters by name in {path.suffix[1:].upper()}: {problem}."
+        ) from problem
     return data
 
 

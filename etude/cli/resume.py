@@ -72,7 +72,14 @@ def _resume(path: Path, options: Resume) -> int:
                     f"etude resume {path} --steps {2 * run.step}"
                 )
             config = directory.read_config()
-            schedule = Schedule(**config["schedule"])
+            try:
+                schedule = Schedule(**config["schedule"])
+            except (KeyError, TypeError) as error:  # no schedule, no dict, or a name that it does not have
+                held = f"{config.get('schedule', 'missing')!r:.60} ({error})"
+                raise ConfigError(
+                    f"{directory.config}: schedule is {held}; expected the arguments of `train` by name. The file "
+                    f"was changed. The checkpoints go on without it: etude.load({str(path)!r}).train(steps)."
+                ) from error
             if options.target is not None:
                 schedule = dataclasses.replace(schedule, target=options.target)
             recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)

@@ -12,6 +12,7 @@ from typing import Any
 import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.files import sync_directory
+from etude.checkpoint.plain import parse
 
 NAME = "study.jsonl"
 FORMAT = 1  # of its lines
@@ -92,7 +93,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     lines = []
     for number, text in enumerate(content[:whole].split(b"\n")[:-1], 1):
         try:
-            line = json.loads(text)
+            line = parse(text)
         except ValueError as error:
             raise CheckpointError(f"{path}, line {number} is damaged: {error}. It was changed.") from error
         if not isinstance(line, dict):

@@ -14,6 +14,7 @@ from etude.base.cores import usable_cores
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import to_json
+from etude.checkpoint.plain import read_object
 from etude.checkpoint.run_directory import numbered
 from etude.run import Schedule
 from etude.training.callbacks import as_list
@@ -208,7 +209,7 @@ class Sweep:
                 file.write(json.dumps(asked, indent=2, allow_nan=False).encode() + b"\n")
             return
         try:
-            held = json.loads(path.read_text())
+            held = read_object(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is damaged: {error}. Give the sweep another folder.") from error
         if different := difference(held, asked):

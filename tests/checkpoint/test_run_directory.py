@@ -300,5 +300,5 @@ def test_config_is_written_whole_and_broken_ones_are_refused(tmp_path: Path) -> 
         directory.write_config({"a": [1, None, "ü"]})
         assert directory.read_config() == {"a": [1, None, "ü"]}
         directory.config.write_text("{")
-        with pytest.raises(CheckpointError, match="is not JSON"):
+        with pytest.raises(CheckpointError, match="is not the config of a run"):
             directory.read_config()

@@ -1,4 +1,6 @@
 import dataclasses
+import json
+import re
 
 import pytest
 from a_made_up_run import MadeUpRun
@@ -60,6 +62,36 @@ def test_a_run_that_took_all_its_steps_is_refused_with_the_command_that_trains_o
 def test_another_target_replaces_the_one_before(run_path, resumed):
     cli.main(["resume", str(run_path), "--steps", "1100", "--target", "130"])
     assert resumed[0][0].asked[1]["target"] == 130.0
+
+
+def of_schedule(change):
+    return lambda held: json.dumps({**held, "schedule": change(held["schedule"])})
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            lambda held: json.dumps({name: value for name, value in held.items() if name != "schedule"}),
+            "schedule is 'missing'",
+        ),
+        (lambda held: "[1, 2]", "it holds a list"),
+        (of_schedule(lambda schedule: "often"), "schedule is 'often' .*; expected the arguments of `train`"),
+        (of_schedule(lambda schedule: [1]), "schedule is .1. .*; expected the arguments"),
+        (of_schedule(lambda schedule: {**schedule, "evaluate_evry": 5}), "unexpected keyword argument 'evaluate_evry'"),
+        (of_schedule(lambda schedule: {**schedule, "evaluate_every": "5"}), "evaluate_every"),
+        (lambda held: "[" * 200_000, "nested too deeply"),
+        (lambda held: json.dumps(held) + " " * 2**25, "33,554,.* bytes; expected at most"),
+        (lambda held: json.dumps({**held, "output": 3}), "damaged output: 3"),
+    ],
+)
+def test_a_config_that_was_changed_is_told_and_nothing_is_trained(changed, said, run_path, resumed, capsys):
+    file = run_path / "config.json"
+    file.write_text(changed(json.loads(file.read_text())))
+    before = file.read_bytes()
+    assert cli.main(["resume", str(run_path), "--steps", "1500"]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert file.read_bytes() == before and not any(run.asked for run, _ in resumed)
 
 
 @pytest.mark.parametrize("command", ["resume", "evaluate", "watch", "plot"])
