@@ -72,7 +72,11 @@ class WrappingPolicy(Adjustable, StatelessExplorer):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
-        return self.explorer(step, noise.shape[1])(output, noise, step, state)
+        explorer = self.explorer(step, noise.shape[1])
+        try:
+            return explorer(output, noise, step, state)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace(type(explorer).__name__, type(self).__name__, 1)) from None
 
     def distribution(self, output: Any, step: int) -> Any:
         self.check()

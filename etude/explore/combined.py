@@ -153,7 +153,7 @@ class ByAgent:
         if type(output) is not tuple or len(output) != len(self.spaces):
             given = f"a tuple of {len(output)}" if type(output) is tuple else describe(output)
             raise ConfigError(
-                f"ByAgent expects a tuple with the output for each of {len(self.spaces)} agents; the agent's act "
+                f"ByAgent expects a tuple with the output for each of {len(self.spaces)} agents; the agent "
                 f"returned {given}. Return one output for each, in their order."
             )
         choices = [

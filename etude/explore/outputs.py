@@ -33,7 +33,7 @@ def check_values(output: Any, explorer: str) -> tuple[np.ndarray, np.ndarray | N
     values = output.values if isinstance(output, MaskedValues) else output
     if not isinstance(values, np.ndarray) or values.ndim != 2:
         raise ConfigError(
-            f"{explorer} chooses by action values [environments, n]; the agent's act returned {describe(values)}. "
+            f"{explorer} chooses by action values [environments, n]; the agent returned {describe(values)}. "
             "For a distribution use Sample or Greedy."
         )
     if isinstance(output, MaskedValues):
@@ -48,7 +48,7 @@ def check_distribution(output: Any, explorer: str) -> Any:
     if not isinstance(output, tuple) or type(output) is tuple:
         raise ConfigError(
             f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
-            f"Gaussian(mean, log_std) or Deterministic(action); the agent's act returned {describe(output)}."
+            f"Gaussian(mean, log_std) or Deterministic(action); the agent returned {describe(output)}."
         )
     if isinstance(output, Categorical | MultiCategorical | Conditional):
         for part in (output,) if isinstance(output, Categorical) else output.parts():
@@ -100,5 +100,6 @@ def _refuse(output: np.ndarray, bad: Any) -> None:
         row = int(np.argmax(bad))
         raise NumericalError(
             f"The agent's output for environment {row} of {len(output)} is NaN or infinite: {output[row]}. Either the "
-            "weights have diverged (lower the learning rate, or set max_gradient_norm) or an observation is not finite."
+            "weights have diverged (lower the learning rate, or bound gradients: max_gradient_norm in a run) or an "
+            "observation is not finite."
         )

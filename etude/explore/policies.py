@@ -91,7 +91,7 @@ class AsIs(StatelessExplorer):
         if not isinstance(output, np.ndarray) or output.shape[:1] != noise.shape[:1]:
             raise ConfigError(
                 f"AsIs takes the agent's output for the actions, one for each of {len(noise)} environments; the "
-                f"agent's act returned {describe(output)}. For the mode of a distribution use Greedy."
+                f"agent returned {describe(output)}. For the mode of a distribution use Greedy."
             )
         if output.dtype.kind in "biu":
             return Choice(output.astype(np.int64, copy=False), {})

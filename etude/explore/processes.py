@@ -178,8 +178,8 @@ def _check_action(output: Any, noise: np.ndarray, explorer: str) -> np.ndarray:
     """Finite actions [N, ...] with a number for each of the noise [N, A]."""
     if not isinstance(output, np.ndarray) or output.dtype.kind != "f" or output.size != noise.size:
         raise ConfigError(
-            f"{explorer} adds noise [environments, A] to the agent's actions, here {list(noise.shape)}; the agent's "
-            f"act returned {describe(output)}. For a distribution use GaussianNoise, for discrete actions a policy."
+            f"{explorer} adds noise [environments, A] to the agent's actions, here {list(noise.shape)}; the agent "
+            f"returned {describe(output)}. For a distribution use GaussianNoise, for discrete actions a policy."
         )
     check_action(output)
     return output

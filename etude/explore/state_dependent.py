@@ -54,7 +54,7 @@ class StateDependentSample(Alike):
         if not isinstance(output, StateDependentGaussian):
             raise ConfigError(
                 "StateDependentSample needs a StateDependentGaussian policy, as of a config with gsde = True; the "
-                f"agent's act returned {describe(output)}. Use Sample."
+                f"agent returned {describe(output)}. Use Sample."
             )
         if output.scale.shape[1:] != (self.size, self.features):
             raise ConfigError(

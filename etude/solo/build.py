@@ -71,8 +71,9 @@ def _engine(
 ) -> UserAgentEngine:
     spaces, settings = described.spaces, key.settings
     agents = None if described.agents is None else len(described.agents.names)
-    each_step = settings.update_steps is None and settings.update_batches is None
-    interface = AgentInterface(spaces, arguments, conversion_for(spaces.observation), agents, each_step)
+    interface = AgentInterface(
+        spaces, arguments, conversion_for(spaces.observation), agents, settings.follows_each_step
+    )
     return make_engine(
         agent, list(key.optimizers), interface, seed=seed, jit_compile=key.jit_compile, framework=agent.framework,
         replicas=replicas,

@@ -89,6 +89,7 @@ class Session:
         group: ProcessGroup | None = None,
     ):
         self.learner, self.adjuster, self._group = learner, adjuster, group
+        self.told = False  # of networks that stay as they are
         self.chief = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None

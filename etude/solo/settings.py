@@ -88,6 +88,11 @@ class Settings:
         ]
 
     @property
+    def follows_each_step(self) -> bool:
+        """Whether `update_param` is a part of every gradient step."""
+        return self.update_steps is None and self.update_batches is None
+
+    @property
     def explorer(self) -> Explorer | Sequence[Explorer] | None:
         """The policy or the noise, whichever was given."""
         return self.noise if self.policy is None else self.policy

@@ -52,6 +52,7 @@ def temporary(
         settings = dataclasses.replace(own.settings, pool_folder=None)
         agent._session_state = SessionState(settings, param=own.param)
         session = agent._session(options, strategy)
+        session.told = True
         initial = copy.deepcopy(session.learner.engine.state())
         others += [(each, plain_attributes(each)) for each in _several(agent.optimizer)]
         if state is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from etude.base.events import Collected, Event, Finished, Saved, Warned
 from etude.base.interrupt import obeying_signals
+from etude.protocols import Weights
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options
 from etude.solo.session import Session
@@ -66,7 +67,8 @@ class Training:
         callback), or "interrupted" (by Ctrl-C, SIGTERM or SIGHUP)."""
         session, learner, history = self._session, self._session.learner, self._history
         learner.configure(options, self._callbacks)
-        before, reason = learner.progress.seconds, ""
+        before, reason, calls = learner.progress.seconds, "", learner.follow_calls
+        weights = {} if session.told else learner.engine.weights()
         began = self._gradient_steps = learner.progress.gradient_steps
         history.stop = False
         session.check_alike(episodes=episodes, num_store=options.num_store, callbacks=self._callbacks.want_batches)
@@ -99,8 +101,22 @@ class Training:
         learner.adjusted = []
         if learner.progress.gradient_steps == began and session.chief:
             self._warn(learner.why_untrained(self._episode))
+        elif not session.told and session.chief:
+            self._tell_of_others(weights, learner.follow_calls - calls)
         self._callbacks.call("on_train_end", **history.logs)
         return reason
+
+    def _tell_of_others(self, before: Weights, calls: int) -> None:
+        """Warn once of networks that neither a loss nor `update_param` has changed in this call of `train`."""
+        session, engine = self._session, self._session.learner.engine
+        follows = engine.agent.update_param.__module__ != "etude.solo.agent"  # else it is the one that does nothing
+        if session.learner.settings.follows_each_step:
+            calls = self._gradient_steps
+        if not calls and follows:
+            return
+        session.told = True
+        if (told := engine.left_alone(before, calls if follows else 0)) is not None:
+            self._warn(told)
 
     def _interrupt(self, loop: Loop) -> None:
         """Stop after the episode at hand; several processes agree on that when it ends."""

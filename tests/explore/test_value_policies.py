@@ -210,3 +210,12 @@ def test_a_parameter_that_became_impossible_is_refused_when_it_is_used(explorer,
     setattr(explorer, name, -1.0)
     with pytest.raises(ConfigError, match=f"{name} = -1.0"):
         choose(explorer, VALUES, np.random.default_rng(1))
+
+
+@EXPLORERS
+def test_what_is_no_value_is_refused_under_the_name_that_the_user_gave(explorer):
+    for output in (np.zeros(3, np.float32), np.zeros((2, 3, 1), np.float32)):
+        noise = explorer.draw(np.random.default_rng(0), 3, Discrete(3))
+        said = f"^{type(explorer).__name__} chooses by action values .*; the agent returned an array of shape"
+        with pytest.raises(ConfigError, match=said):
+            explorer(output, noise, STEP, NONE)

@@ -68,6 +68,10 @@ class AgentVariables(Protocol):
     def write(self, weights: Weights) -> None:
         """Give variables values."""
 
+    def holders(self) -> dict[str, dict[str, bool]]:
+        """The variables of each network, and those that are in none, by where the agent holds them: whether they are
+        trainable."""
+
     def chains(self) -> list[tuple[Layer, ...]]:
         """The layers of every network that is a chain of dense layers and activations."""
 
@@ -224,6 +228,31 @@ class UserAgentEngine:
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         load(self._backend.variables, weights)
+
+    def left_alone(self, before: Weights, calls: int) -> str | None:
+        """What to tell of variables outside of `param` that gradient steps and so many calls of `update_param` left as
+        they were `before`; None where all follow."""
+        name, trained, holders = type(self.agent).__name__, self.parameters(), self._backend.variables.holders()
+        now = self.weights()
+        same = {key for key, value in before.items() if key not in trained and np.array_equal(value, now[key])}
+        others = {path: own for path, own in holders.items() if own and trained.keys().isdisjoint(own)}
+        if calls and others and all(same.issuperset(own) for own in others.values()):
+            return (
+                f"update_param of {name} was called {calls} times and changed nothing: {', '.join(others)} did not "
+                "follow. Copy weights in it, as with etude.solo.assign_param; without target networks, leave it out."
+            )
+        lost = []
+        for path, own in holders.items():
+            alone = [key for key, trainable in own.items() if trainable and key in same]
+            lost += [path] if alone and len(alone) == sum(own.values()) else alone
+        if not lost:
+            return None
+        shown = ", ".join(lost[:4]) + f" and {len(lost) - 4} more" * (len(lost) > 4)
+        return (
+            f"{shown} of {name} is never trained: param does not hold it, and update_param does not change "
+            "it. Add its variables to param; what is to stay as it is, freeze: requires_grad_(False), or trainable = "
+            "False in Keras."
+        )
 
     def parameters(self) -> Weights:
         """The variables in `param`, by name."""

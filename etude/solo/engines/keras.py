@@ -47,14 +47,22 @@ class KerasVariables:
 
     def discover(self) -> None:
         """Find the variables: again where layers have been built since."""
-        found = find(self.agent, _KINDS)
-        self._layers = [holder for holder in found.values() if isinstance(holder, keras.layers.Layer)]
+        self._found = find(self.agent, _KINDS)
+        self._layers = [holder for holder in self._found.values() if isinstance(holder, keras.layers.Layer)]
         self.by_name: dict[str, Any] = {}
         self.names_by_id: dict[int, str] = {}  # names by identity
-        for path, holder in found.items():
+        for path, holder in self._found.items():
             for name, variable in _variables(path, holder):
                 if self.names_by_id.setdefault(id(variable), name) == name:
                     self.by_name[name] = variable
+
+    def holders(self) -> dict[str, dict[str, bool]]:
+        """See `engine.AgentVariables`."""
+        return {
+            path: {self.name_of(variable): variable.trainable for _, variable in _variables(path, holder)}
+            for path, holder in self._found.items()
+            if not isinstance(holder, keras.random.SeedGenerator)
+        }
 
     def scope(self) -> AbstractContextManager:
         """The context in which variables are made."""
@@ -132,7 +140,7 @@ class KerasVariables:
         if not isinstance(layer, keras.layers.Dense):
             return after
         kernel = self.names_by_id.get(id(layer.kernel))  # None where it is computed from several variables
-        bias = None if layer.bias is None else self.name_of(layer.bias)
+        bias = None if layer.bias is None else self.names_by_id.get(id(layer.bias))
         return None if kernel is None else [Affine(kernel, bias), *after]
 
 

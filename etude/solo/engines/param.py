@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from etude import ops
 from etude.base.errors import ConfigError, NetworkError
 
@@ -71,10 +73,10 @@ def read_losses(agent: Any, found: Any, weight: Any, optimizers: int) -> list[An
 
 def _averaged(name: str, loss: Any, weight: Any) -> Any:
     n = weight.shape[0]
-    if isinstance(loss, float | int) or loss is None:
+    if isinstance(loss, float | int | np.generic | np.ndarray) or loss is None:
         raise ConfigError(
             f"{name}.__call__ returned {loss!r} as a loss; expected an array computed from the networks, a scalar or "
-            f"one value per example, ({n},). Return the loss without turning it into a Python number."
+            f"one value per example, ({n},). Return the loss without turning it into a Python number or a NumPy array."
         )
     shape = tuple(loss.shape)
     if shape == ():

@@ -22,7 +22,17 @@ from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface, OptimizerSetting
 from etude.solo.engines.param import check_trained, flat, grouped, no_gradient, read_losses
-from etude.solo.engines.user_agent import Bound, PriorityRecorder, acted, by_name, each, find, hyperparameters, single
+from etude.solo.engines.user_agent import (
+    Bound,
+    PriorityRecorder,
+    acted,
+    by_name,
+    each,
+    explained,
+    find,
+    hyperparameters,
+    single,
+)
 
 _NOTHING = (nn.Identity, nn.Dropout)  # what does nothing when a network is evaluated
 _ACTIVATIONS: dict[type, str] = {
@@ -37,11 +47,10 @@ class TorchVariables:
 
     def __init__(self, agent: Any):
         self.agent = agent
-        found = find(agent, (nn.Module, torch.Tensor))
-        self._holders = list(found.values())
+        self._found = find(agent, (nn.Module, torch.Tensor))
         self.by_name: dict[str, torch.Tensor] = {}
         self.names_by_id: dict[int, str] = {}  # names by identity
-        for path, holder in found.items():
+        for path, holder in self._found.items():
             for name, variable in _variables(path, holder):
                 if self.names_by_id.setdefault(id(variable), name) == name:
                     self.by_name[name] = variable
@@ -70,9 +79,21 @@ class TorchVariables:
         for name, value in weights.items():
             self.by_name[name].copy_(torch.as_tensor(np.array(value)))
 
+    def holders(self) -> dict[str, dict[str, bool]]:
+        """See `engine.AgentVariables`."""
+        return {
+            path: {self.name_of(variable): variable.requires_grad for _, variable in _variables(path, holder)}
+            for path, holder in self._found.items()
+        }
+
+    def modes(self) -> list[dict[str, Any]]:
+        """The attributes of every module of the networks, of which "training" is one: to set it by name is slow."""
+        modules = [part for one in self._found.values() if isinstance(one, nn.Module) for part in one.modules()]
+        return [vars(part) for part in modules if "training" in vars(part)]
+
     def chains(self) -> list[tuple[Layer, ...]]:
         """The layers of every network that has dense layers and activations only, in the order it lists them."""
-        modules = [one for one in self._holders if isinstance(one, nn.Module)]
+        modules = [one for one in self._found.values() if isinstance(one, nn.Module)]
         chains = [self._chain(part) for module in modules for part in module.modules()]
         return [tuple(chain) for chain in chains if chain]
 
@@ -116,17 +137,18 @@ class TorchAgentBackend:
         self._device = next(iter(self.variables.by_name.values())).device
         self.device = str(self._device)
         self.trains, self._bound, self._trial = bool(self._optimizers), Bound(agent, "kept"), Bound(agent, "forgotten")
+        self._modes = self.variables.modes()
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 
     def act(self, observation: Any) -> Any:
         """What `action` returns for [N, ...] arrays, in NumPy."""
-        with self._threads(self.busy.acting), self._drawing("act"), torch.no_grad():
+        with self._threads(self.busy.acting), self._evaluating("action", "act"):
             output = acted(self._agent, self._tensors(observation), self._agents)
         return _arrays(output)
 
     def rewards(self, arguments: Any) -> Any:
         """What `reward_model` returns for [N, ...] arrays, in NumPy."""
-        with self._threads(self.busy.learning), self._drawing("learn"), torch.no_grad():
+        with self._threads(self.busy.learning), self._evaluating("reward_model", "learn"):
             return _arrays(self._agent.reward_model(*self._tensors(arguments)))
 
     def learn(self, arguments: Any, weight: np.ndarray) -> Any:
@@ -160,7 +182,8 @@ class TorchAgentBackend:
     def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
         arguments, weight = inputs
         recorder = PriorityRecorder(weight)
-        found = self._bound.copy(hyper, recorder)(*arguments)
+        with explained(self._agent, "__call__"):
+            found = self._bound.copy(hyper, recorder)(*arguments)
         losses = read_losses(self._agent, found, weight, len(self._groups))
         gradients = self._gradients(losses)
         for optimizer, group, own in zip(self._optimizers, self._groups, gradients, strict=True):
@@ -226,6 +249,19 @@ class TorchAgentBackend:
             return torch.as_tensor(x if x.flags.writeable else x.copy(), device=self._device)
 
         return each(put, tree)
+
+    @contextmanager
+    def _evaluating(self, method: str, purpose: str) -> Iterator[None]:
+        """Modules that are in training mode are in evaluation mode for a call of the agent's method."""
+        training = [module for module in self._modes if module["training"]]
+        for module in training:
+            module["training"] = False
+        try:
+            with self._drawing(purpose), explained(self._agent, method), torch.no_grad():
+                yield
+        finally:
+            for module in training:
+                module["training"] = True
 
     @contextmanager
     def _drawing(self, purpose: str) -> Iterator[None]:

@@ -3,7 +3,10 @@ hyperparameters and priorities are those of one compiled step."""
 
 from __future__ import annotations
 
+import linecache
 import math
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -251,8 +254,44 @@ class Compiled:
         return result
 
 
+class explained:
+    """Names the user's line where code of an agent in PyTorch gives a tensor to NumPy."""
+
+    def __init__(self, agent: Any, method: str):
+        self._agent, self._method = agent, method
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
+        if not isinstance(problem, TypeError | RuntimeError):
+            return
+        if (error := _of_numpy(self._agent, self._method, problem, "torch")) is not None:
+            raise error from problem
+
+
+def _of_numpy(agent: Any, method: str, problem: BaseException, library: str) -> ConfigError | None:
+    """The error for a line of the agent that calls NumPy; None where its last one does not."""
+    lines = [
+        (frame.f_code.co_filename, number)
+        for frame, number in traceback.walk_tb(problem.__traceback__)
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _FRAMEWORKS | {"numpy"}
+    ]
+    file, number = lines[-1]
+    line = linecache.getline(file, number).strip()
+    called = re.search(r"\b(?:np|numpy)\.(\w+)", line)
+    if called is None:
+        return None
+    return ConfigError(
+        f"{type(agent).__name__}.{method} gives to NumPy what the networks computed, which then has no gradient: "
+        f"{file}:{number}: {line}. Write {library}.{called[1]}, or what stands for it, in the place of {called[0]}. "
+        f"{str(problem).splitlines()[0]}"
+    )
+
+
 def not_traceable(agent: Any, method: str, problem: Exception) -> ConfigError:
     """The error for code that needs numbers where there are only the symbols of a trace."""
+    if method != "update_param" and (found := _of_numpy(agent, method, problem, "keras.ops")):
+        return found
     first = str(problem).splitlines()[0]
     if method == "update_param":
         return ConfigError(

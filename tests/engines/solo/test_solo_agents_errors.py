@@ -1,8 +1,10 @@
 """What users are told where `set`, `train` or their agent cannot be used: what, what was given, what to do."""
 
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from solo_agents import Reaching, agent_for, continuous, discrete, on_policy, once, train
 from solo_agents_worlds import Locked, Reach, Walk
@@ -300,3 +302,121 @@ def test_networks_of_distributed_data_parallel_are_refused_wherever_they_are(pla
     attribute, _, key = place.partition(".")
     setattr(agent, attribute, held[key] if key else nn.Sequential(wrapped) if place == "module" else wrapped)
     refused(agent, engine_name, f"{place} of DQN is a DistributedDataParallel.*the module itself")
+
+
+def warned(agent, engine_name, episodes=3):
+    """What `train` warns of networks, in two calls."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(agent, engine_name, episodes)
+        train(agent, engine_name, episodes)
+    return [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
+
+
+class Assigning:
+    def update_param(self):
+        etude.solo.assign_param(
+            *(
+                list(network.parameters()) if self.framework == "torch" else network.weights
+                for network in (self.target, self.q)
+            )
+        )
+
+
+class TwoHeads:
+    """The values are those of a network of its own, of what the first one computes."""
+
+    def action(self, s):
+        return self.head(self.q(s))
+
+    def __call__(self, s, a, next_s, r, d):
+        return super().__call__(s, a, next_s, r, d) + 0 * self.head(self.q(s))[:, 0]
+
+
+@pytest.mark.parametrize("update_batches", [2, pytest.param(None, marks=pytest.mark.variant)])
+def test_a_network_that_param_lacks_is_named_once(update_batches, engine_name):
+    framework = agents_of(engine_name)
+    agent = ready(engine_name, TwoHeads, Assigning, settings=discrete(update_batches=update_batches))
+    agent.head = framework.mlp(2, 2)
+    told = warned(agent, engine_name)
+    assert len(told) == 1 and told[0].startswith("head of DQN is never trained: param does not hold it"), told
+    agent = ready(engine_name, TwoHeads, Assigning, settings=discrete(update_batches=update_batches))
+    agent.head = framework.mlp(2, 2)
+    agent.head.trainable = False
+    if engine_name == "torch":
+        agent.head.requires_grad_(False)
+    assert warned(agent, engine_name) == []
+
+
+def test_a_layer_that_param_lacks_is_named(engine_name):
+    agent = ready(engine_name)
+    agent.param = list(agent.param)[:3]
+    (told,) = warned(agent, engine_name)
+    layer = "2" if engine_name == "torch" else "3"
+    assert told.startswith(f"q.{layer}.bias, target.{layer}.bias of DQN is never trained"), told
+
+
+class DoesNothing:
+    def update_param(self):
+        self.note = "nothing"
+
+
+@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.variant)])
+def test_an_update_param_that_changes_nothing_is_told_once(frozen, engine_name):
+    agent = ready(engine_name, DoesNothing)
+    if frozen and engine_name == "torch":
+        agent.target.requires_grad_(False)
+    (told,) = warned(agent, engine_name)
+    assert told.startswith("update_param of DQN was called 3 times and changed nothing: target did not follow."), told
+
+
+def test_a_target_network_without_update_param_is_told(engine_name):
+    class Inherits:
+        update_param = etude.RL.update_param
+
+    (told,) = warned(ready(engine_name, Inherits), engine_name)
+    assert told.startswith("target of DQN is never trained"), told
+
+
+def numpy_loss(function):
+    """An agent whose loss gives what `function` makes of its errors."""
+
+    class Changed:
+        def __call__(self, *arguments):
+            return function(super().__call__(*arguments))
+
+    return Changed
+
+
+NUMPY = {
+    "mean": (lambda x: np.mean(x), "np.mean"),
+    "square": (lambda x: np.square(x), "np.square"),
+    "array": (lambda x: 2 * np.array(x), "np.array"),
+}
+
+
+@pytest.mark.parametrize("case", NUMPY)
+def test_numpy_in_a_loss_is_told_with_its_line_and_what_to_write(case, engine_name):
+    function, written = NUMPY[case]
+    if (case, engine_name) == ("mean", "jax"):
+        pytest.skip("NumPy asks arrays of JAX for their own mean")
+    library = "torch" if engine_name == "torch" else "keras.ops"
+    lines = enumerate(Path(__file__).read_text().splitlines(), 1)
+    line = next(i for i, text in lines if "lambda x:" in text and f"{written}(x)" in text)
+    said = rf"DQN.__call__ gives to NumPy .*{Path(__file__).name}:{line}: .*{written}.*Write {library}.{case}"
+    refused(ready(engine_name, numpy_loss(function)), engine_name, said)
+
+
+def test_numpy_in_action_is_told_with_its_line_and_what_to_write(engine_name):
+    class Acts:
+        def action(self, s):
+            return np.mean(super().action(s), axis=0) if engine_name == "torch" else np.abs(super().action(s))
+
+    refused(ready(engine_name, Acts), engine_name, r"DQN.action gives to NumPy .*np.mean.*Write \w+")
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.array])
+def test_a_loss_that_is_a_number_of_numpy_is_told(kind, engine_name):
+    once(engine_name)
+    agent = ready(engine_name, numpy_loss(lambda x: kind(x.detach().mean().numpy())))
+    refused(agent, engine_name, "returned .* as a loss; expected an array computed from the networks.*NumPy array")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cases import variants_but
-from solo_agents import agent_for, discrete, pool_of, train
+from solo_agents import agent_for, discrete, once, pool_of, train
 from solo_agents_worlds import Walk
 
 from etude.base.errors import ConfigError
@@ -157,3 +157,80 @@ def test_new_settings_take_effect_and_what_was_learned_stays(engine_name):
         for name, value in before.items()
     ]
     assert max(drift) < 0.1, "three steps of Adam move no weight further"
+
+
+class Dropping:
+    """Dropout and batch normalisation between the observation and the network."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = self.made()
+
+    def made(self):
+        if self.framework == "torch":
+            from torch import nn
+
+            return [nn.Dropout(0.5), nn.BatchNorm1d(3, affine=False)]
+        from keras import layers
+
+        made = [layers.Dropout(0.5, seed=1), layers.BatchNormalization(center=False, scale=False)]
+        made[1].build((None, 3))
+        return made
+
+    def seen(self, s, **mode):
+        for layer in self.layers:
+            s = layer(s, **mode)
+        return s
+
+    def action(self, s):
+        return super().action(self.seen(s))
+
+    def __call__(self, s, *others):
+        mode = {} if self.framework == "torch" else {"training": True}
+        return super().__call__(self.seen(s, **mode), *others)
+
+
+def test_modules_are_in_evaluation_mode_where_they_act_and_in_training_mode_in_the_loss(engine_name):
+    """Keras evaluates layers wherever `training=True` is not said."""
+    agent = agent_for(engine_name, "DQN", Dropping)
+    agent.set(**discrete())
+    train(agent, engine_name, 2)
+    engine = agent._session_state.session.learner.engine
+    rows = pool_of(agent).sample(1, 4).observation[0]
+    before, first = engine.weights(), engine.act(rows)
+    assert np.array_equal(engine.act(rows), first), "no draw of dropout"
+    assert np.allclose([engine.act(row[None])[0] for row in rows], first, rtol=1e-5), "each row by itself"
+    assert all(np.array_equal(engine.weights()[name], value) for name, value in before.items()), "nor a statistic"
+    statistics = [name for name in before if "running_mean" in name or "moving_mean" in name]
+    train(agent, engine_name, 1)
+    assert [np.array_equal(engine.weights()[name], before[name]) for name in statistics] == [False], "losses train"
+
+
+def test_modes_that_the_user_sets_stay(engine_name):
+    once(engine_name)
+    seen = []
+
+    class Evaluated(Dropping):
+        def __init__(self):
+            super().__init__()
+            self.layers[1].eval()
+
+        def __call__(self, *arguments):
+            seen.append([layer.training for layer in self.layers])
+            return super().__call__(*arguments)
+
+    class Sampled(Dropping):
+        def action(self, s):
+            self.layers[0].train()
+            return super().action(s)
+
+    agent = agent_for(engine_name, "DQN", Evaluated)
+    agent.set(**discrete())
+    train(agent, engine_name, 1)
+    assert seen == [[True, False]] * 2
+    assert [layer.training for layer in agent.layers] == [True, False]
+    agent = agent_for(engine_name, "DQN", Sampled)
+    agent.set(**discrete())
+    train(agent, engine_name, 1)
+    engine, rows = agent._session_state.session.learner.engine, pool_of(agent).sample(1, 64).observation[0]
+    assert not np.array_equal(engine.act(rows), engine.act(rows)), "dropout that the user asks for while acting"
