@@ -21,16 +21,19 @@ class SlowRecurrentPPO(Slow):
         super().begin(weights)
         if not hasattr(self, "state"):
             self.state = [np.zeros(self.state_size) for _ in self.worlds]
+            self.skipped = [0 for _ in self.worlds]  # steps of each environment that will not be learned from
             self.before: dict[int, np.ndarray] = {}  # the state before each step
 
     def mutate(self, config: Any, weights: Mapping[str, np.ndarray]) -> None:
         """Go on with another cell, or with the same: a state of another size begins anew, and what was collected with
-        the one before is not learned from."""
+        the one before is not learned from, nor is what belongs to the same time step."""
         before, self.config, self.given = self.state_size, config, config
         self.begin(weights)
         if self.state_size != before:
             self.state = [np.zeros(self.state_size) for _ in self.worlds]
             self.pending = [[] for _ in self.worlds]
+            newest = max(len(world.moments) for world in self.worlds)
+            self.skipped = [newest - len(world.moments) for world in self.worlds]
 
     @property
     def state_size(self) -> int:
@@ -87,7 +90,10 @@ class SlowRecurrentPPO(Slow):
         output, _, self.state[environment] = self.both(self.policies[""].weights, seen, self.state[environment])
         expected = math.log(probabilities(output, act.allowed)[int(act.sample)])
         np.testing.assert_allclose(act.log_prob, expected, err_msg="the policy that acted", **CLOSE)
-        self.pending[environment].append(moment)
+        if self.skipped[environment]:
+            self.skipped[environment] -= 1
+        else:
+            self.pending[environment].append(moment)
 
     def value(self, moment: Moment, agent: int, after: bool = False) -> float:
         """Of a step with its own state; of what followed, with the state after the step."""

@@ -192,18 +192,18 @@ def test_recurrent_ppo_learns_from_sequences_with_the_states_of_their_first_step
 
 
 @drawn(
-    few=2, many=5, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 2), times=pieces(6, 3),
+    few=2, many=5, script=scripts(), config=recurrent_configs(), environments=st.integers(1, 3), lengths=pieces(14, 3),
     units=st.integers(1, 3),
 )  # fmt: skip
-def test_the_cell_of_recurrent_ppo_changes_and_nothing_else(script, config, environments, times, units):
+def test_the_cell_of_recurrent_ppo_changes_and_nothing_else(script, config, environments, lengths, units):
     # Nothing tells what an optimizer remembers of other weights, and a scale of steps that are dropped.
     config = dataclasses.replace(config, optimizer=etude.optimizers.SGD(), normalize_reward=False)
-    slow = SlowRecurrentPPO(config, script, CHOICE, environments, environments * sum(times))
+    slow = SlowRecurrentPPO(config, script, CHOICE, environments, sum(lengths))
     world = functools.partial(ScriptedWorld, script, CHOICE)
     run = etude.Run(WatchedRecurrentPPO(config), world, environments=environments, engine="torch")
     slow.begin(run.engine.weights())
-    for time in times:
-        follow(run, slow, environments * time)
+    for length in lengths:
+        follow(run, slow, length)
         more = units - config.network.units
         config = dataclasses.replace(config, network=dataclasses.replace(config.network, units=units))
         kind = "add_units" if more > 0 else "remove_units"
