@@ -78,6 +78,13 @@ def test_nothing_is_told_of_environments_that_keep_to_themselves(make):
     assert told(make) == []
 
 
+def test_a_generator_that_is_moved_in_the_second_step_is_told_of():
+    def step(t):
+        return np.zeros(2, np.float32), random.random() if t == 2 else 0.0, False, False, {}
+
+    assert "random" in "".join(told(lambda: Scripted(step=step), steps=2))
+
+
 def test_only_the_first_calls_are_watched():
     environments = LoopEnvironments(Counter, np.arange(2), 0)
     for _ in range(3):

@@ -153,8 +153,8 @@ class Slow:
         self.config, self.size = config, getattr(config, "minibatch_size", None)
 
     def learns(self, phase: Phase) -> bool:
-        """Whether it was one of these policies that learned."""
-        return not self.team or f"{self.team}model" in phase.losses
+        """Whether it was one of these policies that learned: others are not watched."""
+        return not self.team or bool(phase.calls)
 
     def differentiate_more(self, calls: tuple[GradientStep, ...]) -> None:
         """What a piece of training computed gradients of, and has not learned from yet."""

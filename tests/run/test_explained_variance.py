@@ -37,3 +37,4 @@ def test_it_is_1_for_a_perfect_critic_and_0_for_a_constant_one():
 def test_agents_that_wait_for_their_turn_do_not_count():
     extras = {"return": np.array([[1.0, 99.0], [3.0, 5.0]]), "value": np.array([[1.0, 0.0], [3.0, 5.0]])}
     assert explained_variance({**extras, "active": np.array([[1.0, 0.0], [1.0, 1.0]])}) == 1.0
+    assert explained_variance({**extras, "active": np.zeros((2, 2))}) is None

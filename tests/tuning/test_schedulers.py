@@ -113,6 +113,14 @@ def test_asha_never_promotes_what_failed_and_takes_one_to_the_end_where_rungs_ar
     assert [trial.status for trial in trials] == ["paused", "failed", "finished"]
 
 
+def test_where_none_got_to_the_end_asha_takes_the_best_of_the_highest_rung_there():
+    plan, trials = StudyPlan(900, 100, 3), []
+    for number, until in enumerate((300, 100, 100)):
+        trials.append(Trial(number, Genome("ppo", TINY, 0), number, until=until))
+        take(trials[-1], plan, until, lambda trial, step: float(trial.configuration))
+    assert ASHA().decide(StudyState(plan, SPACE, trials)) == [Go(0, 900)]
+
+
 def test_the_score_of_a_configuration_is_the_mean_over_its_seeds_in_asha():
     def score(trial, step):  # the first seed of configuration 0 alone is the best of all
         return {0: 10.0 if trial.genome.seed == 1 else 0.0, 1: 6.0, 2: 1.0}[trial.configuration]

@@ -119,6 +119,29 @@ def test_intrinsic_rewards_are_added_to_what_is_learned_from_and_not_to_what_is_
         assert differences(plain(run.state()), plain(made(engine_name, "dqn", None).state())) != []
 
 
+def test_the_mean_of_what_was_added_is_told_and_any_number_of_rows_has_its_own_rewards(engine_name):
+    with made(engine_name, rewrite=RND(**SMALL)) as run:
+        own = rewriter(run)
+        for event in run.steps(64):
+            collected = [copy.deepcopy(part) for part in event.steps] if isinstance(event, Collected) else []
+            if not collected:
+                continue
+            for part in collected:
+                tree = {name: getattr(part, name) for name in ("observation", "action")}
+                tree["next_observation"] = part.next_observations()
+                flat = {name: x.reshape(-1, *x.shape[2:]) for name, x in tree.items()}
+                count = len(flat["action"])
+                whole = own._reward(flat, count)
+                for few in (count - 1, 3, 1):  # filled up to a power of two
+                    np.testing.assert_allclose(
+                        own._reward({name: x[:few] for name, x in flat.items()}, few), whole[:few], rtol=1e-5
+                    )
+                before = part.reward.copy()
+                added = own(part).reward - before
+                assert own.metrics()["rnd_reward"] == pytest.approx(added.mean(), rel=1e-4, abs=1e-6)
+            return
+
+
 @pytest.mark.variant
 def test_a_coefficient_of_nothing_changes_no_number_of_the_agent(engine_name):
     states = []
