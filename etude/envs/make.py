@@ -28,6 +28,7 @@ from etude.envs.rewards import MultiAgentRewards
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
+from etude.envs.wrapping import MasksInInfo
 from etude.protocols import Environments
 
 Vectorization = Literal["auto", "loop", "native"]
@@ -149,9 +150,10 @@ def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env:
 
 
 def as_one(env: Any, source: EnvironmentSource) -> gym.Env:
-    """A Gymnasium environment itself; several agents of PettingZoo as one."""
+    """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; several agents of PettingZoo as
+    one."""
     if isinstance(env, gym.Env):
-        return env
+        return MasksInInfo(env) if env.has_wrapper_attr("action_masks") else env
     if has_several(env):
         return MultiAgentEnvironment(env, source.global_state, source.masks)
     raise ConfigError(f"{source.name} made a {_kind(env)}")

@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK
 
 Named = tuple[str, Callable[[Any], Any]]  # a wrapper, and what it is called in messages
 
@@ -37,6 +38,22 @@ def make_wrapped(
                 "functools.partial(Wrapper, number=3)."
             ) from problem
     return made
+
+
+class MasksInInfo(gym.Wrapper):
+    """An environment whose `action_masks()` says which actions are allowed now, the convention of sb3-contrib: its
+    masks as `info["action_mask"]`, but where an info has one of its own."""
+
+    def reset(self, **options: Any) -> Any:
+        return self._with_mask(self.env.reset(**options))
+
+    def step(self, action: Any) -> Any:
+        return self._with_mask(self.env.step(action))
+
+    def _with_mask(self, result: Any) -> Any:
+        if not isinstance(result, tuple) or not result or not isinstance(result[-1], dict):
+            return result  # what is wrong with it is told where it is read
+        return *result[:-1], {ACTION_MASK: self.get_wrapper_attr("action_masks")(), **result[-1]}
 
 
 def _unknown(env: Any, make: Callable[..., Any], name: str) -> str:

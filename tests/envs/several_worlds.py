@@ -348,6 +348,17 @@ class DoorsAlone(gym.Env):
         return np.float32([self.time / 10]), self.doors.info(self.np_random, "", self.time)
 
 
+class DoorsByMethod(DoorsAlone):
+    """The same, with its masks in `action_masks()`, as sb3-contrib asks for them."""
+
+    def _see(self):
+        seen, self.held = super()._see()
+        return seen, {}
+
+    def action_masks(self):
+        return self.held["action_mask"]
+
+
 class DoorsTogether(ParallelEnv):
     """Several agents before three doors, for ten steps, each from its first step to before its last one: `teams` are
     {name: (first, last)} of the first episode, the next one, and so on in turn. who: those whose infos hold masks."""

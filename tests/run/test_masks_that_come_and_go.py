@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY, assert_same_weights
-from several_worlds import DoorsAlone, DoorsInTurns, DoorsTogether
+from several_worlds import DoorsAlone, DoorsByMethod, DoorsInTurns, DoorsTogether
 
 import etude
 from etude import Mlp, Recurrent, Run
@@ -23,6 +23,7 @@ ALONE = {
     "after every step, and not after resets": partial(DoorsAlone, shown=AFTER_RESET),
     "at some steps": partial(DoorsAlone, shown=SOMETIMES),
     "at one step": partial(DoorsAlone, shown=SELDOM),
+    "by a method": DoorsByMethod,
 }
 SEVERAL = {
     "an agent that joins has masks": partial(DoorsTogether, [JOINS], ["b"]),
@@ -64,6 +65,27 @@ def test_one_agent_never_makes_an_illegal_move(name, algorithm, workers, tmp_pat
         run.evaluate(episodes=3)
     wrong, moves = illegal(tmp_path / "moves")
     assert wrong == 0 and moves >= 210
+
+
+def test_masks_of_a_method_are_those_of_infos_below_wrappers_too():
+    found = []
+    for env in (DoorsAlone, DoorsByMethod, lambda: gym.wrappers.TimeLimit(DoorsByMethod(), 20)):
+        with Run("dqn", env, config=DQN_TINY, environments=3, engine="torch", seed=1) as run:
+            run.train(180)
+            found.append(run.engine.weights())
+            assert run.engine.spaces.masked
+    assert_same_weights(*found[:2])
+    assert_same_weights(*found[1:])
+
+
+def test_a_mask_in_an_info_goes_before_that_of_the_method():
+    class Both(DoorsByMethod):
+        def _see(self):
+            seen, _ = super()._see()
+            return seen, {"action_mask": np.array([0, 1, 0], np.int8)}
+
+    environments = make_environments(Both, np.arange(1), run_seed=0)
+    assert environments.reset()["action_mask"].tolist() == [[0, 1, 0]]
 
 
 @pytest.mark.parametrize("name", SEVERAL)
