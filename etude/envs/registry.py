@@ -253,7 +253,7 @@ _PACKAGES = {  # what an id begins with -> the module that registers it, and wha
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
-    **dict.fromkeys(("ale_py", "cv2"), "atari"),
+    **dict.fromkeys(("ale_py", "cv2", "opencv"), "atari"),
 }
 
 
@@ -265,8 +265,11 @@ def construct(make: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> An
     except EtudeError:
         raise
     except error.DependencyNotInstalled as problem:
-        extra = "atari" if "opencv" in f"{problem}" else "envs"  # as AtariPreprocessing needs
-        raise MissingExtra(f"The environment {name!r}", extra) from problem
+        text = text_of(problem)
+        extra = next((_EXTRAS[package] for package in _EXTRAS if package in text.lower()), None)
+        if extra is None:
+            raise ConfigError(f"The environment {name!r} needs what is not installed: {text}") from problem
+        raise MissingExtra(f"The environment {name!r} ({text})", extra) from problem
     except error.Error as problem:
         raise ConfigError(f"The environment {name!r} could not be made: {problem}") from problem
     except RAISED as problem:

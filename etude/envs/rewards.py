@@ -60,7 +60,11 @@ class ScalarRewards:
             number = _NOTHING
         if number.shape != () or reward is None:
             kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
-            return f"the reward is {str(reward)[:80]} ({kind}); expected one number: float(reward)"
+            fix = "float(reward)"
+            if number.size > 1:
+                weighed = f"lambda reward: float(reward @ {[1.0] * len(number)})"
+                fix = f"weigh them, gymnasium.wrappers.TransformReward(env, {weighed})"
+            return f"the reward is {str(reward)[:80]} ({kind}); expected one number: {fix}"
         if not np.isfinite(number):
             return f"the reward is {reward}; expected a finite float32 number"
         return None

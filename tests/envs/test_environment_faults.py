@@ -47,6 +47,10 @@ BROKEN_STEPS = {
     "NaN reward": ((ZEROS, float("nan"), False, False, {}), "the reward is nan"),
     "infinite reward": ((ZEROS, np.inf, False, False, {}), "the reward is inf"),
     "reward of the last step": ((ZEROS, np.nan, True, False, {}), "the reward is nan"),
+    "several rewards": (
+        (ZEROS, np.array([0.5, 2.0]), False, False, {}),
+        r"\(shape \(2,\)\); expected one number.*TransformReward\(env, .*reward @ \[1.0, 1.0\]",
+    ),
     "reward array": ((ZEROS, np.zeros(1), False, False, {}), r"\[0\.\] \(shape \(1,\)\); expected one number"),
     "no reward": ((ZEROS, None, False, False, {}), "the reward is None"),
     "reward text": ((ZEROS, "much", False, False, {}), "the reward is much"),

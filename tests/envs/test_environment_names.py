@@ -181,7 +181,15 @@ def test_a_missing_dependency_of_gymnasium_is_named_with_what_installs_it():
     def make():
         raise gym.error.DependencyNotInstalled("Box2D is not installed")
 
-    with pytest.raises(MissingExtra, match=r"pip install 'etude\[envs\]'"):
+    with pytest.raises(MissingExtra, match=r"Box2D is not installed.*pip install 'etude\[envs\]'"):
+        make_environment(make)
+
+
+def test_a_missing_dependency_that_no_extra_installs_is_told_in_its_own_words():
+    def make():
+        raise gym.error.DependencyNotInstalled("Run pip install my-simulator")
+
+    with pytest.raises(ConfigError, match="needs what is not installed: Run pip install my-simulator"):
         make_environment(make)
 
 
