@@ -254,7 +254,7 @@ class ProcessGroup(Protocol):
 
     def in_all(self, what: str, function: Callable[[], Any]) -> list[Any]:
         """What a function of each process returned, by rank. Where it raises an EtudeError in one of them, all raise
-        it."""
+        it, with its rank."""
 
     def leave(self, reason: str) -> None:
         """End the group: whatever the others wait for raises a ReplicaError with this reason. May be called twice, and

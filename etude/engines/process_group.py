@@ -88,9 +88,12 @@ class MessageGroup:
         except EtudeError as error:
             failure = error
         found = self.gather(what, (value, failure))
-        failures = [other for _, other in found if other is not None]
-        if failures:
-            failure = failure or failures[0]
+        failed = [rank for rank, (_, other) in enumerate(found) if other is not None]
+        if failed:
+            rank = failed[0] if failure is None else self.rank
+            failure = failure or found[rank][1]
+            if len(failed) < self.size:
+                failure.args = (f"In process {rank} of {self.size}: {failure}", *failure.args[1:])
             failure.in_all_processes = True
             raise failure
         return [value for value, _ in found]

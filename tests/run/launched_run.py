@@ -1,7 +1,7 @@
 """A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER [RANK]`. It writes its last weights to FOLDER.
 
 WHAT: "whole", or "late": process 1 has more to do, or "endless": until it is interrupted, or what process RANK (1)
-fails by: "killed" or "stopped" by the signal, or what `fail` knows.
+fails by: "killed", "stopped" or "terminated" by the signal, or what `fail` knows.
 """
 
 import os
@@ -18,7 +18,7 @@ from etude.base.errors import EtudeError
 
 TARGET = {"whole": 160, "late": 160, "endless": 10_000_000}
 LATER = 320  # the step at which a process fails
-SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP, "terminated": signal.SIGTERM}
 ENDED = 3  # the exit status after a clear error
 
 
@@ -33,6 +33,8 @@ class Fails(etude.Callback):
             return 0.0
         if self.signal is not None:
             os.kill(os.getpid(), self.signal)
+        if self.signal == signal.SIGTERM:  # which a run handles
+            return 0.0
         raise ValueError("no ink")
 
     def on_update(self, run, event):
@@ -108,7 +110,7 @@ def main(engine, what, folder, rank="1"):
     try:
         finished = train(run, what, arguments)
     except (EtudeError, ValueError) as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+        print(f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), flush=True)
         sys.exit(ENDED)
     if what == "late" and own == 1:
         time.sleep(3)

@@ -182,6 +182,17 @@ def ended(processes):
             process.kill()
 
 
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", ["torch", pytest.param("jax", marks=pytest.mark.long)])
+def test_sigterm_to_one_process_ends_all_at_the_same_step_with_a_checkpoint_of_it(engine, rank, tmp_path):
+    pytest.importorskip(engine)
+    for code, said in ended(by_rank(engine, "terminated", tmp_path, rank)):
+        assert code == 0, said
+    steps = [np.load(tmp_path / f"{each}.npz")["step"] for each in range(2)]
+    assert 320 <= steps[0] == steps[1] == etude.load(tmp_path / "run").step < 640
+    assert not alive(tmp_path)
+
+
 CAUSES = [  # (what fails, in which process, whether the other raises the same)
     ("rewriter", 1, False), ("rewriter", 0, False), ("metric", 1, False), ("metric", 0, False), ("callback", 1, False),
     ("callback", 0, False), ("environment", 1, True), ("environment", 0, True), ("evaluation", 0, True),
@@ -204,5 +215,6 @@ def test_whatever_fails_in_one_process_ends_the_other_with_its_number_and_cause(
         assert f"process {fails} is at 'rollout'" in other_said or f"process {fails} for rollout" in other_said
     else:
         assert "no ink" in other_said
-        assert alike or f"ReplicaError: Process {fails} of 2 stopped training: " in other_said
+        named = f"In process {fails} of 2: " if alike else f"ReplicaError: Process {fails} of 2 stopped training: "
+        assert named in other_said
     assert etude.load(tmp_path / "run", env="CartPole-v1", rewrite=None).step >= 256

@@ -203,7 +203,7 @@ def test_an_environment_that_fails_in_one_process_fails_the_run_in_all_of_them(m
 
     first, second = in_processes(2, monkeypatch, body)
     assert isinstance(first, EnvironmentFault) and "a cable came loose" in str(first)
-    assert str(first) == str(second)
+    assert str(first) == str(second) and str(first).startswith("In process 1 of 2: ")
 
 
 def test_a_reporter_that_fails_in_the_chief_ends_the_others(monkeypatch, tmp_path):
@@ -298,7 +298,9 @@ def test_what_fails_in_one_process_ends_the_other_with_its_number_and_cause(what
         assert found == [None, None], "the chief alone evaluates"
         return
     assert "no ink" in str(found[rank]) and "no ink" in str(found[1 - rank])
-    if what != "evaluation":  # whose result, and error, all get
+    if what == "evaluation":  # whose result, and error, all get
+        assert all(error.__notes__[0].startswith(f"In process {rank} of 2: Evaluation function") for error in found)
+    else:
         assert isinstance(found[1 - rank], ReplicaError)
         assert str(found[1 - rank]).startswith(f"Process {rank} of 2 stopped training: ")
     assert etude.load(tmp_path / "run", rewrite=None).step >= 64
