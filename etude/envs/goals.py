@@ -13,19 +13,22 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base import trees
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.trees import Tree
 from etude.envs.closing import close_all
+from etude.envs.faults import RAISED, FaultLocation, cause_of, explain_error
 from etude.envs.make import make_single
 from etude.envs.registry import EnvironmentSpec, resolve
+from etude.envs.results import check_reset
 
 
 class GoalOutcome:
     """The reward of a step that led to an achieved goal, and whether it ends the episode, under any desired goal.
 
-    Makes one environment, which is never stepped and is closed with this object. Outer wrappers are asked first. Where
-    there is no `compute_terminated`, no goal ends an episode. `info` is always empty.
-    Raises ConfigError where the environment has no `compute_reward`.
+    Makes one environment, which is reset once, never stepped, and closed with this object. Outer wrappers are asked
+    first. Where there is no `compute_terminated`, no goal ends an episode. `info` is always empty.
+    Raises ConfigError where the environment has no `compute_reward`, and EnvironmentFault where that raises for the
+    goals of the first observation.
     """
 
     def __init__(self, env: EnvironmentSpec):
@@ -44,11 +47,27 @@ class GoalOutcome:
                 "transitions with. Give the environment one, as those of Gymnasium-Robotics have, or leave hindsight "
                 "off."
             )
+        self._where = FaultLocation(source.name, 0, -1, 0)
+        try:
+            result = made.reset(seed=0)
+        except RAISED as problem:
+            raise self._where.raised(problem) from cause_of(problem)
+        first, _ = check_reset(result, self._where)
+        if isinstance(first, dict) and {"achieved_goal", "desired_goal"} <= first.keys():
+            self(first["achieved_goal"], first["desired_goal"])
 
     def __call__(self, achieved: Tree, desired: Tree) -> tuple[Any, Any]:
-        """(reward, terminated) of one pair of goals; or [M] of each, where `compute_reward` takes goals [M, ...]."""
-        reward = self._reward(achieved, desired, {})
-        return reward, self._ends(achieved, desired, np.shape(reward))
+        """(reward, terminated) of one pair of goals; or [M] of each, where `compute_reward` takes goals [M, ...].
+        Raises EnvironmentFault where the environment raises."""
+        try:
+            reward = self._reward(achieved, desired, {})
+            return reward, self._ends(achieved, desired, np.shape(reward))
+        except RAISED as problem:
+            raise EnvironmentFault(
+                f"{self._where.name}: the reward of a goal raised {explain_error(problem)}. Hindsight asks for rewards "
+                "of stored goals in an environment of its own, which was reset once, with an empty info: compute them "
+                "from the two goals alone."
+            ) from cause_of(problem)
 
     def _ends(self, achieved: Tree, desired: Tree, shape: tuple[int, ...]) -> Any:
         if self._terminated is None:

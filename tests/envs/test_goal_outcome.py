@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict
 
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs import ConfiguredEnvironment, GoalOutcome
 from etude.examples.point import PointWorld
 from etude.replay.goals import GoalRewards
@@ -18,11 +18,20 @@ DESIRED = np.array([[1, 1.1], [4, 4], [3, 3], [4, 4]] * 5, np.float32)
 REACHED = [True, False, True, False] * 5
 
 
-class Maze(gym.Env):
-    """Ends where the goal is reached, as Gymnasium-Robotics' mazes do: for one pair of goals."""
+class World(gym.Env):
+    """An observation of which both goals are the origin."""
 
     observation_space = Dict({"observation": PLANE, "achieved_goal": PLANE, "desired_goal": PLANE})
     action_space = Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {name: np.zeros(2, np.float32) for name in self.observation_space}, {}
+
+
+class Maze(World):
+    """Ends where the goal is reached, as Gymnasium-Robotics' mazes do: for one pair of goals."""
+
     closed = 0
 
     def compute_reward(self, achieved_goal, desired_goal, info):
@@ -42,10 +51,8 @@ class Fetch(Maze):
         return False
 
 
-class RewardOnly(gym.Env):
+class RewardOnly(World):
     """Knows rewards alone."""
-
-    observation_space, action_space = Maze.observation_space, Maze.action_space
 
     def compute_reward(self, achieved_goal, desired_goal, info):
         return -np.float32(np.linalg.norm(achieved_goal - desired_goal, axis=-1) > 0.5)
@@ -90,3 +97,31 @@ def test_environments_without_rewards_of_goals_are_refused():
         GoalOutcome("CartPole-v1")
     with pytest.raises(ConfigError, match="simulator only; hindsight calls compute_reward of a single environment"):
         GoalOutcome(lambda num_envs: None)
+
+
+class Scaled(RewardOnly):
+    """Knows how much a goal is worth once it was reset."""
+
+    def reset(self, *, seed=None, options=None):
+        self.worth = 3.0
+        return super().reset(seed=seed)
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return self.worth * super().compute_reward(achieved_goal, desired_goal, info)
+
+
+class Informed(RewardOnly):
+    """Reads what it is not given."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return info["extra"]
+
+
+def test_a_reward_may_read_what_the_reset_sets():
+    rewards, _ = GoalRewards(GoalOutcome(Scaled))(ACHIEVED, DESIRED, ())
+    assert rewards.tolist() == [0.0 if reached else -3.0 for reached in REACHED]
+
+
+def test_a_reward_that_reads_what_hindsight_does_not_have_is_told_with_its_line():
+    with pytest.raises(EnvironmentFault, match=r"raised KeyError: 'extra' \(.*goal_outcome.*an empty info: compute"):
+        GoalOutcome(Informed)
