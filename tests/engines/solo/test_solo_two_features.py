@@ -18,7 +18,7 @@ from etude.solo import LambdaCallback
 from etude.solo.engines import parameters
 from etude.tuning import LRFinder
 
-pytestmark = [pytest.mark.usefixtures("workers_step"), pytest.mark.variant]
+pytestmark = pytest.mark.usefixtures("workers_step")
 LONG = lambda: Walk(length=7)  # noqa: E731
 ADAPTED = {"lr_params": {"rate": 0.2}, "batch_params": {"min": 2, "max": 16}}
 
@@ -58,11 +58,21 @@ KINDS = {  # by name: algorithm, mixins, environments, settings
 }
 FEATURES = ("callbacks", "finder", "saved", "again", "pool")
 POOLS = ("DQN", "hindsight")  # whose processes are started also without --whole
-CELLS = [
-    pytest.param(kind, feature, marks=pytest.mark.long if feature == "pool" and kind not in POOLS else ())
-    for kind in KINDS
-    for feature in FEATURES
-]
+ON_EVERY_ENGINE = {  # what compiles in a minute
+    "hindsight by priorities": "saved",
+    "several steps by priorities": "finder",
+    "PPO with priorities": "callbacks",
+    "team": "again",
+}
+
+
+def marks_of(kind, feature):
+    if feature == "pool" and kind not in POOLS:
+        return pytest.mark.long
+    return () if ON_EVERY_ENGINE.get(kind) == feature else pytest.mark.variant
+
+
+CELLS = [pytest.param(kind, feature, marks=marks_of(kind, feature)) for kind in KINDS for feature in FEATURES]
 
 
 def new(kind, engine_name):
