@@ -79,6 +79,8 @@ class FunctionalEngine:
         zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
         self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
         self._state["step"] = backend.put(np.zeros((), np.int32))
+        if self.layout.delay is not None:
+            self._state["delayed"] = backend.put(np.zeros((), np.int32))
         self._act = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
         self._value = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
         self._reward = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
@@ -236,6 +238,7 @@ class FunctionalEngine:
     ) -> tuple[Any, Arrays]:
         """The state after one gradient step that trains these groups, and metrics of it."""
         layout, step, reported = self.layout, state["step"] + 1, {}
+        delayed = {"delayed": state["delayed"] + (layout.delayed <= groups.keys())} if layout.delay else {}
         new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
         for group, names in groups.items():
             for metric, own in layout.layers.get(group, {}).items():
@@ -245,7 +248,10 @@ class FunctionalEngine:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
-            rate, time = hyper[layout.rates[group]], ops.cast(self._times(group, step, hyper), "float32")
+            rate, time = (
+                hyper[layout.rates[group]],
+                ops.cast(delayed["delayed"] if group in layout.delayed else step, "float32"),
+            )
             found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))
             kept = {moment: vectors[group] for moment, vectors in moments.items()}
             change, kept = optimizer_update(layout.optimizer(hyper), found, kept)
@@ -257,12 +263,7 @@ class FunctionalEngine:
             followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
             due = None if every is None else step % ops.cast(hyper[every], "int32") == 0
             new[target] = followed if due is None else ops.where(due, followed, new[target])
-        return {"values": new, **moments, "step": step}, reported
-
-    def _times(self, group: str, step: Any, hyper: Arrays) -> Any:
-        """How often a group was trained, this time included."""
-        delay = self.layout.delay
-        return step // ops.cast(hyper[delay], "int32") if delay and group in self.layout.delayed else step
+        return {"values": new, **moments, "step": step, **delayed}, reported
 
     def _summary(self, scalars: Arrays, metrics: Arrays, found: Arrays, absent: set[str]) -> Any:
         """All losses and metrics in one vector, always in the same order; 0 where a loss is not due."""
@@ -299,6 +300,8 @@ class FunctionalEngine:
         flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in layout.moments}
         self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
+        if layout.delay is not None:
+            self._state["delayed"] = self.backend.put(np.asarray(layout.times_delayed(state), np.int32))
         self._done = int(state["step"])
 
 

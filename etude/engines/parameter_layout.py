@@ -195,7 +195,7 @@ class ParameterLayout:
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where this is not the state of an engine of this agent."""
         optimizer = self.agent.config.optimizer
-        held = saved.fields(("values", *self.moments, "step", "noise"))
+        held = saved.fields(("values", *self.moments, "step", "noise"), ("delayed",) if self.delay else ())
         trained = {name: self.initial[name] for name in self.trainable}
         held["values"].like(self.initial)
         for average in optimizer.averages:
@@ -203,7 +203,8 @@ class ParameterLayout:
         for square in optimizer.squares:  # as large as float32 is
             for name, moment in held[square].fields(trained).items():
                 moment.array(trained[name].dtype, trained[name].shape, 0, FLOAT32, any_width=True)
-        held["step"].whole(0, 2**30)
+        for counter in ("step", *(("delayed",) if "delayed" in held else ())):
+            held[counter].whole(0, 2**30)
         seeding.check_generator(held["noise"])
 
     def as_own(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -284,6 +285,12 @@ class ParameterLayout:
         """At how many of k gradient steps after the first `done` the delayed losses are trained."""
         every = 1 if self.delay is None else int(hyper[self.delay])
         return (done + k) // every - done // every
+
+    def times_delayed(self, state: Mapping[str, Any]) -> int:
+        """How often the delayed losses were trained in an engine of this state; early ones tell it by the present
+        setting of what says how often."""
+        counted = self.times_due(0, int(state["step"]), vars(self.agent.config))
+        return int(state.get("delayed", counted))
 
     def _hyper_names(self) -> tuple[str, ...]:
         fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}

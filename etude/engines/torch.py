@@ -208,10 +208,12 @@ class TorchEngine:
 
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
+        counted = [np.int32(self._times[group].item()) for group in self.layout.delayed]
         return {
             "values": self.weights(),
             **{moment: to_numpy(self.layout.parted(vectors)) for moment, vectors in self._moments.items()},
             "step": np.int32(self._step),
+            **({"delayed": counted[0]} if counted else {}),
             "noise": seeding.generator_state(self._noise),
         }
 
@@ -226,10 +228,9 @@ class TorchEngine:
         self._step = int(state["step"])
         for moment, vectors in self._moments.items():
             vectors |= to_torch(self.layout.joined(self.layout.as_own(state[moment])), self.device)
-        # At the present setting of what says how often delayed losses are trained.
-        due = self.layout.times_due(0, self._step, vars(self.layout.agent.config))
+        delayed = self.layout.times_delayed(state)
         for group, times in self._times.items():
-            times.fill_(float(due if group in self.layout.delayed else self._step))
+            times.fill_(float(delayed if group in self.layout.delayed else self._step))
 
 
 def _means(numbers: list[dict[str, torch.Tensor]]) -> dict[str, float]:

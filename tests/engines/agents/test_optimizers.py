@@ -237,6 +237,29 @@ def test_losses_that_are_trained_less_often_count_their_own_updates(engine_name)
         np.testing.assert_allclose(engine.weights()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_losses_that_are_trained_at_other_steps_from_now_on_go_on_counting(saved, engine_name):
+    """With rates of 1e-3 and equal gradients Adam moves by the rate, whatever its moments are, where the count of its
+    updates is right; three of the actor after six steps, then one at every step."""
+    config = TD3Config(network=Mlp((4,)), policy_delay=2, max_gradient_norm=None)
+    spaces = Spaces(VECTOR, Box(-1.0, 1.0, (2,), np.float32))
+    case = Case("td3", "td3", spaces, config)
+    engine = engines.create(engine_name, TD3(config), spaces)
+    batches = random_batches(case, 1, 16)
+    rates, hyper = set(engine.layout.rates.values()), case.hyper(tau=0.0)
+    for _ in range(6):
+        engine.learn(batches, {**hyper, **dict.fromkeys(rates, 0.0), "policy_delay": 2})
+    if saved:
+        state = engine.state()
+        engine = engines.create(engine_name, TD3(dataclasses.replace(config, policy_delay=1)), spaces)
+        engine.restore(state)
+    before = engine.weights()
+    engine.learn(batches, {**hyper, **dict.fromkeys(rates, 1e-3), "policy_delay": 1})
+    moved = [np.abs(engine.weights()[name] - before[name]) for name in before if name.startswith("actor.")]
+    largest = max(x.max() for x in moved)
+    assert largest == pytest.approx(1e-3, rel=1e-3)
+
+
 @pytest.mark.variant
 def test_the_command_line_offers_every_optimizer_with_its_options():
     from typing import get_args, get_type_hints
