@@ -73,23 +73,26 @@ class ParallelStepper:
     turns = False
 
     def __init__(self, env: ParallelEnvironment):
-        self._env, self._own = env, {str(name): name for name in env.possible_agents}
+        self._env, self._own = env, own_names(env)
         self.names = tuple(self._own)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         result = self._env.reset(seed=seed, options=options)
-        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], dict):
+        if isinstance(result, dict):
+            result = result, {}  # without infos, as PettingZoo had it before 1.23
+        if not isinstance(result, tuple) or len(result) != 2 or not _dicts(result):
             raise TypeError(f"reset returned {kind_of(result)}; expected (observations, infos), dicts by agent")
-        observations, infos = (self._named(part) for part in result)
-        return AgentsStep(tuple(observations), observations, infos, {}, {})
+        observations = self._seen(result[0])
+        return AgentsStep(tuple(observations), observations, self._infos(result[1]), {}, {})
 
     def step(self, actions: Named) -> AgentsStep:
         # In the order of possible_agents: environments may count on it.
         result = self._env.step({own: actions[name] for name, own in self._own.items() if name in actions})
-        if not isinstance(result, tuple) or len(result) != 5 or not all(isinstance(part, dict) for part in result):
+        if not isinstance(result, tuple) or len(result) != 5 or not _dicts(result):
             expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
             raise TypeError(f"step returned {kind_of(result)}; expected {expected}")
-        observations, rewards, terminations, truncations, infos = (self._named(part) for part in result)
+        rewards, terminations, truncations = (self._named(part) for part in result[1:4])
+        observations, infos = self._seen(result[0]), self._infos(result[4])
         ended = {}
         for name in actions:
             how = _how(name, _of(terminations, name, "termination"), _of(truncations, name, "truncation"))
@@ -98,7 +101,21 @@ class ParallelStepper:
             else:
                 _of(observations, name, "observation")
         acting = tuple(name for name in observations if name not in ended)
-        return AgentsStep(acting, observations, infos, {name: _of(rewards, name, "reward") for name in actions}, ended)
+        earned = {name: _number(_of(rewards, name, "reward")) for name in actions}
+        return AgentsStep(acting, observations, infos, earned, ended)
+
+    def _seen(self, observations: dict[Any, Any]) -> Named:
+        found = self._named(observations)
+        if len(found) < len(observations):
+            unknown = next(own for own in observations if own not in self._own.values())
+            raise ValueError(
+                f"there is an observation of agent {unknown!r}; expected agents of possible_agents: "
+                f"{', '.join(self._own)}. List all agents that may ever play"
+            )
+        return found
+
+    def _infos(self, infos: Any) -> Named:
+        return {name: info or {} for name, info in self._named(infos or {}).items()}
 
     def _named(self, values: dict[Any, Any]) -> Named:
         return {name: values[own] for name, own in self._own.items() if own in values}
@@ -111,7 +128,7 @@ class TurnStepper:
     turns = True
 
     def __init__(self, env: Any):
-        self._env, self._own = env, {str(name): name for name in env.possible_agents}
+        self._env, self._own = env, own_names(env)
         self.names = tuple(self._own)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
@@ -131,7 +148,8 @@ class TurnStepper:
         while env.agents and not acting:
             own = env.agent_selection
             name = str(own)
-            _, rewards[name], terminated, truncated, _ = env.last(observe=False)
+            _, reward, terminated, truncated, _ = env.last(observe=False)
+            rewards[name] = _number(reward)
             how = _how(name, terminated, truncated)
             if how:
                 ended[name], observations[name] = how, env.observe(own)
@@ -140,7 +158,7 @@ class TurnStepper:
                 acting = (name,)
         for own in env.agents:
             observations[str(own)] = env.observe(own)
-        infos = {str(own): env.infos.get(own, {}) for own in env.agents}
+        infos = {str(own): env.infos.get(own) or {} for own in env.agents}
         return AgentsStep(acting, observations, infos, rewards, ended)
 
 
@@ -229,7 +247,7 @@ class MultiAgentEnvironment(JoinedAgents):
         stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
         names = tuple(sorted(stepper.names))
         refuse_nobody(env, names)
-        own = {str(name): name for name in env.possible_agents}
+        own = own_names(env)
         raw = {name: env.observation_space(own[name]) for name in names}
         actions = {name: Actions(env.action_space(own[name])) for name in names}
         infos = stepper.reset(None, None).infos  # spaces do not tell whether there are action masks in infos
@@ -356,6 +374,25 @@ def _of(values: Named, name: str, what: str) -> Any:
     if name not in values:
         raise LookupError(f"there is no {what} for agent {name!r}, which still plays; got those of {sorted(values)}")
     return values[name]
+
+
+def _dicts(parts: tuple[Any, ...]) -> bool:
+    """Whether they are dicts; the last, infos, may be None."""
+    return all(isinstance(part, dict) for part in (*parts[:-1], parts[-1] or {}))
+
+
+def _number(reward: Any) -> Any:
+    """A reward, also where it is an array of one number."""
+    return float(reward[0]) if isinstance(reward, np.ndarray) and reward.shape == (1,) else reward
+
+
+def own_names(env: Any) -> dict[str, Any]:
+    """The names of all agents that may ever play, and what the environment itself calls them. Of one in turns that does
+    not say: those of its first reset."""
+    if (names := getattr(env, "possible_agents", None)) is None:
+        env.reset()
+        names = env.agents
+    return {str(name): name for name in names}
 
 
 def kind_of(value: Any) -> str:

@@ -161,6 +161,61 @@ def test_what_a_parallel_environment_leaves_out_is_told():
         environments.step(none(environments))
 
 
+class Older(Relay):
+    """Says in other ways what has one meaning."""
+
+    infos = staticmethod(lambda agents: {})
+
+    def reset(self, seed=None, options=None):
+        observations, _ = super().reset(seed=seed, options=options)
+        infos = self.infos(observations)
+        return observations if infos == "none" else (observations, infos)
+
+    def step(self, actions):
+        observations, rewards, *flags, _ = super().step(actions)
+        infos = self.infos(observations)
+        rewards = {name: np.array([reward]) for name, reward in rewards.items()}
+        return observations, rewards, *flags, None if infos == "none" else infos
+
+
+@pytest.mark.parametrize("infos", ["none", None, "of each"])
+def test_infos_that_are_none_and_rewards_in_arrays_are_read(infos):
+    kind = type("Kind", (Older,), {"infos": lambda self, names: dict.fromkeys(names) if infos == "of each" else infos})
+    played = []
+    for env in (Relay, kind):
+        environments = made(env)
+        steps = (environments.step(none(environments))[:4] for _ in range(3))
+        played.append((environments.reset(), *steps))
+    for expected, found in zip(*map(trees.leaves, played), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_an_agent_that_was_not_named_is_told():
+    class Crowded(Relay):
+        def step(self, actions):
+            observations, *rest = super().step(actions)
+            return {**observations, "guest": 0}, *rest
+
+    environments = made(Crowded)
+    environments.reset()
+    with pytest.raises(
+        EnvironmentFault, match="observation of agent 'guest'; expected agents of possible_agents: b, a"
+    ):
+        environments.step(none(environments))
+
+
+def test_agents_of_an_environment_in_turns_that_does_not_name_them_are_those_of_its_first_reset():
+    class Unnamed(Counting):
+        possible_agents = None
+
+        def reset(self, seed=None, options=None):
+            self.possible_agents = ["first", "second"]
+            super().reset(seed, options)
+            self.possible_agents = None
+
+    assert made(Unnamed).spaces == made(Counting).spaces
+
+
 def test_an_environment_without_agents_is_refused():
     with pytest.raises(SpaceError, match="no possible_agents"):
         made(lambda: Relay({}, {"x": Discrete(2)}))
