@@ -59,7 +59,7 @@ ACTING = scripts_of_agents(3, 3).map(lambda script: (script, CHOICE)) | scripts_
 DQN = st.builds(etude.algorithms.DQNConfig, **SMALL)
 
 
-@drawn(few=3, many=35, acting=ACTING, config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40, 3))
+@drawn(few=2, many=35, acting=ACTING, config=MADDPG, environments=st.integers(1, 2), lengths=pieces(40, 3))
 def test_critics_read_who_acts_and_agents_learn_from_the_steps_in_which_they_acted(
     acting, config, environments, lengths
 ):

@@ -250,7 +250,7 @@ MAPPO_CONFIGS = st.builds(
 
 
 @drawn(
-    few=4, many=40, acting=ACTING | TURNS.map(lambda script: (script, CHOICE)), config=MAPPO_CONFIGS,
+    few=3, many=40, acting=ACTING | TURNS.map(lambda script: (script, CHOICE)), config=MAPPO_CONFIGS,
     policies=st.sampled_from([*POLICIES.values()]), identity=st.booleans(), environments=st.integers(1, 3),
     steps=st.integers(1, 60),
 )  # fmt: skip

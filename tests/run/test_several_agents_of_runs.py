@@ -3,6 +3,7 @@
 import copy
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY
@@ -13,6 +14,7 @@ from etude import Mlp, Policies, Run
 from etude.algorithms import MADDPGConfig
 from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.events import Collected, Evaluated
+from etude.multi_agent.joint import joined_actions
 from etude.multi_agent.policies import identified
 from etude.run import from_state
 
@@ -282,3 +284,8 @@ def test_a_checkpoint_from_between_two_episodes_lacks_nothing_of_what_each_agent
         del column["total_by_agent"]
     with from_state(state, Duel) as again:
         assert ends(again, 40) == expected
+
+
+def test_choices_of_several_parts_stand_beside_single_ones_in_joined_actions():
+    several, single = gym.spaces.MultiDiscrete([[2, 3], [4, 5]]), gym.spaces.Discrete(6)
+    assert joined_actions([several, single]) == gym.spaces.MultiDiscrete([2, 3, 4, 5, 6])
