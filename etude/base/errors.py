@@ -3,7 +3,9 @@ what to do."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
+from typing import Any
 
 
 class EtudeError(Exception):
@@ -61,6 +63,14 @@ class CallbackError(EtudeError, RuntimeError):
     def __init__(self, message: str, raised: Exception | None = None):
         super().__init__(message)
         self.raised = raised
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes what was raised where that can be pickled, and else the message alone."""
+        try:
+            raised = pickle.loads(pickle.dumps(self.raised))
+        except Exception:  # whatever a class of the user's raises
+            raised = None
+        return type(self), (str(self), raised)
 
 
 class ReplicaError(EtudeError, RuntimeError):

@@ -248,10 +248,8 @@ class FunctionalEngine:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
-            rate, time = (
-                hyper[layout.rates[group]],
-                ops.cast(delayed["delayed"] if group in layout.delayed else step, "float32"),
-            )
+            times = delayed["delayed"] if group in layout.delayed else step
+            rate, time = hyper[layout.rates[group]], ops.cast(times, "float32")
             found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))
             kept = {moment: vectors[group] for moment, vectors in moments.items()}
             change, kept = optimizer_update(layout.optimizer(hyper), found, kept)

@@ -58,7 +58,7 @@ class AgentsStep(NamedTuple):
 class Stepper(Protocol):
     """How one kind of environment is reset and stepped."""
 
-    names: tuple[str, ...]
+    own: dict[str, Any]  # by the name of each agent that may ever play, what the environment calls it
     turns: bool
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep: ...
@@ -73,13 +73,10 @@ class ParallelStepper:
     turns = False
 
     def __init__(self, env: ParallelEnvironment):
-        self._env, self._own = env, own_names(env)
-        self.names = tuple(self._own)
+        self._env, self.own = env, _own_names(env)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         result = self._env.reset(seed=seed, options=options)
-        if isinstance(result, dict):
-            result = result, {}  # without infos, as PettingZoo had it before 1.23
         if not isinstance(result, tuple) or len(result) != 2 or not _dicts(result):
             raise TypeError(f"reset returned {kind_of(result)}; expected (observations, infos), dicts by agent")
         observations = self._seen(result[0])
@@ -87,7 +84,7 @@ class ParallelStepper:
 
     def step(self, actions: Named) -> AgentsStep:
         # In the order of possible_agents: environments may count on it.
-        result = self._env.step({own: actions[name] for name, own in self._own.items() if name in actions})
+        result = self._env.step({own: actions[name] for name, own in self.own.items() if name in actions})
         if not isinstance(result, tuple) or len(result) != 5 or not _dicts(result):
             expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
             raise TypeError(f"step returned {kind_of(result)}; expected {expected}")
@@ -107,10 +104,10 @@ class ParallelStepper:
     def _seen(self, observations: dict[Any, Any]) -> Named:
         found = self._named(observations)
         if len(found) < len(observations):
-            unknown = next(own for own in observations if own not in self._own.values())
+            unknown = next(own for own in observations if own not in self.own.values())
             raise ValueError(
                 f"there is an observation of agent {unknown!r}; expected agents of possible_agents: "
-                f"{', '.join(self._own)}. List all agents that may ever play"
+                f"{', '.join(self.own)}. List all agents that may ever play"
             )
         return found
 
@@ -118,7 +115,7 @@ class ParallelStepper:
         return {name: info or {} for name, info in self._named(infos or {}).items()}
 
     def _named(self, values: dict[Any, Any]) -> Named:
-        return {name: values[own] for name, own in self._own.items() if own in values}
+        return {name: values[own] for name, own in self.own.items() if own in values}
 
 
 class TurnStepper:
@@ -128,8 +125,7 @@ class TurnStepper:
     turns = True
 
     def __init__(self, env: Any):
-        self._env, self._own = env, own_names(env)
-        self.names = tuple(self._own)
+        self._env, self.own = env, _own_names(env)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         self._env.reset(seed=seed, options=options)
@@ -245,9 +241,9 @@ class MultiAgentEnvironment(JoinedAgents):
 
     def __init__(self, env: Any, global_state: bool = False, masks: bool = False):
         stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
-        names = tuple(sorted(stepper.names))
+        names = tuple(sorted(stepper.own))
         refuse_nobody(env, names)
-        own = own_names(env)
+        own = stepper.own
         raw = {name: env.observation_space(own[name]) for name in names}
         actions = {name: Actions(env.action_space(own[name])) for name in names}
         infos = stepper.reset(None, None).infos  # spaces do not tell whether there are action masks in infos
@@ -386,7 +382,7 @@ def _number(reward: Any) -> Any:
     return float(reward[0]) if isinstance(reward, np.ndarray) and reward.shape == (1,) else reward
 
 
-def own_names(env: Any) -> dict[str, Any]:
+def _own_names(env: Any) -> dict[str, Any]:
     """The names of all agents that may ever play, and what the environment itself calls them. Of one in turns that does
     not say: those of its first reset."""
     if (names := getattr(env, "possible_agents", None)) is None:

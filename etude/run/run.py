@@ -169,11 +169,11 @@ class Run:
             with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
                 for event in self._steps(steps, schedule):
                     called(event)
-        except Exception:
+            return event  # type: ignore[return-value]  # the last one is Finished
+        except Exception as error:
             called.after_failure(self._loop.save_if_new())
-            raise
-        assert isinstance(event, Finished)
-        return event
+            failure = stopped_by(error, self)
+        raise failure  # outside of `except`, so that Python shows its own traceback alone
 
     def metric(self, name: str, function: Metric | None) -> None:
         """Report a metric of the collected steps wherever the built-in ones go, as `rollout/<name>_mean`, `_min` and
@@ -220,10 +220,14 @@ class Run:
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment, a metric or a rewriter fails, the run is saved (in its directory) before the error is raised.
         """
-        yield from self._steps(steps, Schedule.of(
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
-        ))  # fmt: skip
+        try:
+            return (yield from self._steps(steps, Schedule.of(
+                evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
+                evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
+            )))  # fmt: skip
+        except CallbackError as error:
+            failure = stopped_by(error, self)
+        raise failure
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
@@ -240,11 +244,7 @@ class Run:
         yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
         if not self.step and (started := self._started_from) is not None and started.note:
             yield Warned(self.step, started.note)
-        try:
-            return (yield from self._loop.steps(end, schedule))
-        except CallbackError as error:
-            failure = stopped_by(error, self)
-        raise failure  # outside of `except`, so that Python shows its own traceback alone
+        yield from self._loop.steps(end, schedule)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 

@@ -72,16 +72,24 @@ class Callback:
         """After the last step, its evaluation and its checkpoint."""
 
 
-def stopped_by(error: CallbackError, run: Any) -> Exception:
-    """What ends the run: the exception that a user's function raised, with a note on which it was and how to go on; a
-    CallbackError where it returned what it must not."""
+def stopped_by(error: Exception, run: Any) -> Exception:
+    """What ends the run where this ended its loop. For a CallbackError the exception that a user's function raised,
+    with a note on which it was and how to go on; where it returned what it must not, an error that says both."""
+    if not isinstance(error, CallbackError):
+        return error
+    text, ending = _with_way_on(str(error), run), error.raised
+    if ending is None:
+        ending = CallbackError(text)
+    else:
+        ending.add_note(text)
+    ending.in_all_processes = error.in_all_processes  # type: ignore[attr-defined]
+    return ending
+
+
+def _with_way_on(text: str, run: Any) -> str:
     path = run.directory and str(run.directory.path)
     again = "It can go on: run.train." if path is None else f"It is saved: etude.load({path!r}) continues it."
-    text = f"{error} The run stopped. {again}"
-    if error.raised is None:
-        return CallbackError(text)
-    error.raised.add_note(text)
-    return error.raised
+    return f"{text} The run stopped. {again}"
 
 
 def as_list(callbacks: Any) -> list[Any]:
@@ -120,8 +128,10 @@ class CallbackList:
             except Exception as error:
                 called.failed = True
                 where = f"at step {event.step:,}, on {type(event).__name__}"
-                raised = f"Callback {called.name} raised {explain_error(error)} {where}."
-                raise stopped_by(CallbackError(raised, error), self._run)  # noqa: B904  # the error itself
+                error.add_note(
+                    _with_way_on(f"Callback {called.name} raised {explain_error(error)} {where}.", self._run)
+                )
+                raise
 
     def after_failure(self, events: Iterable[Event]) -> None:
         """The events of a checkpoint that is written because one of these callbacks failed, to the others."""

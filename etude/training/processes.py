@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from etude.base.errors import EtudeError
 from etude.protocols import ProcessGroup
 
 
@@ -27,7 +26,7 @@ class LoopProcesses:
 
     def failed(self, error: BaseException | None) -> None:
         """An error, if there is one, ends the loop: the group ends with it, unless all processes raise it."""
-        in_all = error is None or (isinstance(error, EtudeError) and error.in_all_processes)
+        in_all = error is None or getattr(error, "in_all_processes", False)
         if self._group is not None and not in_all:
             self._group.leave(f"{type(error).__name__}: {error}")
             self._give_up()

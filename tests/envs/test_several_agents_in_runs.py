@@ -169,7 +169,7 @@ class Older(Relay):
     def reset(self, seed=None, options=None):
         observations, _ = super().reset(seed=seed, options=options)
         infos = self.infos(observations)
-        return observations if infos == "none" else (observations, infos)
+        return observations, None if infos == "none" else infos
 
     def step(self, actions):
         observations, rewards, *flags, _ = super().step(actions)

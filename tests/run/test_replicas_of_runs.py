@@ -10,7 +10,7 @@ import pytest
 from thread_processes import in_processes
 
 import etude
-from etude.base.errors import ConfigError, EnvironmentFault, ReplicaError
+from etude.base.errors import CallbackError, ConfigError, EnvironmentFault, ReplicaError
 from etude.base.events import Learned
 from etude.rollout.pool.supervisor import WorkerSupervisor
 from etude.training.setup import Setup
@@ -257,6 +257,26 @@ def test_processes_that_wait_for_different_collectives_do_not_wait_for_ever():
     with pytest.raises(RuntimeError) as found:
         beats[0].wait("a mean", Endless(wait_for_the_rollout))
     assert "process 0 for a mean (1), process 1 for rollout (1)" in errors[0] and errors[0] in str(found.value)
+
+
+class Torn(Exception):
+    """Cannot be made again from its text, as pickle does."""
+
+    def __init__(self, what, why):
+        super().__init__(f"{what}: {why}")
+
+
+def test_an_exception_that_cannot_be_pickled_is_raised_where_it_was_and_told_in_the_others(monkeypatch, tmp_path):
+    def body(own):
+        def fails(run):
+            raise Torn("pen", "no ink")
+
+        with made("ppo", run_dir=tmp_path / "run") as run:
+            run.train(640, evaluate_every=32, evaluate=fails)
+
+    chief, other = in_processes(2, monkeypatch, body)
+    assert isinstance(chief, Torn) and isinstance(other, CallbackError)
+    assert "Evaluation function fails raised Torn: pen: no ink" in str(other)
 
 
 FAILURES = ("rewriter", "metric", "callback", "evaluation", "save", "loop")

@@ -106,7 +106,7 @@ class AllAgentsStepper:
 
     def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None):
         self._stepper = ParallelStepper(env)
-        self.names = self._stepper.names
+        self.own, self.names = self._stepper.own, tuple(self._stepper.own)
         self._reward_done = None if reward_done is None else _CheckedRewardDone(reward_done)
         self._terminated = np.zeros(len(self.names), bool)
 
