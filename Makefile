@@ -52,6 +52,8 @@ check: $(VENV)/.ready-test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy etude
+	$(PY) tests/docs/programs.py build/typed
+	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(PY) -m pytest tests/layers
 
 # Sources are read, not imported: no engine is needed.
@@ -65,7 +67,7 @@ build: | $(PY)
 	$(PY) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/installed
 	build/installed/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  "$$(echo dist/*.whl)[jax,torch,multiagent,offline]" pytest
+	  "$$(echo dist/*.whl)[jax,torch,multiagent,offline,video]" pytest
 	mkdir build/tests && cp -r tests/cli tests/conftest.py build/tests
 	cd build/tests && ../installed/bin/python -m pytest -q cli
 
@@ -94,7 +96,7 @@ $(PY):
 
 $(VENV)/.ready-train: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing etude with the jax engine into $(VENV) (once)"
-	@$(PIP) -e ".[jax]"
+	@$(PIP) -e ".[jax,video]"
 	@touch $@
 
 $(VENV)/.ready-docs: pyproject.toml constraints.txt | $(PY)

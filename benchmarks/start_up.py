@@ -99,7 +99,7 @@ def main() -> None:
     for name, most in WANTED.items():
         if name in rows:
             rows[name]["wanted"] = most
-    measure.write(__file__, {"seconds": {**measure.read(__file__)["seconds"], **rows}})
+    measure.write(__file__, {"seconds": {**measure.read(__file__).get("seconds", {}), **rows}})
 
 
 if __name__ == "__main__":

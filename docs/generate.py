@@ -1,6 +1,7 @@
 """Writes the parts of these pages that follow from the code and from measurements: `python docs/generate.py`.
 
 README.md         the table of algorithms, from the code, and that of speed, from benchmarks/whole_run.json
+licences.md       from what the dependencies declare
 can_i_use.md      from the algorithms and the list of cases of the engines' contract tests
 benchmarks.md     from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
@@ -23,6 +24,7 @@ import figures
 from benchmarks_page import benchmarks
 from compared import summary
 from families import algorithms
+from licences import licences
 from markdown_table import NOTE, table, title
 from measured import curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
@@ -105,7 +107,11 @@ algorithm lists its hyperparameters and the return of every seed.
 def pages(measured: bool = True) -> dict[Path, str]:
     """Every page that is written, or partly written, here. measured: with the parts that depend on measurements."""
     readme = HERE.parent / "README.md"
-    found = {HERE / "can_i_use.md": can_i_use(), HERE / "gallery.md": gallery()}
+    found = {
+        HERE / "can_i_use.md": can_i_use(),
+        HERE / "gallery.md": gallery(),
+        HERE / "licences.md": licences(),
+    }
     found[readme] = filled(readme.read_text(encoding="utf-8"), "algorithms", algorithms())
     for page, those in (("coming-from-sb3", SB3), ("coming-from-cleanrl", CLEANRL)):
         path = HERE / f"{page}.md"

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etude import algorithms, multi_agent, offline, report, tuning
+    from etude import base as base
+    from etude import checkpoint as checkpoint
+    from etude import envs as envs
+    from etude import estimation as estimation
+    from etude import explore as explore
+    from etude import networks as networks
+    from etude import ray as ray
+    from etude import run as run
     from etude.agent import Agent, Loss, Losses
     from etude.algorithms.auxiliary import Auxiliary
     from etude.algorithms.variants import variant
@@ -15,7 +23,7 @@ if TYPE_CHECKING:
     from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
     from etude.run import Run, load
     from etude.solo.agent import RL, RL_pytorch
-    from etude.training.build import config_for as config
+    from etude.training.build import config_for as config  # a function; the module is `etude.config`
     from etude.training.build.assemble import assemble
     from etude.training.callbacks import Callback
     from etude.training.recording import record, replayed
@@ -102,20 +110,22 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module of a name when a program first uses it, and all of etude for what has none. Worker processes
-    use none, and start in half the time."""
-    if name == "ray":  # which imports Ray
-        return import_module("etude.ray")
-    if name in _MODULES:
-        exporting = import_module(_MODULES[name])
-        globals()[name] = getattr(exporting, name) if _EXPORTS[exporting.__name__] else exporting
-    elif not name.startswith("__"):
-        for module in _EXPORTS:
-            import_module(module)
-    if name not in globals():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals()[name]
+if not TYPE_CHECKING:  # type checkers know what is not there
+
+    def __getattr__(name: str) -> Any:
+        """Import the module of a name when a program first uses it, and all of etude for what has none. Worker
+        processes use none, and start in half the time."""
+        if name == "ray":  # which imports Ray
+            return import_module("etude.ray")
+        if name in _MODULES:
+            exporting = import_module(_MODULES[name])
+            globals()[name] = getattr(exporting, name) if _EXPORTS[exporting.__name__] else exporting
+        elif not name.startswith("__"):
+            for module in _EXPORTS:
+                import_module(module)
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
 
 
 def __dir__() -> list[str]:

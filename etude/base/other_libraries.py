@@ -27,7 +27,7 @@ INSTEAD: dict[str, str] = {
     "callback": _CALLBACKS,
     "callback_on_new_best": _CALLBACKS,
     "callbacks_class": _CALLBACKS,
-    "capture_video": "`etude watch RUN --video out.mp4`, after training",
+    "capture_video": "`etude watch RUN --video out.gif`, after training",
     "clip_coef": "`clip_range` of PPO's config",
     "clip_param": "`clip_range` of PPO's config",
     "clip_range_vf": "`value_clip_range` of PPO's config",

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
             ("Python", f"{platform.python_version()} ({sys.executable})"),
             ("system", f"{platform.platform()}, {os.cpu_count()} cores"),
             ("workers", "forked by a process of their own" if can_adopt() else "start method spawn"),
-            ("display", "yes" if has_display() else "none: use `etude watch RUN --video out.mp4`"),
+            ("display", "yes" if has_display() else "none: use `etude watch RUN --video out.gif`"),
             ("GPU", _gpu()),
         ]
     )

@@ -49,7 +49,7 @@ def next_commands(directory: str) -> None:
     rows(
         [
             (f"etude evaluate {directory}", "the return over 20 episodes"),
-            (f"etude watch {directory}", "see it play (--video out.mp4 without a display)"),
+            (f"etude watch {directory}", "see it play (--video out.gif without a display)"),
             (f"etude plot {directory}", "its learning curve"),
             (f"etude resume {directory} --steps N", "train on, to N steps"),
         ],

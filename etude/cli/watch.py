@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     path = one_run(names, "watch")
     if not has_display():
         if options.video is None:
-            raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.mp4")
+            raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.gif")
         render_without_display()
     return _watch(path, options)
 

@@ -71,7 +71,7 @@ class ParameterLayout:
         self.portable = all(part.portable for part in self.parts.values())
         self.noisy = self._noisy()
 
-    def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Agent:
+    def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Any:
         """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what
         is no target is then in training mode."""
         agent = copy.copy(self.agent)

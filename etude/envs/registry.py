@@ -251,7 +251,8 @@ _PACKAGES = {  # what an id begins with -> the module that registers it, and wha
     "BabyAI-": ("minigrid", "minigrid"),
 }
 _EXTRAS = {  # module -> the extra that installs it
-    **dict.fromkeys(("Box2D", "box2d", "mujoco", "pygame", "swig", "imageio", "mujoco_py"), "envs"),
+    **dict.fromkeys(("Box2D", "box2d", "mujoco", "swig", "imageio", "mujoco_py"), "envs"),
+    "pygame": "video",
     **dict.fromkeys(("pettingzoo", "mpe2"), "multiagent"),
     **dict.fromkeys(("ale_py", "cv2", "opencv"), "atari"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude.base import checks
 from etude.base.errors import ConfigError
@@ -184,18 +184,21 @@ class ByEmbedding:
 
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
 
+if TYPE_CHECKING:
+    OneSpec = Mlp | Conv | Recurrent | ByEmbedding | ModuleFactory
+else:  # files and the command line, which read the declared types, hold no functions
+    OneSpec = Mlp | Conv | Recurrent | ByEmbedding
+
 
 @dataclass(frozen=True)
 class ActorCritic:
     """Separate networks of actor and critic: specs, or functions that return a module."""
 
-    actor: Mlp | Conv | Recurrent | ByEmbedding = Mlp((64, 64))  # of the policy
-    critic: Mlp | Conv | Recurrent | ByEmbedding = Mlp(
-        (64, 64)
-    )  # of state or action values; used for each critic of an ensemble
+    actor: OneSpec = Mlp((64, 64))  # of the policy
+    critic: OneSpec = Mlp((64, 64))  # of state or action values; used for each critic of an ensemble
 
 
-Spec = Mlp | Conv | Recurrent | ByEmbedding | ActorCritic
+Spec = OneSpec | ActorCritic
 
 
 def actor_of(spec: Spec) -> Any:

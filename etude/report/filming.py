@@ -11,7 +11,7 @@ from etude.base.events import Collected, Finished, Started
 from etude.envs import AdaptedEnvironment, make_environment
 from etude.envs.tasks import task_data
 from etude.report.display import has_display, render_without_display
-from etude.report.video import write_film
+from etude.report.video import can_write_mp4, write_film
 from etude.rollout.actor import SingleEpisode
 from etude.training.build import best_for
 from etude.training.callbacks import Callback
@@ -19,11 +19,11 @@ from etude.training.callbacks import Callback
 
 class Video(Callback):
     """Films an episode with the best actions of the present agent, on an environment of its own, before training and
-    after every `every` environment steps: `folder/step-<step>.mp4`. Training goes on with the same numbers.
+    after every `every` environment steps: `folder/step-<step>.mp4`, or `.gif`. Training goes on with the same numbers.
 
     every: environment steps between two films. folder: made if it is missing. max_steps: at which a film ends.
-    seed: of the filmed episodes, the same for all. format: "mp4" or "gif". task: of the filmed episodes, plain data;
-    None: that of `run.set_task` at the time.
+    seed: of the filmed episodes, the same for all. format: "mp4" or "gif"; None: mp4 with the extra `video`. task: of
+    the filmed episodes, plain data; None: that of `run.set_task` at the time.
 
     ConfigError, before the first step, where the environment cannot render to arrays, or takes no tasks.
     """
@@ -34,12 +34,14 @@ class Video(Callback):
         folder: str | Path = "videos",
         max_steps: int = 5_000,
         seed: int = 0,
-        format: str = "mp4",
+        format: str | None = None,
         task: Any = None,
     ):
         for name, value in (("every", every), ("max_steps", max_steps)):
             if type(value) is not int or value < 1:
                 raise ConfigError(f"Video: {name} = {value!r}; expected a whole number of at least 1.")
+        if format is None:
+            format = "mp4" if can_write_mp4() else "gif"
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
         self.every, self.folder, self.max_steps, self.seed, self.format = every, Path(folder), max_steps, seed, format

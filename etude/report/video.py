@@ -1,7 +1,8 @@
-"""Frames to an mp4 file, without a display and without a system-wide ffmpeg."""
+"""Frames to an mp4 or a gif, without a display and without a system-wide ffmpeg."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import warnings
 from collections.abc import Generator, Iterable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, MissingExtra
 from etude.checkpoint import replacing, temporary_beside
 
 
@@ -17,11 +18,14 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
     """Write RGB frames [H, W, 3] uint8 to an H.264 mp4 at `path`; returns how many there were.
 
     fps: frames per second; environments tell theirs as `metadata["render_fps"]`.
-    Raises ConfigError where there is no frame, or one is no RGB picture; `path` is then left as it was.
+    Raises ConfigError where there is no frame, or one is no RGB picture, and MissingExtra without the extra `video`;
+    `path` is then left as it was.
     """
+    path = Path(path)
+    if not can_write_mp4():
+        raise MissingExtra(f"{path.name}: an mp4 (a .gif needs nothing more)", "video")
     from imageio_ffmpeg import write_frames
 
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary_beside(path)
     writer, count, shape = None, 0, None
@@ -81,9 +85,14 @@ def write_film(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0
     return writers[ending](frames, path, fps)
 
 
+def can_write_mp4() -> bool:
+    """Whether the extra `video` is installed, which brings ffmpeg."""
+    return importlib.util.find_spec("imageio_ffmpeg") is not None
+
+
 def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
     """Write RGB frames [H, W, 3] uint8 to a gif that repeats; returns how many there were. See `write_video`."""
-    import imageio.v3
+    from PIL import Image
 
     pictures: list[np.ndarray] = []
     path, shape = Path(path), None
@@ -92,6 +101,7 @@ def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0)
         shape = pictures[0].shape
     if not pictures:
         raise ConfigError("There is no frame to make a gif of. Does the environment render with 'rgb_array'?")
+    first, *others = map(Image.fromarray, pictures)
     with replacing(path) as file:
-        imageio.v3.imwrite(file, np.stack(pictures), extension=".gif", duration=1000 / fps, loop=0)
+        first.save(file, "GIF", save_all=True, append_images=others, duration=1000 / fps, loop=0)
     return len(pictures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
@@ -286,8 +286,6 @@ class Run:
         """
         return self._policy.act(observation, info, first, explore)
 
-    # -- saving --------------------------------------------------------------------------------------------------------
-
     def go_online(self, share: float = 0.5, **changed: Any) -> Run:
         """A new run that steps the environment and goes on with the weights, the target networks, the optimizer and the
         normalisers of this one, which learned from recorded data alone; this one stays as it is. Its steps are
@@ -388,9 +386,10 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.close()
 
-    def __getattr__(self, name: str) -> Any:
-        """What there is not: with the word for it, where other libraries have it."""
-        raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
+    if not TYPE_CHECKING:  # what there is not, with the word for it, where other libraries have it
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
 
     def __enter__(self) -> Run:
         return self

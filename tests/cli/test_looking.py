@@ -111,7 +111,7 @@ def test_watch_without_a_display_says_how_to_film(monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert cli.main(["watch", "runs/x"]) == 2
-    assert "etude watch runs/x --video out.mp4" in capsys.readouterr().err
+    assert "etude watch runs/x --video out.gif" in capsys.readouterr().err
 
 
 class Countdown(gym.Env):

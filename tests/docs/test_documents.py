@@ -13,6 +13,7 @@ import tomllib
 
 import benchmarks_page
 import generate
+import licences
 import measured
 import pytest
 import usable
@@ -134,6 +135,14 @@ def test_every_page_can_be_reached_from_the_readme():
                 (page.parent / target.partition("#")[0]).resolve() for target in links(page) if target[0] != "#"
             ]
     assert reached == set(PAGES)
+
+
+def test_what_is_installed_without_extras_has_a_licence_without_copyleft():
+    declared = {name: licences.licence(name) for name in licences.core()}
+    assert {"numpy", "gymnasium", "pillow"} <= set(declared)
+    assert {name: text for name, text in declared.items() if licences.COPYLEFT.search(text)} == {}
+    assert "not declared" not in declared.values()
+    assert licences.COPYLEFT.search(licences.licence("pygame-ce"))
 
 
 def test_what_is_generated_from_the_code_is_fresh():

@@ -5,10 +5,10 @@ import json
 from typing import ClassVar
 
 import gymnasium as gym
-import imageio.v3
 import numpy as np
 import pytest
 from events_of_a_run import collected
+from PIL import Image
 
 import etude
 from etude import cli
@@ -196,7 +196,7 @@ def test_films_show_the_present_task_or_one_of_their_own(tmp_path):
         films = [Video(8, tmp_path / "present", format="gif"), Video(8, tmp_path / "own", format="gif", task=4)]
         run.train(8, films)
     for folder, shade in (("present", 100), ("own", 200)):
-        assert abs(int(imageio.v3.imread(tmp_path / folder / "step-8.gif").max()) - shade) < 5
+        assert abs(Image.open(tmp_path / folder / "step-8.gif").convert("L").getextrema()[1] - shade) < 5
     with pytest.raises(ConfigError, match="expected plain data"):
         Video(8, task=object())
 

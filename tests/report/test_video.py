@@ -1,9 +1,12 @@
+import importlib.util
+
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from PIL import Image
 
-from etude.base.errors import ConfigError
-from etude.report import write_film, write_video
+from etude.base.errors import ConfigError, MissingExtra
+from etude.report import Video, write_film, write_video
 
 
 def frames(count, height=64, width=96):
@@ -69,3 +72,14 @@ def test_another_kind_of_film_is_refused(name, tmp_path):
     with pytest.raises(ConfigError, match=r"as \.mp4 or \.gif"):
         write_film(frames(3), tmp_path / name)
     assert not (tmp_path / name).exists()
+
+
+def test_without_ffmpeg_an_mp4_is_refused_with_what_to_write_and_a_callback_films_gifs(tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"out\.mp4: an mp4 \(a \.gif .*'etude\[video\]'"):
+        write_film(frames(3), tmp_path / "out.mp4")
+    assert not (tmp_path / "out.mp4").exists()
+    assert Video(8).format == "gif"
+    assert write_film(frames(3), tmp_path / "out.gif") == 3
+    with Image.open(tmp_path / "out.gif") as film:
+        assert (film.n_frames, film.size) == (3, (96, 64))

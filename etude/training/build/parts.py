@@ -47,7 +47,7 @@ class LogProbRequest:
 class RunParts(NamedTuple):
     """What trains an agent. learning, collecting: the two halves of the loop."""
 
-    learner: RunLearning
+    learner: Any  # a `RunLearning`, with what its kind of learning has
     learning: Learning
     collecting: Collecting
     log_prob: LogProbRequest
