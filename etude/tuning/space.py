@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -64,7 +64,7 @@ class LogInterval:
 class Choices:
     """One of some values, all equally likely."""
 
-    values: Sequence[Any]
+    values: tuple[Any, ...] | list[Any]  # a tuple once it is made
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(tuple(v) if isinstance(v, list) else v for v in self.values))
