@@ -19,12 +19,10 @@ def licences() -> str:
     """The table, without extras: what `pip install etude` brings."""
     rows = [[name, licence(name)] for name in core()]
     return (
-        "# Licences\n\n"
-        f"{NOTE}\nWhat `pip install etude` brings, and the licence of each package as it declares it. A test refuses copyleft. "
-        ""
-        "Extras add more: `video` brings pygame, which is under the LGPL, and a binary of ffmpeg, which is under the GPL "
-        "version 3: what environments in 2D are shown with, and what mp4s are written with.\n\n"
-        + table(["package", "licence"], rows)
+        f"# Licences\n\n{NOTE}\n"
+        "What `pip install etude` brings, and the licence of each package as it declares it. A test refuses copyleft. "
+        "Extras add more: `video` brings pygame, which is under the LGPL and shows environments in 2D, and a "
+        "binary of ffmpeg, which is under the GPL version 3 and writes mp4s.\n\n" + table(["package", "licence"], rows)
     )
 
 

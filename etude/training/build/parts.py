@@ -23,7 +23,7 @@ from etude.training.build.replicas import check_divisible, divided_environments
 from etude.training.build.rewriting import rewriters_for
 from etude.training.build.usable import check_collects_steps, takes_data
 from etude.training.kinds import TrainingContext, kind_of
-from etude.training.loop import Collecting, Learning, RunLearning
+from etude.training.loop import Collecting, Learning
 from etude.training.setup import Setup
 from etude.training.sources import Sources, sources_for
 
