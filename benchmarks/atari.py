@@ -2,9 +2,9 @@
 
 `python benchmarks/atari.py --device cuda --jobs 6` writes atari.json, cell by cell; curves.py keeps the returns of
 training. PPO has the preset of Atari games. DQN has the hyperparameters of Lapan, Deep Reinforcement Learning Hands-On
-(2nd edition, 2020), chapters 6 and 8, for Pong: a gradient step for each step, double, dueling, three-step returns, a
-copy every 1,000. `ALE/Pong-v5` repeats actions with probability 0.25; the returns are those of the game, -21 to 21.
-`--within SECONDS` ends the training of a cell then: the steps that it took are in the file.
+(2nd edition, 2020), chapters 6 and 8, for Pong (double, dueling, three-step returns, a copy every 1,000), but eight
+environments and a gradient step for two steps. `ALE/Pong-v5` repeats actions with probability 0.25; the returns are
+those of the game, -21 to 21. `--within SECONDS` ends the training of a cell then: the steps that it took are kept.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ CONFIGS = {
         "batch_size": 32,
         "buffer_size": 100_000,
         "learning_starts": 10_000,
-        "train_every": 4,
+        "train_every": 8,
         "gradient_steps": 4,
         "clip_reward": True,
     },
     "ppo": presets.lookup("ppo", ENVIRONMENT).config,
 }
-ENVIRONMENTS = {"dqn": 1, "ppo": presets.lookup("ppo", ENVIRONMENT).environments}
+ENVIRONMENTS = {"dqn": 8, "ppo": presets.lookup("ppo", ENVIRONMENT).environments}
 
 
 def train(algorithm: str, engine: str, seed: int, device: str, steps: int, within: float) -> dict:
@@ -61,9 +61,16 @@ def train(algorithm: str, engine: str, seed: int, device: str, steps: int, withi
             "return": measure.significant(found.mean),
             "steps": run.step,
             "seconds": round(seconds, 1),
-            "device": device,
+            "device": card(device),
             "curve": curve.rows(),
         }
+
+
+def card(device: str) -> str:
+    """The name of a GPU, or what was asked for."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() and device != "cpu" else device
 
 
 def summary(cells: dict[str, dict]) -> dict[str, dict]:

@@ -94,6 +94,16 @@ def _evaluation(held: dict[str, Any]) -> str:
     return f"times the seconds: beside {_ratio(wall['beside'])}, in the same process {_ratio(wall['sequential'])}"
 
 
+def _atari(held: dict[str, Any]) -> str:
+    found = []
+    for line in held["summary"]:
+        cells = [cell for key, cell in held["cells"].items() if key.startswith(f"{line}/")]
+        steps = min(cell["steps"] for cell in cells)
+        returns = _each(cell["return"] for cell in cells)
+        found.append(f"Pong, {line.replace('/', ', ')} on an {cells[0]['device']}, {4 * steps:,} frames: {returns}")
+    return "; ".join(found)
+
+
 def _gsde(held: dict[str, Any]) -> str:
     return f"return of each seed after {held['steps']:,} steps: " + _each(c["return"] for c in held["cells"].values())
 
@@ -222,6 +232,7 @@ def _spread(found: dict[str, float]) -> str:
 FEATURES = (
     Feature("rllib", "coming-from-rllib.md", _rllib),
     Feature("adapting", "adapting.md", _adapting),
+    Feature("atari", "environments.md", _atari),
     Feature("auxiliary_loss", "building-blocks.md", _auxiliary_loss),
     Feature("before_after", "benchmarks.md", _before_after),
     Feature("by_embedding", "distributions.md", _by_embedding),
