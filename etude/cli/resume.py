@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from etude.base.errors import ConfigError
+from etude.checkpoint.old_names import present_state
 from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals, with_address
 from etude.cli.output import say
 
@@ -16,6 +17,8 @@ from etude.cli.output import say
 @dataclass(frozen=True)
 class Resume:
     """Continue RUN, a run directory, from its newest complete checkpoint, exactly as if it had not stopped.
+
+    Hyperparameters change by --set.*, as in `etude train`: `etude resume RUN --help` lists them as they were saved.
 
     With --online, a run that learned from recorded data alone goes on in its environment as a new run: with its
     weights, its optimizer, and --data-share of every batch from the data.
@@ -26,6 +29,7 @@ class Resume:
     engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
     device: str | None = None  # None: as before
     devices: int | Literal["all"] | None = None  # devices to train on, as many as now; None: one
+    envs: int | None = None  # environments stepped in parallel; None: as before. With others, open episodes begin anew.
     workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
     ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; None: processes
     online: bool = False  # go on with collected steps in a new directory; for a run that learned from data alone
@@ -43,7 +47,10 @@ class Resume:
 def main(arguments: Sequence[str]) -> int:
     """Train on."""
     names, rest = split_positionals(with_address(arguments))
-    options: Resume = parse(Resume, rest, "resume RUN")
+    listed = "--help" in rest and len(names) == 1 and Path(names[0]).is_dir()
+    changes = listed or any(argument.startswith("--set") for argument in rest)
+    offered: Any = _with_hyperparameters(one_run(names, "resume")) if changes else Resume
+    options: Any = parse(offered, rest, "resume RUN")
     path = one_run(names, "resume")
     if options.online:
         return _go_online(path, options)
@@ -52,7 +59,26 @@ def main(arguments: Sequence[str]) -> int:
     return _resume(path, options)
 
 
-def _resume(path: Path, options: Resume) -> int:
+def _with_hyperparameters(path: Path) -> type:
+    """`Resume` with a field `set`, the config that the run was saved with."""
+    from etude.checkpoint.run_directory import read_run
+    from etude.training.build import check_description, config_from
+
+    saved = read_run(path, ("description", "rollout"), ("replay", "recorded", "engine", "waiting")).state
+    described = check_description(present_state(saved))
+    if "learners" in described:
+        raise ConfigError(
+            f"--set changes the config of one algorithm, and this run has the policies {', '.join(described['learners'])}. "
+            "Load it in Python, with an agent for each that changes: etude.load(path, agent={...})."
+        )
+    config = config_from(described)
+    field = ("set", type(config), dataclasses.field(default=config))
+    made = dataclasses.make_dataclass(Resume.__name__, [field], bases=(Resume,), frozen=True)
+    made.__doc__ = Resume.__doc__
+    return made
+
+
+def _resume(path: Path, options: Any) -> int:
     from etude.cli.sessions import Output, carry_out
     from etude.run import Schedule, from_state
     from etude.run.shared_rows import with_rows
@@ -88,7 +114,7 @@ def _resume(path: Path, options: Resume) -> int:
             return carry_out(run, total - run.step, schedule, display, output)
 
 
-def _go_online(path: Path, options: Resume) -> int:
+def _go_online(path: Path, options: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory, read_run
     from etude.cli.sessions import Output, carry_out
     from etude.cli.train import EVALUATION_SHARE
@@ -120,8 +146,11 @@ def _go_online(path: Path, options: Resume) -> int:
             return carry_out(online, options.steps, schedule, display, output)
 
 
-def _changed(options: Resume) -> dict[str, Any]:
+def _changed(options: Any) -> dict[str, Any]:
     """What differs from the run that goes on."""
     names = ("engine", "device", "devices", "workers", "ray", "env", "replay_folder")
-    given = {name: getattr(options, name) for name in names}
+    given = {name: getattr(options, name) for name in names} | {"environments": options.envs}
+    saved = {field.name: field.default for field in dataclasses.fields(options)}.get("set")
+    if saved is not None and options.set != saved:
+        given["config"] = options.set
     return {name: value for name, value in given.items() if value is not None}

@@ -13,7 +13,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import seeding
 from etude.base.checks import Stored
-from etude.base.errors import ConfigError, NetworkError, NumericalError
+from etude.base.errors import CheckpointError, ConfigError, NetworkError, NumericalError
 from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
@@ -197,6 +197,7 @@ class ParameterLayout:
         optimizer = self.agent.config.optimizer
         held = saved.fields(("values", *self.moments, "step", "noise"), ("delayed",) if self.delay else ())
         trained = {name: self.initial[name] for name in self.trainable}
+        self._check_networks(held["values"])
         held["values"].like(self.initial)
         for average in optimizer.averages:
             held[average].like(trained)
@@ -206,6 +207,22 @@ class ParameterLayout:
         for counter in ("step", *(("delayed",) if "delayed" in held else ())):
             held[counter].whole(0, 2**30)
         seeding.check_generator(held["noise"])
+
+    def _check_networks(self, saved: Stored) -> None:
+        """Raise CheckpointError where these are weights of other networks, which lists how they differ."""
+        shapes = {name: getattr(part.value, "shape", None) for name, part in saved.table().items()}
+        fitting = [name for name, own in self.initial.items() if shapes.get(name) == own.shape]
+        if len(fitting) == len(self.initial) == len(shapes):
+            return
+        other = [f"{name} is {shapes[name]}, here {self.initial[name].shape}"
+                 for name in shapes if name in self.initial and name not in fitting]  # fmt: skip
+        new, gone = [n for n in self.initial if n not in shapes], [n for n in shapes if n not in self.initial]
+        raise CheckpointError(
+            f"The networks differ from those of the checkpoint ({saved.place}). Weights that fit: {some_of(fitting)}. "
+            f"Of another shape: {some_of(other)}. New: {some_of(new)}. Gone: {some_of(gone)}. A loaded run keeps its "
+            "networks: leave `network` as it was, or give a new run the weights that fit: start_from=, which takes a "
+            "dict of arrays, too."
+        )
 
     def as_own(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Arrays by the names of variables, in the dtypes of these."""
@@ -309,6 +326,12 @@ class ParameterLayout:
     def _rate(self, group: str) -> str:
         own = f"{group.rpartition('.')[2]}_learning_rate"
         return own if own in self.hyper else "learning_rate"
+
+
+def some_of(names: Iterable[str], most: int = 8) -> str:
+    """Names in a message: the first ones, in their order, and how many more there are."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
 
 
 def check_module(module: Any, two: list[Any], inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> None:

@@ -12,6 +12,7 @@ from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
+from etude.replay.resized import copy_rows, ring_as_saved
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection, Unprioritised
 
@@ -50,8 +51,12 @@ class Selector(Protocol):
 
     def state(self) -> dict[str, Any]: ...
 
-    def check_state(self, saved: Stored, stored: int) -> None:
-        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
+    def check_state(self, saved: Stored, stored: int, rows: int) -> None:
+        """Raise CheckpointError where this is not the state of such a selector of a ring of so many flat rows, of which
+        so many are stored."""
+
+    def moved(self, state: dict[str, Any], there: np.ndarray, here: np.ndarray) -> dict[str, Any]:
+        """The state of a selector of another ring, for one whose flat rows `here` are those rows `there`."""
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
@@ -151,14 +156,34 @@ class Buffer:
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         held = saved.fields(("ring", "selector", "view", "generator"))
-        stored = self.ring.check_state(held["ring"])
-        self.selector.check_state(held["selector"], stored)
-        self.view.check_state(held["view"])
+        ring = ring_as_saved(self.ring, held["ring"])
+        stored = ring.check_state(held["ring"])
+        if not _begins_anew(self.selector, held["selector"].value):
+            self.selector.check_state(held["selector"], stored, ring.rows)
+        if not _begins_anew(self.view, held["view"].value):
+            self.view.check_state(held["view"])
         check_generator(held["generator"])
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, which `check_state` has passed."""
-        self.ring.restore(state["ring"])
-        self.selector.restore(state["selector"])
-        self.view.restore(state["view"])
+        """Continue from `state`, which `check_state` has passed: of a buffer like this one, or whose ring, selector or
+        view was another. A larger ring gives its newest rows, and a selector or a view without a state begins anew."""
+        saved = ring_as_saved(self.ring, Stored(state["ring"], "ring"))
+        saved.restore(state["ring"])
+        selected = None if _begins_anew(self.selector, state["selector"]) else state["selector"]
+        if saved is not self.ring:
+            self.clear()
+            there, here = copy_rows(saved, self.ring)
+            selected = None if selected is None else self.selector.moved(selected, there, here)
+        if selected is None:
+            self.selector.removed(self.ring, slice(0, self.ring.rows))
+            self.selector.added(self.ring, self.ring.oldest(self.ring.filled))
+        else:
+            self.selector.restore(selected)
+        if not _begins_anew(self.view, state["view"]):
+            self.view.restore(state["view"])
         restore_generator(self.rng, state["generator"])
+
+
+def _begins_anew(part: Selector | View, saved: Any) -> bool:
+    """Whether one of a part and of what was saved in its place has a state, and the other has none."""
+    return (saved == {}) != (part.state() == {})

@@ -176,8 +176,9 @@ class Prioritised:
             "deviation": None if self.deviation is None else self.deviation[:used].copy(),
         }
 
-    def check_state(self, saved: Stored, stored: int) -> None:
-        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
+    def check_state(self, saved: Stored, stored: int, rows: int) -> None:
+        """Raise CheckpointError where this is not the state of such a selector of a ring of so many flat rows, of which
+        so many are stored."""
         held = saved.fields(("alpha", "beta", "largest", "reported", "error", "deviation"))
         held["alpha"].number(0)
         if held["beta"].value is not None:
@@ -186,12 +187,21 @@ class Prioritised:
         held["reported"].flag()
         error = held["error"].array(np.float32, (None,), NOT_STORED)
         known, unknown = np.count_nonzero(error >= 0), np.count_nonzero(error == NOT_STORED)
-        if len(error) > len(self.error) or known != stored or known + unknown != len(error):
-            held["error"].refuse(f"one of each of {stored} stored rows, among {len(self.error)}")
+        if len(error) > rows or known != stored or known + unknown != len(error):
+            held["error"].refuse(f"one of each of {stored} stored rows, among {rows}")
         if self.deviation is None:
             held["deviation"].like(None)
         else:
             held["deviation"].array(np.float32, error.shape, 0)
+
+    def moved(self, state: dict[str, Any], there: np.ndarray, here: np.ndarray) -> dict[str, Any]:
+        """The state of a selector of another ring, for one whose flat rows `here` are those rows `there`."""
+        error, deviation = np.full_like(self.error, NOT_STORED), state["deviation"]
+        error[here] = state["error"][there]
+        if deviation is not None:
+            deviation = np.zeros_like(error)
+            deviation[here] = state["deviation"][there]
+        return {**state, "error": error, "deviation": deviation}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""

@@ -84,7 +84,7 @@ class AsyncGradients:
     the actor-learners are local or remote, and however fast they are.
 
     length: time steps of a rollout. A call for fewer steps counts some of the steps of a rollout; the gradients come
-    with the last of them.
+    with the last of them, and a call for more steps than are left of it returns fewer.
     """
 
     def __init__(self, actor_learners: ActorLearners, environments: int, length: int):
@@ -94,21 +94,29 @@ class AsyncGradients:
         self._version = INITIAL_VERSION
         self._begun: set[int] = set()
         self._finished: dict[int, WorkerGradients] = {}  # those of `_begun` that were waited for already
+        self._turn = 0  # whose gradients come next
+        self._counted: int | None = 0  # how many steps of its rollout have counted; None: as the steps of the run say
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> WorkerGradients:
-        """The next `steps` environment steps, all of one environment; see `protocols.Rollout`."""
+        """At most `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
             if environment not in self._begun:
                 request = RolloutRequest(environment, self._length, step, self.environments, self._version)
                 self._actor_learners.begin(request, self._weights)
                 self._begun.add(environment)
-        if (step + steps) % self._length:
+        if self._counted is None:
+            length = next((each.steps for each in self._finished.values()), self._length)
+            self._turn, self._counted = step // length % self.environments, step % length
+        restored = self._finished.get(self._turn)  # may be of a run with another length of its rollouts
+        left = max(1, (self._length if restored is None else restored.steps) - self._counted)
+        if steps < left:
+            self._counted += steps
             return WorkerGradients(steps)
-        environment = step // self._length % self.environments
-        found = self._finish(environment)
-        del self._finished[environment]
-        self._begun.discard(environment)
-        return dataclasses.replace(found, steps=steps)
+        found = self._finish(self._turn)
+        del self._finished[self._turn]
+        self._begun.discard(self._turn)
+        self._turn, self._counted = (self._turn + 1) % self.environments, 0
+        return dataclasses.replace(found, steps=left)
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Let rollouts start with these weights, of this version, from now on."""
@@ -126,7 +134,8 @@ class AsyncGradients:
         """The open episodes, counters and generators, by environment index, and the gradients that are not applied yet.
         Waits for all rollouts that have begun."""
         waiting = {str(i): _plain(self._finish(i)) for i in sorted(self._begun)}
-        return pack(self._actor_learners.state()) | {"worker_gradients": waiting}
+        turn = {} if self._counted is None else {"turn": self._turn, "counted": self._counted}
+        return pack(self._actor_learners.state()) | {"worker_gradients": waiting} | turn
 
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from `state`; returns notes on episodes that could not be replayed."""
@@ -134,6 +143,8 @@ class AsyncGradients:
             self._finish(environment)
         columns, _ = unpack(state, self.environments, self.spaces)
         waiting = state.get("worker_gradients", {})  # none if a rollout was given up
+        saved_before_turns = "worker_gradients" in state and "turn" not in state
+        self._turn, self._counted = state.get("turn", 0), None if saved_before_turns else state.get("counted", 0)
         self._finished = {int(i): _worker_gradients(plain) for i, plain in waiting.items()}
         self._begun = set(self._finished)
         return notes(self._actor_learners.restore(columns))

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from etude.base import trees
-from etude.base.checks import Stored
+from etude.base.checks import MOST, Stored
 from etude.base.data import INFO, EpisodeEnd, Steps, WorkerGradients
 from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
@@ -61,15 +61,15 @@ def open_episodes(state: dict[str, Any]) -> np.ndarray:
 
 
 def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> dict[str, Any]:
-    """A state from which every environment begins the episode after `episodes` [N], with new noise: for a rollout that
-    failed while it was collecting."""
+    """A state from which every environment begins the episode after `episodes` [N] (-1: the first one), with new noise:
+    for a rollout that failed while it was collecting."""
     action = zeros(spaces.action, 0)
     no_observation = [np.empty(0) for _ in trees.leaves(zeros(spaces.observation))]  # no replay ends here
     columns = []
     for column, episode in enumerate(episodes.tolist()):
         opened = {"episode": episode, "seed": 0, "actions": action, "observation": no_observation}
         noise = generator_state(generator(run_seed, "explore again", column, step))
-        counted = {"episode": episode, "length": 0, "total": 0.0, "restarted": True, "generator": noise}
+        counted = {"episode": max(episode, 0), "length": 0, "total": 0.0, "restarted": True, "generator": noise}
         columns.append({"open": opened, **counted})
     return pack(columns)
 
@@ -79,7 +79,7 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
 
     gradients: those that it may hold, by name.
     """
-    held = saved.fields(("environments", "ahead"), ("worker_gradients",))
+    held = saved.fields(("environments", "ahead"), ("worker_gradients", "turn", "counted"))
     columns = held["environments"].table()
     if len(columns) != environments:
         raise CheckpointError(
@@ -92,6 +92,9 @@ def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: M
         check_steps(ahead, environments, spaces)
     elif ahead.value is not None:
         _check_part(ahead, environments, spaces)
+    for name, most in (("turn", environments - 1), ("counted", MOST)):
+        if name in held:
+            held[name].whole(0, most)
     if "worker_gradients" in held:
         for number, found in held["worker_gradients"].table().items():
             if number not in columns:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from etude.agent import Agent
+from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.envs.make import Vectorization
 from etude.protocols import Explorer
+from etude.rollout.state import given_up
 from etude.run.run import COMPONENTS, Run
 from etude.run.shared_rows import with_rows
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.build.arguments import AS_SAVED
+from etude.training.build.arguments import AS_SAVED, OF_ENVIRONMENT, OWN
+from etude.training.setup import Setup
 from etude.training.sources import sources_from
+
+# What is no field of a config.
+ARGUMENTS = frozenset((*OWN, *OF_ENVIRONMENT, *(field.name for field in dataclasses.fields(Setup))))
+PER_ENVIRONMENT = ("returns", "waiting", "playing")  # arrays in the states of scales of rewards, and of leagues
 
 
 def load(
@@ -58,7 +68,9 @@ def load(
         not train the run on this machine; else UntrustedError says what that would be.
     explorer, wrappers, rewrite: needed again where they were your own.
     devices, strategy: where they are not given, a single device, however many the run was trained on.
-    Other arguments are those of `Run` that differ now, such as workers or device.
+    Other arguments are those of `Run` that differ now, such as workers or device, and fields of the config, such as
+        learning_rate=1e-4 or buffer_size=50_000: the newest steps of a replay stay. With another number of
+        environments, open episodes begin anew. Networks stay as they were: CheckpointError lists what differs.
     """
     changed = {
         "explorer": explorer, "rewrite": rewrite, "env_args": env_args, "wrappers": wrappers,
@@ -102,6 +114,11 @@ def from_state(
             "start_from= is for new runs: a loaded run goes on with its own weights. Make a Run, or load weights into "
             "this one: run.engine.load(weights)."
         )
+    if changed := {"data", "policies"} & setup.keys():
+        raise ConfigError(
+            f"{min(changed)}= is for new runs: a loaded run goes on as it was saved. To start another one from its "
+            "weights, give a new Run start_from=."
+        )
     state = present_state(state)
     described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
@@ -112,6 +129,10 @@ def from_state(
     if "learners" in described:
         agent = build.members_from(described, agent)
         setup.setdefault("train_only", build.train_only_from(described))
+    fields = {name: setup.pop(name) for name in setup.keys() - ARGUMENTS}
+    if fields:
+        trained = described["learners"] if "learners" in described else agent or described["algorithm"]
+        config = build.with_hyperparameters(trained, env, config, fields, lambda: build.config_from(described, fields))
     elif agent is None and config is None:
         config = build.config_from(described)
     if "explorer" not in setup:
@@ -130,8 +151,50 @@ def from_state(
             **settings,
         )
     try:
+        state = _with_environments(run, state)
         run.restore(state if fit is None else fit(run, state))
     except BaseException:
         run.close()
         raise
     return run
+
+
+def _with_environments(run: Run, state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a run with another number of environments as one that this run restores: all of them begin their
+    next episodes, and what is counted of open ones begins anew. A replay restores itself."""
+    count = run.setup.environments or 1
+    if state["rollout"] is None or len(state["rollout"]["environments"]) == count:
+        return state
+    held = Stored(state, "").table()
+    saved = held["rollout"].table()["environments"].table().items()
+    episodes = {name: column.fields(("episode",), column.table())["episode"].whole(-1) for name, column in saved}
+    left = np.array([episodes.get(str(i), -1) for i in range(count)])
+    if "waiting" in state:
+        warnings.warn(
+            f"The run had {len(episodes)} environments and has {count}: the steps of a rollout that was not complete "
+            "are not learned from.",
+            stacklevel=2,
+        )
+    own = run.learner.state()
+    changed = {name: _of(own[name], state[name]) for name in ("scale", "leagues", "rewriters") if name in own}
+    changed |= {name: _counted_from_here(held[name]) for name in ("progress", "learners") if name in held}
+    step = changed["progress"]["step"]
+    changed["rollout"] = given_up(left, run.setup.seed, step, run.engine.spaces)
+    return {name: part for name, part in state.items() if name != "waiting"} | changed
+
+
+def _counted_from_here(saved: Stored) -> Any:
+    """A `RunProgress` as plain data, or what holds some, for which time steps are counted from its step on."""
+    held = saved.table()
+    if "step" in held:
+        return {**saved.value, "since": held["step"].whole()}
+    parts = {name: _counted_from_here(part) for name, part in held.items() if isinstance(part.value, dict)}
+    return saved.value | parts
+
+
+def _of(own: Any, saved: Any) -> Any:
+    """What is saved, with what is kept of each environment as the run has it."""
+    if not isinstance(own, dict) or not isinstance(saved, dict):
+        return saved
+    kept = {name: own[name] for name in PER_ENVIRONMENT if isinstance(own.get(name), np.ndarray)}
+    return {name: _of(own.get(name), part) for name, part in saved.items()} | kept

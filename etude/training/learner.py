@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -80,7 +81,7 @@ class Learner:
 
         after: time steps that are collected before.
         """
-        ahead, begun = after * self.count, self.progress.step % self.count
+        ahead, begun = after * self.count, self.progress.begun(self.count)
         wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected + ahead)
         if wanted is None:
             return CollectRequest(None)
@@ -300,6 +301,14 @@ class Learner:
             self.adapting.rules.restore(state["adapting"])
             self.update_schedule = self.adapting.update_schedule()
         self._follow_schedule(self.update_schedule)
+        length = self.update_schedule.steps_until_update(self.progress.step, 0)
+        if self._waiting and sum(map(len, self._waiting)) >= (length or 0) * self.count:
+            self._waiting = []
+            warnings.warn(
+                "The checkpoint holds steps of a rollout that is not complete, and as many as a whole one has now: "
+                "they are not learned from.",
+                stacklevel=2,
+            )
         if "layer_noise" in state:
             self._layer_noise = state["layer_noise"]["noise"]
             restore_generator(self._generator, state["layer_noise"]["generator"])

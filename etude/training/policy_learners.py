@@ -80,7 +80,7 @@ class PolicyLearners:
             learner.progress.total = self.progress.total
             if policy in self._learning:
                 learner.take(self._part(policy, steps))
-                if self.progress.step % self.count == 0:
+                if not self.progress.begun(self.count):
                     self._paused.discard(policy)
             else:
                 learner.skip(steps)
@@ -208,7 +208,7 @@ class PolicyLearners:
 
     def _time_step(self) -> int:
         """The environment step at which the present time step began."""
-        return self.progress.step - self.progress.step % self.count
+        return self.progress.step - self.progress.begun(self.count)
 
     def _part(self, policy: str, steps: Steps) -> Steps:
         own = self._agent.subsets[policy].steps(steps, policy)

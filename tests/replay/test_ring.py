@@ -44,10 +44,10 @@ def assert_same(left, right) -> None:
             assert one == other, path
 
 
-def assert_all_transitions_are_true(ring: Ring, world: World) -> None:
+def assert_all_transitions_are_true(ring: Ring, world: World, limit: int | None = None) -> None:
     rows = ring.locate(np.arange(len(ring)))
     batch = OneStep(0.9)(ring, rows, np.ones(len(rows), np.float32))
-    codes, kept = code_of(batch.observation), world.kept(ring.limit)
+    codes, kept = code_of(batch.observation), world.kept(limit or ring.limit)
     assert sorted(codes) == sorted(kept)  # the newest rows of every column, each once, and no others
     truth = [world.columns[column][position] for column, position in (kept[code] for code in codes)]
     assert_same(batch.observation, world.encode(codes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import etude.presets as presets
@@ -33,10 +33,14 @@ AS_SAVED: Any = AsSaved()
 
 
 def with_hyperparameters(
-    algorithm: str | Agent | Mapping[str, Any], env: Any, config: Any, changes: dict[str, Any]
+    algorithm: str | Agent | Mapping[str, Any],
+    env: Any,
+    config: Any,
+    changes: dict[str, Any],
+    saved: Callable[[], Any] | None = None,
 ) -> Any:
     """The config of a run: `config`, or the preset or the defaults with these fields changed. ConfigError for names
-    that are no fields, and where there is a config already."""
+    that are no fields, and where there is a config already. saved: returns what is changed in their place."""
     if not changes:
         return config
     if isinstance(algorithm, Mapping):
@@ -61,7 +65,7 @@ def with_hyperparameters(
             f"{where} and {', '.join(changes)}= both say what the hyperparameters are. Put them into the config: "
             f"dataclasses.replace(config, {', '.join(f'{name}=...' for name in changes)})."
         )
-    return config_for(algorithm, env, **changes)
+    return config_for(algorithm, env, **changes) if saved is None else dataclasses.replace(saved(), **changes)
 
 
 def environment_for(env: Any, args: Any, wrappers: Iterable[Any] | None, frame_stack: int | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,15 +135,20 @@ def _plain(value: Any, place: str, functions: dict[str, str]) -> Any:
     return to_json(value)
 
 
-def config_from(described: dict[str, Any]) -> Any:
-    """The config in a run's description; ConfigError where that is not all that the run was made from."""
-    algorithm, functions = described["algorithm"], described["functions"]
+def config_from(described: dict[str, Any], given: Collection[str] = ()) -> Any:
+    """The config in a run's description; ConfigError where that is not all that the run was made from. given: fields
+    that are given again, and are not read."""
+    algorithm = described["algorithm"]
+    functions = {name: own for name, own in described["functions"].items() if name.partition(".")[0] not in given}
     if algorithm not in ALGORITHMS:
         raise ConfigError(f"This run trains an agent of your own, {algorithm}: give it again, as agent=.")
     if functions:
         what = ", ".join(f"{name} was made by {function}" for name, function in functions.items())
         raise ConfigError(f"This run's {what}, which is not in its checkpoints: give config= (or agent=) again.")
-    return from_saved(find(algorithm)[1], Stored(described["config"], "description/config"))
+    plain = described["config"]
+    if isinstance(plain, dict):
+        plain = {name: value for name, value in plain.items() if name not in given}
+    return from_saved(find(algorithm)[1], Stored(plain, "description/config"))
 
 
 def with_own_generators(state: dict[str, Any], seed: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +14,11 @@ from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.checkpoint import tensors
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import read_run
-from etude.engines.parameter_layout import ParameterLayout
+from etude.engines.parameter_layout import ParameterLayout, some_of
 from etude.protocols import Weights
 from etude.training.learner import Learner
 from etude.training.loop import RunLearning
 
-SHOWN = 8  # names in a message
 # Components that hold no weights of the agent.
 SKIPPED = ("replay", "rollout", "recorded", "rewriters", "adapting", "scale", "layer_noise", "evaluation", "waiting")
 
@@ -47,8 +46,8 @@ class StartedFrom(NamedTuple):
         if not (self.drawn or self.unused):
             return ""
         of = f"{len(self.taken)} of {len(self.taken) + len(self.drawn)} weights were taken from {self.source}."
-        rest = f" Not in it: {_shown(self.drawn)}." if self.drawn else ""
-        return of + rest + (f" Not used of it: {_shown(self.unused)}." if self.unused else "")
+        rest = f" Not in it: {some_of(self.drawn)}." if self.drawn else ""
+        return of + rest + (f" Not used of it: {some_of(self.unused)}." if self.unused else "")
 
 
 def start_from(given: Any, learner: RunLearning) -> StartedFrom:
@@ -70,8 +69,8 @@ def start_from(given: Any, learner: RunLearning) -> StartedFrom:
     if not names:
         raise ConfigError(
             f"start_from: no weight of {source.name} agrees in name with the agent's. It has "
-            f"{_shown(source.weights)}; {type(layout.agent).__name__} has {_shown(layout.initial)}. Rename the arrays, "
-            "and give them as a dict."
+            f"{some_of(source.weights)}; {type(layout.agent).__name__} has {some_of(layout.initial)}. Rename the "
+            "arrays, and give them as a dict."
         )
     taken = {name: _fitting(name, layout, source, found) for name, found in names.items()}
     if of_normaliser & names.keys():
@@ -142,8 +141,3 @@ def _fitting(name: str, layout: ParameterLayout, source: SourceWeights, found: s
             "a dict of arrays."
         )
     return array.astype(own.dtype)
-
-
-def _shown(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "") or "none"

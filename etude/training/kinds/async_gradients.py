@@ -84,7 +84,7 @@ class AsyncGradientsSchedule:
         self.config = config
 
     def steps_until_update(self, step: int, stored: int) -> int:
-        return self.config.rollout_length - step % self.config.rollout_length
+        return self.config.rollout_length  # or as many as are left of the rollout that has begun: the rollout knows
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         return UpdatesDue(len(replay), 1, len(replay) * self.config.rollout_length)
