@@ -32,12 +32,12 @@ class Lock:
             raise Locked(holder or "another process") from None
         except OSError:
             self.held = False
-        self.release = weakref.finalize(self, _release, descriptor, self.held)
+        self.release = weakref.finalize(self, _release, descriptor, self.held, os.getpid())
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 
 
-def _release(descriptor: int, held: bool) -> None:
-    if held:
+def _release(descriptor: int, held: bool, process: int) -> None:
+    if held and os.getpid() == process:
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a forked child still has the file open
     os.close(descriptor)

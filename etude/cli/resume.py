@@ -68,8 +68,9 @@ def _with_hyperparameters(path: Path) -> type:
     described = check_description(present_state(saved))
     if "learners" in described:
         raise ConfigError(
-            f"--set changes the config of one algorithm, and this run has the policies {', '.join(described['learners'])}. "
-            "Load it in Python, with an agent for each that changes: etude.load(path, agent={...})."
+            "--set changes the config of one algorithm, and this run has the policies "
+            f"{', '.join(described['learners'])}. Load it in Python, with an agent for each that changes: "
+            "etude.load(path, agent={...})."
         )
     config = config_from(described)
     field = ("set", type(config), dataclasses.field(default=config))

@@ -13,6 +13,7 @@ from typing import Any
 from etude.agent import Agent
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError, MissingExtra
+from etude.base.forks import check_home
 from etude.base.spaces import Spaces
 from etude.engines.placement import find_replicas
 from etude.engines.replicas import Devices, Replicas
@@ -21,6 +22,7 @@ from etude.networks.network import made_by
 from etude.networks.specs import framework_of
 from etude.protocols import Engine
 
+_KERAS = "KERAS_BACKEND"
 _WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # settings of how long OpenMP's threads spin
 ENGINES = ("jax", "torch", "tensorflow")  # in the order in which "auto" looks for them
 
@@ -36,8 +38,9 @@ def choose(name: str, network: Any = None) -> str:
     installed."""
     found = installed()
     if name == "auto":
-        _let_keras_find(found)
-        own = _engines_for(network)
+        keras = next((engine for engine in found if engine != "torch"), None)  # for one that makes a network
+        with keras_on(None if _KERAS in os.environ else keras):
+            own = _engines_for(network)
         wanted = [engine for engine in (found if own is None else own) if engine in found]
         running = [engine for engine in wanted if engine == _keras_backend()]
         if not wanted:
@@ -75,22 +78,25 @@ def create(
         return _replicated(name, agent, spaces, seed, device, busy)
     if name == "torch":
         with _threads_that_sleep():
-            from etude.engines import torch
+            from etude.engines import torch, torch_threads
 
+        torch_threads.leave_to_home()
         if compiled:
             from etude.engines.functional import FunctionalEngine
 
             return FunctionalEngine(agent, spaces, seed, torch.CompiledTorchBackend(device, busy))
         return torch.TorchEngine(agent, spaces, seed, device, busy)
-    _use_keras_with(name)
-    from etude.engines.functional import FunctionalEngine
-
+    check_home(name)
     backend: Any
-    if name == "jax":
-        from etude.engines.jax import JaxBackend as backend
-    else:
-        from etude.engines.tensorflow import TensorFlowBackend as backend
-    return FunctionalEngine(agent, spaces, seed, backend(device, busy))
+    with keras_on(name):
+        from etude.engines.functional import FunctionalEngine
+
+        if name == "jax":
+            from etude.engines.jax import JaxBackend as backend
+        else:
+            require_keras_on(name)
+            from etude.engines.tensorflow import TensorFlowBackend as backend
+        return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
 
 def strategy_replicas(strategy: Any) -> Any:
@@ -102,10 +108,11 @@ def strategy_replicas(strategy: Any) -> Any:
         raise ConfigError(
             f"strategy = {strategy!r}; expected a strategy of tf.distribute, such as tf.distribute.MirroredStrategy()."
         )
-    _use_keras_with("tensorflow")
-    from etude.engines.strategies import replicas_of
+    with keras_on("tensorflow"):
+        require_keras_on("tensorflow")
+        from etude.engines.strategies import replicas_of
 
-    return replicas_of(strategy)
+        return replicas_of(strategy)
 
 
 def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy) -> Engine:
@@ -114,10 +121,11 @@ def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Re
         from etude.engines.torch_replicas import ReplicatedTorchEngine
 
         return ReplicatedTorchEngine(agent, spaces, seed, replicas, busy)
-    _use_keras_with(name)
-    from etude.engines.jax_replicas import ShardedEngine
+    check_home(name)
+    with keras_on(name):
+        from etude.engines.jax_replicas import ShardedEngine
 
-    return ShardedEngine(agent, spaces, seed, replicas, busy)
+        return ShardedEngine(agent, spaces, seed, replicas, busy)
 
 
 def replicas_for(name: str, network: Any, devices: Devices, device: str, compiled: bool) -> Replicas | None:
@@ -151,19 +159,26 @@ def _keras_backend() -> str | None:
     return None if keras is None else keras.backend.backend()
 
 
-def _let_keras_find(engines_installed: list[str]) -> None:
-    """Making a network of a user's own may import Keras: let it start on an engine that is installed."""
-    keras = [name for name in engines_installed if name != "torch"]
-    if keras and _keras_backend() is None:
-        os.environ.setdefault("KERAS_BACKEND", keras[0])
+@contextmanager
+def keras_on(name: str | None) -> Iterator[None]:
+    """Keras fixes its backend when it is first imported: in this context, on this engine; None: as ever. What the user
+    has set is as it was afterwards, for Keras in this process and for other processes."""
+    before = os.environ.get(_KERAS)
+    if name is not None:
+        os.environ[_KERAS] = name
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[_KERAS] = before
+        elif name is not None:
+            del os.environ[_KERAS]
 
 
-def _use_keras_with(name: str) -> None:
-    """Keras fixes its backend when it is first imported."""
-    running = _keras_backend()
-    if running is None:
-        os.environ["KERAS_BACKEND"] = name
-    elif running != name:
+def require_keras_on(name: str) -> None:
+    import keras  # noqa: F401
+
+    if (running := _keras_backend()) != name:
         raise ConfigError(
             f"Keras is already running on {running} in this process and cannot change to {name}. Use "
             f"engine={running!r}, or set KERAS_BACKEND={name} before keras is imported."

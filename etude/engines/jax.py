@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from etude.base.cores import Busy
+from etude.base.forks import check_home
 from etude.base.spaces import Space
 from etude.engines.devices import decide, threads_for
 from etude.engines.parameter_layout import Arrays, ParameterLayout
@@ -36,8 +37,9 @@ class JaxBackend:
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
-        from etude.engines import keras
+        from etude.engines import keras, require_keras_on
 
+        require_keras_on(self.name)
         return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:
@@ -51,6 +53,7 @@ class JaxBackend:
         compiled = jax.jit(traced)
 
         def call(*arguments: Any) -> Any:
+            check_home(self.name)
             found = compiled(*arguments)
             if traces:
                 traces.clear()
@@ -79,6 +82,7 @@ class JaxBackend:
         return jax.lax.scan(lambda carry, inputs: step(carry, inputs, constant), carry, inputs)
 
     def put(self, tree: Any) -> Any:
+        check_home(self.name)
         return jax.device_put(tree, self._device)
 
     def passed(self, tree: Any) -> Any:

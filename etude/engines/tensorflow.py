@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from etude.base.cores import Busy
+from etude.base.forks import check_home
 from etude.base.spaces import Space
 from etude.engines.devices import decide, threads_for
 from etude.engines.parameter_layout import Arrays, ParameterLayout
@@ -43,6 +44,7 @@ class TensorFlowBackend:
         traced: dict[tuple, Any] = {}  # by the shapes of what was passed
 
         def call(own: Any, *passed: Any) -> Any:
+            check_home(self.name)
             # A tf.function takes longer to find the trace for its arguments than a small step takes to compute.
             shapes = tuple((x.shape, x.dtype) for x in tf.nest.flatten(passed))
             tensors = self.put(passed)
@@ -87,6 +89,7 @@ class TensorFlowBackend:
         return carry, tuple(None if x is None else next(stacked) for x in outputs)
 
     def put(self, tree: Any) -> Any:
+        check_home(self.name)
         with tf.device(self._place):
             return tf.nest.map_structure(tf.convert_to_tensor, tree)
 

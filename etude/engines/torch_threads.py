@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import torch
 
 from etude.base.cores import physical_cores, usable_cores
+from etude.base.forks import home_of
 
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -17,6 +18,7 @@ SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 @contextmanager
 def limited(threads: int | None) -> Iterator[None]:
     """Compute with so many threads at most; None, or a number that the user chose: with those that there are."""
+    leave_to_home()
     own = torch.get_num_threads()
     if threads is None or threads >= own or own not in _defaults():
         yield
@@ -26,6 +28,13 @@ def limited(threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(own)
+
+
+def leave_to_home() -> None:
+    """Compute with one thread in a process that was forked from one where torch ran: it has none of the threads that
+    torch would give a part of the work to, and wait for."""
+    if home_of("torch") != os.getpid() and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
 
 
 @functools.cache

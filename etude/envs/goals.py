@@ -6,7 +6,6 @@ desired_goal, info)` and `compute_terminated(achieved_goal, desired_goal, info)`
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.forks import when_dropped
 from etude.base.trees import Tree
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, explain_error
@@ -39,7 +39,7 @@ class GoalOutcome:
                 "environment. Register one, or leave hindsight off."
             )
         made = make_single(source, {})
-        weakref.finalize(self, close_all, [made], source.name).atexit = False
+        when_dropped(self, close_all, [made], source.name)
         self._reward, self._terminated = _method(made, "compute_reward"), _method(made, "compute_terminated")
         if self._reward is None:
             raise ConfigError(

@@ -25,6 +25,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from etude.base import trees
 from etude.base.errors import ConfigError, SpaceError
+from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, episode_seed
 from etude.base.spaces import ACTION_MASK
 from etude.base.trees import Tree
@@ -64,6 +65,8 @@ class NativeEnvironments:
         if simulator.num_envs != len(self.columns):
             raise ConfigError(f"{name} holds {simulator.num_envs} environments; {len(self.columns)} were asked for.")
         self.name, self._simulator, self._run_seed = name, simulator, run_seed
+        self._open = [simulator]  # nothing, once it is closed
+        when_dropped(self, close_all, self._open, name)
         self._same_step, self._restart = restart_of(simulator, name)
         self._max_steps = max_steps if max_steps is not None and not self._same_step else np.inf
         self._episode = np.full(len(self.columns), -1, np.int64)
@@ -147,7 +150,7 @@ class NativeEnvironments:
 
     def close(self) -> None:
         """Close the simulator, with a warning where that fails. May be called twice."""
-        close_all([self._simulator], self.name)
+        close_all(self._open, self.name)
 
     def _end(self, ended: np.ndarray, observation: Any, infos: dict) -> tuple[dict[int, Tree], Any, dict]:
         """The final observations by position, and the observations and infos of all with the next episodes begun."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, SpaceError
+from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, environment_name, episode_seed
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -67,6 +68,7 @@ class LoopEnvironments:
         self.name, self._run_seed = name, run_seed
         count = len(self.columns)
         self._envs = [factory() for _ in range(count)]
+        when_dropped(self, close_all, self._envs, name)
         self._numbers_in_run = self.columns.tolist()
         self._step_functions: list[Callable[..., Any]] = [env.step for env in self._envs]
         self._reset_functions: list[Callable[..., Any]] = [env.reset for env in self._envs]

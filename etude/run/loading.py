@@ -165,7 +165,7 @@ def _with_environments(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     count = run.setup.environments or 1
     if state["rollout"] is None or len(state["rollout"]["environments"]) == count:
         return state
-    held = Stored(state, "").table()
+    held = Stored(state, "").fields(("progress", "rollout"), state)
     saved = held["rollout"].table()["environments"].table().items()
     episodes = {name: column.fields(("episode",), column.table())["episode"].whole(-1) for name, column in saved}
     left = np.array([episodes.get(str(i), -1) for i in range(count)])
@@ -176,7 +176,9 @@ def _with_environments(run: Run, state: dict[str, Any]) -> dict[str, Any]:
             stacklevel=2,
         )
     own = run.learner.state()
-    changed = {name: _of(own[name], state[name]) for name in ("scale", "leagues", "rewriters") if name in own}
+    changed: dict[str, Any] = {
+        name: _of(own[name], state[name]) for name in ("scale", "leagues", "rewriters") if name in own and name in state
+    }
     changed |= {name: _counted_from_here(held[name]) for name in ("progress", "learners") if name in held}
     step = changed["progress"]["step"]
     changed["rollout"] = given_up(left, run.setup.seed, step, run.engine.spaces)

@@ -1,4 +1,4 @@
-"""A run goes on with other fields, environments, rollouts and replays than it was saved with; what cannot stay is told."""
+"""A run goes on with other fields, environments, rollouts and replays than it had; what cannot stay is told."""
 
 from __future__ import annotations
 

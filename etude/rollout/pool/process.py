@@ -16,6 +16,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
+from etude.base.forks import check_own_workers
 from etude.envs import closing
 from etude.rollout.pool.channel import (
     CONTEXT,
@@ -57,6 +58,7 @@ class ProcessWorker(Worker):
         super().__init__(*arguments)
         self._sent_task: Any = None  # the last one that the process was sent
         self.process: Any = None
+        self._started_by = os.getpid()
 
     @staticmethod
     def ready(workers: list[Any], seconds: float) -> list[Any]:
@@ -107,7 +109,8 @@ class ProcessWorker(Worker):
 
     def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
         """Send a request, and the task if it is new. If nobody is there to read it, waiting for the answer shows
-        that. The worker sees the buffers as they are."""
+        that. The worker sees the buffers as they are. ConfigError in a fork of the process that started it."""
+        check_own_workers(self._started_by)
         self.allow(0.0)
         if self.task is not self._sent_task:
             request, self._sent_task = WithTask(self.task, request), self.task
@@ -116,6 +119,7 @@ class ProcessWorker(Worker):
 
     def ask_step(self) -> None:
         """Notify the worker that it is its turn to step."""
+        check_own_workers(self._started_by)
         if self.task is not self._sent_task:
             self.ask(STEP)
             return

@@ -17,6 +17,7 @@ import numpy as np
 from etude.base import errors, trees
 from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.forks import check_own_workers, when_dropped
 from etude.base.spaces import Spaces, zeros
 from etude.envs.faults import TracebackText, text_of
 from etude.protocols import Environments
@@ -77,8 +78,7 @@ class WorkerSupervisor:
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
-        self._finalizer = weakref.finalize(self, _end_all, self.workers)
-        self._finalizer.atexit = False
+        self._finalizer, self._process = when_dropped(self, _end_all, self.workers), os.getpid()
         try:
             self.workers[0].launch_all(self.workers, self._job)
             self.ready = [self._await_ready(worker) for worker in workers][0]
@@ -164,8 +164,7 @@ class WorkerSupervisor:
             return
         self._closed = True
         atexit.unregister(self._at_exit)
-        self._finalizer.detach()
-        _end_all(self.workers)
+        self._finalizer()
 
     @property
     def _tick(self) -> float:
@@ -174,6 +173,7 @@ class WorkerSupervisor:
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("This pool is closed; make a new one.")
+        check_own_workers(self._process)
 
     def _checked(self, worker: Worker, message: Any) -> Any:
         """An answer; None for a note. Raises, or returns as a Failure, what the worker raised."""

@@ -42,8 +42,10 @@ def make_engine(
     given = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
     backend: Any
     if framework == "torch":
+        from etude.engines.torch_threads import leave_to_home
         from etude.solo.engines.torch import TorchAgentBackend
 
+        leave_to_home()
         backend = TorchAgentBackend(agent, given, interface, seed)
     elif framework == "keras":
         backend = _keras_backend(agent, given, interface, jit_compile, replicas)

@@ -14,6 +14,7 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
+from etude.base.forks import check_home
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 from etude.solo.engines.engine import OptimizerSetting
@@ -29,6 +30,7 @@ def check_backend() -> str:
     """ "jax" or "tensorflow"; ConfigError where Keras runs on anything else."""
     backend = keras.backend.backend()
     if backend in ("jax", "tensorflow"):
+        check_home(backend)
         return backend
     raise ConfigError(
         f"Keras runs on {backend} in this process; an agent in Keras needs jax or tensorflow. Set KERAS_BACKEND=jax "
@@ -305,8 +307,9 @@ class KerasAgentBackend:
         self._parts, self._program = parts, program
         self.trains, self._prepared = bool(parts.optimizers), False
         self.name, self.device = program.name, program.device
-        self.act, self.rewards, self.learn = program.act, program.rewards, program.learn
-        self.gradients, self.optimizer_settings = program.gradients, parts.optimizer_settings
+        computing = program.act, program.rewards, program.learn, program.gradients
+        self.act, self.rewards, self.learn, self.gradients = (_at_home(self.name, each) for each in computing)
+        self.optimizer_settings = parts.optimizer_settings
         self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
 
     @property
@@ -327,6 +330,16 @@ class KerasAgentBackend:
             if self.variables.build(lambda: Bound(self._parts.agent).copy({}, recorder)(*first)):
                 self._program.forget()
             self._prepared = True
+
+
+def _at_home(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that computes on a framework, and raises ConfigError in forks of the process where that runs."""
+
+    def call(*arguments: Any) -> Any:
+        check_home(framework)
+        return function(*arguments)
+
+    return call
 
 
 def padded(tree: Any, rows: int) -> Any:
