@@ -8,14 +8,22 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tyro.conf import UseAppendAction
 
 from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import Quiet, executor, parse, run_arguments, split_positionals, with_address
+from etude.cli.options import (
+    Quiet,
+    executor,
+    parse,
+    resumed_options,
+    run_arguments,
+    split_positionals,
+    with_address,
+)
 from etude.cli.output import rows, say
 from etude.cli.train import data_sources, keeps_preset, offered_for
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
@@ -49,7 +57,7 @@ class Evolve:
     """Evolve a population of members that learn ALGORITHM on ENV: after every generation they are evaluated, the best
     ones are copied, and the copies mutated. Prints the population of each generation; members are run directories.
 
-    With the --folder of an evolution that was interrupted, and the same options, it goes on.
+    --resume goes on with an evolution that was interrupted, or with more --steps.
     """
 
     population: int = 6  # members
@@ -67,6 +75,7 @@ class Evolve:
     ray: str | None = None  # members learn in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     folder: Path | None = None  # of the evolution; None: a new one in studies/
+    resume: Path | None = None  # go on with the evolution in this folder; instead of ALGORITHM and ENV
     data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
@@ -79,6 +88,7 @@ class Evolve:
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     quiet: Quiet = False  # print nothing but the result
+    trust: bool = False  # --resume: import the environment that it names, though you did not make it here
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,6 +97,8 @@ def main(arguments: Sequence[str]) -> int:
     if len(names) != 2:
         if "--help" in rest or "-h" in rest:
             parse(Evolve, rest, USAGE)
+        if not names and "--resume" in {argument.partition("=")[0] for argument in rest}:
+            return _resume(parse(Evolve, rest, USAGE), rest)
         raise ConfigError(
             f"evolve takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
             f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
@@ -94,6 +106,8 @@ def main(arguments: Sequence[str]) -> int:
     algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
     offered = offered_for(algorithm, env, rest, Evolve)
     options = parse(offered, rest, f"evolve {algorithm} {env}")
+    if options.resume is not None:
+        raise ConfigError("--resume goes without ALGORITHM and ENV: they are those of the evolution.")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {**run_arguments(options), "data": data_sources(options.data)}
     given["executor"] = executor(options.jobs, options.devices, options.ray)
@@ -103,7 +117,15 @@ def main(arguments: Sequence[str]) -> int:
         algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,
         **{name: value for name, value in given.items() if value is not None},
     ) as evolution:  # fmt: skip
-        return _carry_out(evolution, options, arguments)
+        return _carry_out(evolution, options.quiet)
+
+
+def _resume(options: Evolve, rest: Sequence[str]) -> int:
+    assert options.resume is not None
+    where = executor(options.jobs, options.devices, options.ray)
+    changed = resumed_options(options, rest, ("device", "workers", "steps"))
+    with Evolution.load(options.resume, trust=options.trust, executor=where, **changed) as evolution:
+        return _carry_out(evolution, options.quiet)
 
 
 def _mutations(options: MutationOptions) -> Mutations:
@@ -123,17 +145,16 @@ def _mutations(options: MutationOptions) -> Mutations:
     return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in options.select))
 
 
-def _carry_out(evolution: Evolution, options: Any, arguments: Sequence[str]) -> int:
+def _carry_out(evolution: Evolution, quiet: bool) -> int:
     from etude.report import EvolutionTable
 
-    if options.quiet:
+    if quiet:
         evolution.run()
     else:
         with closing(EvolutionTable()) as live:
             evolution.run(live)
     if not evolution.finished:
-        folder = [] if options.folder else ["--folder", str(evolution.folder)]
-        say(f"\nStopped, and saved. Continue with\n  {shlex.join(['etude', 'evolve', *arguments, *folder])}")
+        say(f"\nStopped, and saved. Continue with\n  etude evolve --resume {shlex.quote(str(evolution.folder))}")
         return INTERRUPTED
     best = evolution.best
     evolution.plot(evolution.folder / "evolution.png")

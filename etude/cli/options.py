@@ -156,6 +156,16 @@ def executor(jobs: int, devices: Sequence[str] = (), ray: str | None = None) -> 
     return RayExecutor(jobs, ray)
 
 
+def resumed_options(options: Any, arguments: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
+    """Those of the options of --resume that were given, and change something of the study: where it runs, or of which
+    there may be more. ConfigError for others."""
+    given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
+    allowed = ("resume", "jobs", "ray", "devices", "quiet", "trust", *differing)
+    if refused := sorted(given - {f"--{name}" for name in allowed}):
+        raise ConfigError(f"--resume goes on with the study as it was asked for: leave {', '.join(refused)} out.")
+    return {name: getattr(options, name) for name in differing if f"--{name}" in given}
+
+
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """(what stands before the first option, the rest)."""
     count = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))

@@ -20,6 +20,7 @@ from etude.cli.options import (
     executor,
     parse,
     plain_value,
+    resumed_options,
     run_arguments,
     schedule,
     split_positionals,
@@ -119,12 +120,8 @@ def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
 def _resume(options: Tune, rest: Sequence[str]) -> int:
     from etude.tuning import Study
 
-    given = [argument.partition("=")[0] for argument in rest if argument.startswith("--")]
-    allowed = ("--resume", "--jobs", "--ray", "--devices", "--device", "--workers", "--quiet", "--trust")
-    if refused := [name for name in given if name not in allowed]:
-        raise ConfigError(f"--resume goes on with the study as it was asked for: leave {', '.join(refused)} out.")
     assert options.resume is not None
-    changed = {name: getattr(options, name) for name in ("device", "workers") if f"--{name}" in given}
+    changed = resumed_options(options, rest, ("device", "workers", "trials", "steps"))
     where = executor(options.jobs, options.devices, options.ray)
     study = Study.load(options.resume, trust=options.trust, executor=where, **changed)
     return _carry_out(study, options.quiet)

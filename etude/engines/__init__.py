@@ -94,7 +94,9 @@ def create(
         if name == "jax":
             from etude.engines.jax import JaxBackend as backend
         else:
-            require_keras_on(name)
+            from etude.engines.keras import require_backend
+
+            require_backend(name)
             from etude.engines.tensorflow import TensorFlowBackend as backend
         return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
@@ -109,9 +111,10 @@ def strategy_replicas(strategy: Any) -> Any:
             f"strategy = {strategy!r}; expected a strategy of tf.distribute, such as tf.distribute.MirroredStrategy()."
         )
     with keras_on("tensorflow"):
-        require_keras_on("tensorflow")
+        from etude.engines.keras import require_backend
         from etude.engines.strategies import replicas_of
 
+        require_backend("tensorflow")
         return replicas_of(strategy)
 
 
@@ -173,16 +176,6 @@ def keras_on(name: str | None) -> Iterator[None]:
             os.environ[_KERAS] = before
         elif name is not None:
             del os.environ[_KERAS]
-
-
-def require_keras_on(name: str) -> None:
-    import keras  # noqa: F401
-
-    if (running := _keras_backend()) != name:
-        raise ConfigError(
-            f"Keras is already running on {running} in this process and cannot change to {name}. Use "
-            f"engine={running!r}, or set KERAS_BACKEND={name} before keras is imported."
-        )
 
 
 _RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow")}

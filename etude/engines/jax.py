@@ -37,9 +37,9 @@ class JaxBackend:
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
-        from etude.engines import keras, require_keras_on
+        from etude.engines import keras
 
-        require_keras_on(self.name)
+        keras.require_backend(self.name)
         return keras.wrap_module(factory, inputs, outputs, seed)
 
     def compile(self, function: Any) -> Any:

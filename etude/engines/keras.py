@@ -9,11 +9,21 @@ import keras
 import numpy as np
 
 from etude.base import trees
-from etude.base.errors import NetworkError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, zeros
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import check_module
 from etude.networks.network import Part, made_by
+
+
+def require_backend(engine: str) -> None:
+    """Raise ConfigError where Keras runs on something else than an engine that needs it."""
+    running = keras.backend.backend()
+    if running != engine:
+        raise ConfigError(
+            f"Keras is already running on {running} in this process and cannot change to {engine}. Use "
+            f"engine={running!r}, or set KERAS_BACKEND={engine} before keras is imported."
+        )
 
 
 def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:

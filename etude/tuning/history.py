@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from etude.base.errors import CheckpointError
+from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.config_json import from_json, to_json
 from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
@@ -40,6 +41,9 @@ class TrialHistory:
 
     def apply(self, line: Line) -> None:
         """Take in a line."""
+        if "plan" in line:
+            self._grow(line["plan"])
+            return
         if "decided" in line:
             for each in line["decided"]:
                 self._decide(each)
@@ -55,6 +59,13 @@ class TrialHistory:
             trial.status, trial.reason = "failed", str(line["failed"])
         else:
             self.notes.append((trial.number, str(line["note"])))
+
+    def _grow(self, more: dict[str, Any]) -> None:
+        """A study that goes on with more steps or configurations: trials that have taken all steps wait for more."""
+        self._plan = dataclasses.replace(self._plan, **more)
+        for trial in self.trials:
+            if trial.status == "finished" and trial.reason == "steps" and trial.until < self._plan.steps:
+                trial.status, trial.reason = "paused", ""
 
     def _decide(self, each: Line) -> None:
         if "new" in each:
@@ -92,6 +103,34 @@ class TrialHistory:
             trial.status, trial.reason = "finished", "steps"
         else:
             trial.status = "paused"
+
+
+def plain_plan(plan: StudyPlan) -> dict[str, Any]:
+    """A plan in the header of a journal."""
+    plain = to_json(plan)
+    if not plan.shared_replay:  # as in journals of before there was such a replay
+        del plain["shared_replay"]
+    return plain
+
+
+def plan_in(lines: Sequence[Line]) -> StudyPlan:
+    """What a study was asked for, from the lines of its journal."""
+    grown = [line["plan"] for line in lines if isinstance(line.get("plan"), dict)]
+    more = {name: value for each in grown for name, value in each.items()}
+    return from_json(StudyPlan, {**lines[0]["study"]["plan"], **more})
+
+
+def part_of(held: Line, name: str, known: Sequence[type], folder: Any) -> Any:
+    """The scheduler or the search of a study, from its header. ConfigError for an evolution's, and for one's own."""
+    kind = str(held[name].get("class"))
+    if kind == "Generations":
+        raise ConfigError(
+            f"The study in {folder} is an evolution. Go on with it by etude evolve --resume {folder}, or "
+            "etude.tuning.evolution.Evolution.load(folder).run()."
+        )
+    if kind not in {each.__name__ for each in known}:
+        raise ConfigError(f"This study has a {name} of your own, {kind}: give it again, as {name}=.")
+    return from_json(Any, held[name], known)
 
 
 def line_of_trial(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from etude.base import checks
 from etude.base.errors import ConfigError
@@ -51,6 +51,23 @@ class StudyPlan:
     def rounded(self, step: float) -> int:
         """The next multiple of `evaluate_every`, so that trials rest where they were just evaluated."""
         return min(self.steps, max(1, -(-int(step) // self.evaluate_every)) * self.evaluate_every)
+
+
+def study_plan(
+    space: Space, steps: int | None, trials: int | None, seeds: int | Iterable[int], every: int | None, **rest: Any
+) -> StudyPlan:
+    """The plan that the arguments of a study stand for; ConfigError where something has to be given."""
+    if steps is None:
+        raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
+    if trials is None:
+        if not space.domains:
+            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
+        if not space.is_grid:
+            raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")
+        trials = len(space.grid())
+    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    every = evaluate_every(steps) if every is None and type(steps) is int and steps > 0 else every
+    return StudyPlan(steps, every or 1, trials, seeds, **rest)
 
 
 def evaluate_every(steps: int) -> int:
@@ -119,7 +136,12 @@ Decision = Go | New | Stop | Copy
 
 class Scheduler(Protocol):
     """Decides which trials go on, stop, are copied or changed. A frozen dataclass of plain data: what it decides
-    follows from the trials alone, and what it draws from the seed of the study, so that there is no state to save."""
+    follows from the trials alone, and what it draws from the seed of the study, so that there is no state to save.
+
+    grows: what of a plan may be more where a study goes on, of `steps` and `configurations`.
+    """
+
+    grows: ClassVar[tuple[str, ...]]
 
     def check(self, state: StudyState) -> None:
         """Raise ConfigError where it cannot be used for a study."""

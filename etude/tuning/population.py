@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class PBT:
     factors: a number is multiplied by one of these, within its interval; a value of a list gives way to a neighbour.
     resample: how often a value is drawn anew instead.
     """
+
+    grows: ClassVar[tuple[str, ...]] = ("steps",)  # members are those of the beginning
 
     every: int | None = None
     share: float = 0.25

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from etude.base import checks
 from etude.base.errors import ConfigError
@@ -15,6 +16,8 @@ from etude.tuning.trial import Configuration
 @dataclass(frozen=True)
 class Fifo:
     """Every trial takes all of its steps, in the order in which it was proposed."""
+
+    grows: ClassVar[tuple[str, ...]] = ("configurations", "steps")
 
     def check(self, state: StudyState) -> None:
         """It can be used for every study."""
@@ -40,6 +43,8 @@ class ASHA:
     Results depend on the order in which trials come to their rungs, unless one runs at a time. At the end, the best
     configuration on the highest rung takes all steps, where none got there by itself.
     """
+
+    grows: ClassVar[tuple[str, ...]] = ("configurations",)  # rungs are parts of the steps
 
     min_steps: int | None = None
     reduction: int = 3
@@ -115,6 +120,8 @@ class MedianStopping:
     others: how many others have to have come that far. Results depend on the order in which trials go on, unless one
     runs at a time.
     """
+
+    grows: ClassVar[tuple[str, ...]] = ("configurations", "steps")
 
     every: int | None = None
     grace: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -18,10 +19,19 @@ from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.experiment import Experiment, difference, experiment_from
 from etude.tuning.genome import Genome
-from etude.tuning.history import Line, TrialHistory, line_of_end, line_of_score, line_of_trial
+from etude.tuning.history import (
+    Line,
+    TrialHistory,
+    line_of_end,
+    line_of_score,
+    line_of_trial,
+    part_of,
+    plain_plan,
+    plan_in,
+)
 from etude.tuning.journal import NAME, Journal, read_lines
 from etude.tuning.optuna_search import OptunaSearch
-from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, evaluate_every
+from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, study_plan
 from etude.tuning.population import PBT
 from etude.tuning.ranking import Result, ranking
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
@@ -107,8 +117,8 @@ class Study:
     ):
         experiment = Experiment.of(algorithm, env, config, further)
         self.space = Space(experiment.config, space)
-        self.plan = _plan(
-            experiment, self.space, steps, trials, seeds, evaluate_every,
+        self.plan = study_plan(
+            self.space, experiment.steps if steps is None else steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
             save_every=save_every, shared_replay=shared_replay,
         )  # fmt: skip
@@ -123,34 +133,47 @@ class Study:
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
         self._stopping = False
-        self._use_folder(folder)
+        self._use_folder(folder, evaluate_every is None)
 
-    def _use_folder(self, folder: str | PathLike[str] | None) -> None:
+    def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
+        """any_interval: whether nobody said how often to evaluate."""
         self.folder = numbered(ROOT, self._experiment.name) if folder is None else Path(folder)
         self._journal = Journal(self.folder)
         try:
-            if not self._journal.lines:
+            if self._journal.lines:
+                self._go_on(any_interval)
+            else:
                 self._journal.append({"study": self._header()})
-                return
-            if different := difference(self._journal.lines[0].get("study", {}), self._header()):
-                raise ConfigError(
-                    f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                    f"(etude tune --resume {self.folder}), or give the new one a folder of its own."
-                )
-            self._history.rebuild(self._journal.lines[1:])
         except BaseException:
             self._journal.close()
             raise
 
+    def _go_on(self, any_interval: bool) -> None:
+        """With the study in the folder, which may have grown."""
+        lines = self._journal.lines
+        held = lines[0].get("study", {})
+        before = plan_in(lines) if "plan" in held else self.plan
+        if any_interval and self.plan.steps % before.evaluate_every == 0:
+            self.plan = replace(self.plan, evaluate_every=before.evaluate_every)
+        now = vars(self.plan)
+        more = {name: now[name] for name in self.scheduler.grows if now[name] > getattr(before, name)}
+        if different := difference({**held, "plan": {**plain_plan(before), **more}}, self._header()):
+            raise ConfigError(
+                f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
+                f"(etude tune --resume {self.folder}), or with more {' or '.join(self.scheduler.grows)}; or give the "
+                "new one a folder of its own."
+            )
+        self._history = TrialHistory(self._experiment.config, from_json(StudyPlan, held["plan"]))
+        self._history.rebuild(lines[1:])
+        if more:
+            self._apply({"plan": more})
+
     def _header(self) -> dict[str, Any]:
         """What the study is, as plain data: the first line of its journal."""
-        plan = to_json(self.plan)
-        if not self.plan.shared_replay:  # as in journals of before there was such a replay
-            del plan["shared_replay"]
         return {
             **self._experiment.header(),
             "space": self.space.to_json(),
-            "plan": plan,
+            "plan": plain_plan(self.plan),
             "scheduler": to_json(self.scheduler),
             "search": to_json(self.search),
         }
@@ -169,12 +192,12 @@ class Study:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
         held = lines[0]["study"]
         experiment = experiment_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
-        plan = from_json(StudyPlan, held["plan"])
+        plan = plan_in(lines)
         asked = {name: getattr(plan, name) for name in vars(plan) if name != "configurations"}
         parts = {
             "space": space_given(held["space"]),
-            "scheduler": from_json(Any, held["scheduler"], SCHEDULERS),
-            "search": from_json(Any, held["search"], SEARCHES),
+            "scheduler": given.get("scheduler") or part_of(held, "scheduler", SCHEDULERS, folder),
+            "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
         }
         return cls(**{**asked, "trials": plan.configurations, **parts, **experiment, **given, "folder": folder})
 
@@ -374,26 +397,3 @@ class Study:
     def _apply(self, line: Line) -> None:
         self._journal.append(line)
         self._history.apply(line)
-
-
-def _plan(
-    experiment: Experiment,
-    space: Space,
-    steps: int | None,
-    trials: int | None,
-    seeds: int | Iterable[int],
-    every: int | None,
-    **rest: Any,
-) -> StudyPlan:
-    steps = experiment.steps if steps is None else steps
-    if steps is None:
-        raise ConfigError("steps is not given, and there is no preset: say how long trials last, as in steps=100_000.")
-    if trials is None:
-        if not space.domains:
-            raise ConfigError("The space is empty: name at least one hyperparameter, as in {'learning_rate': [1e-3]}.")
-        if not space.is_grid:
-            raise ConfigError("trials is not given, and the space is no grid: say how many to try, as in trials=20.")
-        trials = len(space.grid())
-    seeds = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    every = evaluate_every(steps) if every is None and type(steps) is int and steps > 0 else every
-    return StudyPlan(steps, every or 1, trials, seeds, **rest)

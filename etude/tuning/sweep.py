@@ -205,18 +205,26 @@ class Sweep:
         if not path.exists():
             if any(self.folder.glob("seed-*")):
                 raise ConfigError(f"{self.folder} holds runs, and no {HEADER}. Give the sweep a folder of its own.")
-            with checkpoint.replacing(path) as file:
-                file.write(json.dumps(asked, indent=2, allow_nan=False).encode() + b"\n")
-            return
+        elif different := difference(self._grown(path, asked["sweep"]), asked):
+            raise ConfigError(
+                f"The sweep in {self.folder} is another one: {different}. Go on with it as it was asked for, or with "
+                "more seeds or steps; or give the new one a folder of its own."
+            )
+        with checkpoint.replacing(path) as file:
+            file.write(json.dumps(asked, indent=2, allow_nan=False).encode() + b"\n")
+
+    def _grown(self, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+        """The header that is there; with the seeds and steps that are asked for now, where these are more."""
         try:
             held = read_object(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is damaged: {error}. Give the sweep another folder.") from error
-        if different := difference(held, asked):
-            raise ConfigError(
-                f"The sweep in {self.folder} is another one: {different}. Go on with it as it was asked for, or give "
-                "the new one a folder of its own."
-            )
+        before = held.get("sweep")
+        steps, seeds = (before.get("steps"), before.get("seeds")) if isinstance(before, dict) else (None, None)
+        if type(steps) is int and isinstance(seeds, list) and steps <= self.steps and set(self.seeds).issuperset(seeds):
+            may_differ = {name: asked[name] for name in ("steps", "seeds", "save_every")}
+            held["sweep"] = {**before, **may_differ}
+        return held
 
     def _header(self) -> dict[str, Any]:
         """What the sweep is, as plain data."""

@@ -133,7 +133,7 @@ def test_an_evolution_has_the_presets_hyperparameters_and_steps_unless_it_is_giv
         ("ppo CartPole-v1 --grid gamma 0.9 --resume x", "goes without"),
         ("ppo", "an algorithm and an environment"),
         ("--jobs 2", "or --resume FOLDER"),
-        ("--resume x --steps 5", "leave --steps out"),
+        ("--resume x --seed 5", "leave --seed out"),
         ("--resume x", "There is no study in x"),
         ("ppo CartPole-v1 --grid gamma 0.9 --ray --devices cpu", "Leave one of the two out"),
     ],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from study_worlds import Pointer, curves, tiny_study
 import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.rollout.pool.channel import share_memory
-from etude.tuning import ASHA, PBT, ProcessExecutor, Study, Uniform
+from etude.tuning import ASHA, PBT, MedianStopping, ProcessExecutor, Study, Uniform
 from etude.tuning.executors import TrialServer
+from etude.tuning.plan import New
 from etude.tuning.segment import TrialRuns
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
@@ -248,3 +250,78 @@ def test_a_study_that_is_stopped_goes_on_to_the_same_scores(tmp_path, straight):
     with tiny_study(tmp_path) as study:
         study.run()
         assert curves(study) == curves(straight)
+
+
+def test_a_study_goes_on_with_more_trials_and_has_the_scores_of_one_that_had_them_from_the_beginning(tmp_path):
+    with tiny_study(tmp_path / "whole", RANGE, trials=4) as whole:
+        whole.run()
+    for trials in (2, 4):
+        with tiny_study(tmp_path / "grown", RANGE, trials=trials) as study:
+            study.run()
+            assert len(study.trials) == trials and study.finished
+    assert curves(study) == curves(whole)
+    with Study.load(tmp_path / "grown", env=Pointer) as again:
+        assert again.plan.configurations == 4 and again.finished and curves(again) == curves(whole)
+    with pytest.raises(ConfigError, match="configurations was 4, and is 3 now.*with more configurations or steps"):
+        tiny_study(tmp_path / "grown", RANGE, trials=3)
+    with Study.load(tmp_path / "grown", env=Pointer, trials=5) as more:
+        more.run()
+        assert len(more.trials) == 5
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "space", "more"),
+    [(None, None, {}), (MedianStopping(), None, {"trials": 4}), (PBT(32), RANGE, {"trials": 2})],
+)
+def test_a_study_goes_on_with_more_steps_of_each_trial(tmp_path, scheduler, space, more):
+    space = {"learning_rate": [0.03, 0.01, 0.003, 0.001]} if scheduler == MedianStopping() else space
+    for steps in (64, 128):
+        with tiny_study(tmp_path, space, scheduler=scheduler, steps=steps, **more) as study:
+            study.run()
+            assert study.finished and max(trial.step for trial in study.trials) == steps
+    with Study.load(tmp_path, env=Pointer) as again:
+        assert again.plan.steps == 128 and again.finished and curves(again) == curves(study)
+
+
+def test_a_study_that_goes_on_is_evaluated_as_often_where_nobody_says_how_often(tmp_path):
+    for steps in (160, 320):
+        with tiny_study(tmp_path, {"learning_rate": [0.01]}, steps=steps, evaluate_every=None) as study:
+            study.run()
+            assert study.plan.evaluate_every == 8 and study.trials[0].scores[-1].step == steps
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "more", "message"),
+    [
+        (ASHA(32, 2), {"steps": 256}, "steps was 128, and is 256 now.*with more configurations"),
+        (PBT(32), {"trials": 4}, "configurations was 3, and is 4 now.*with more steps"),
+    ],
+)
+def test_what_a_scheduler_has_divided_cannot_grow(tmp_path, scheduler, more, message):
+    with tiny_study(tmp_path, RANGE, scheduler=scheduler, trials=3):
+        pass
+    with pytest.raises(ConfigError, match=message):
+        tiny_study(tmp_path, RANGE, **{"scheduler": scheduler, "trials": 3, **more})
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A scheduler that etude does not know."""
+
+    grows: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, state):
+        pass
+
+    def decide(self, state):
+        return [New(state.plan.steps)] if state.unproposed else []
+
+
+def test_a_scheduler_of_ones_own_is_given_again(tmp_path):
+    with tiny_study(tmp_path, scheduler=Own()):
+        pass
+    with pytest.raises(ConfigError, match="a scheduler of your own, Own: give it again, as scheduler="):
+        Study.load(tmp_path, env=Pointer)
+    with Study.load(tmp_path, env=Pointer, scheduler=Own()) as study:
+        study.run()
+        assert study.finished

@@ -253,3 +253,13 @@ def test_the_function_trains_and_returns_the_result(tmp_path, monkeypatch):
         "ppo", gym.make("CartPole-v1").spec.id, seeds=(5,), steps=32, config=TINY, engine="torch", environments=2
     )
     assert result.folder.as_posix() == "sweeps/ppo-CartPole-v1-1" and result.seeds == (5,)
+
+
+def test_a_sweep_goes_on_with_more_seeds_and_more_steps(tmp_path, straight):
+    with tiny(tmp_path, seeds=2, steps=64) as sweep:
+        sweep.run()
+    with tiny(tmp_path) as sweep:
+        assert sweep.run().seeds == (0, 1, 2) and sweep.finished
+    assert same(weights(sweep.result), straight[1]), "the config has no schedules that the first steps would differ by"
+    with pytest.raises(ConfigError, match="seeds was .*with more seeds or steps"):
+        tiny(tmp_path, seeds=[4, 5])

@@ -25,8 +25,8 @@ from etude.tuning.evolution.structure import ArchitectureLimits, hidden_units, s
 from etude.tuning.evolution.tournament import Tournament
 from etude.tuning.experiment import Experiment, experiment_from
 from etude.tuning.genome import Genome
+from etude.tuning.history import plan_in
 from etude.tuning.journal import NAME, read_lines
-from etude.tuning.plan import StudyPlan
 from etude.tuning.segment import trial_folder
 from etude.tuning.study import Study
 from etude.tuning.trial import Trial, failures, lineage
@@ -133,9 +133,12 @@ class Evolution(Study):
         if not lines or "study" not in lines[0]:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.evolve(...).")
         held = lines[0]["study"]
-        scheduler, plan = from_json(Any, held["scheduler"], KNOWN), from_json(StudyPlan, held["plan"])
-        if not isinstance(scheduler, Generations):
-            raise ConfigError(f"The study in {folder} is no evolution: go on with it by etude.Study.load.")
+        if held["scheduler"].get("class") != Generations.__name__:
+            raise ConfigError(
+                f"The study in {folder} is no evolution. Go on with it by etude tune --resume {folder}, or "
+                "etude.Study.load(folder).run()."
+            )
+        scheduler, plan = from_json(Generations, held["scheduler"], KNOWN), plan_in(lines)
         again = {name: value for name, value in given.items() if name not in ("jobs", "executor", "callbacks")}
         asked = {
             "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps, "target": plan.target,

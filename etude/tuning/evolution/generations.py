@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class Generations:
     many trials run at a time: a generation is compared when all of it is there, and what it draws is derived from the
     study's seed and its number.
     """
+
+    grows: ClassVar[tuple[str, ...]] = ("steps",)  # members are those of the beginning
 
     every: int  # environment steps of each member in a generation
     mutations: Mutations = Mutations()

@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from study_worlds import TINY, Pointer
+from study_worlds import TINY, Pointer, tiny_study
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.cli import main
 from etude.networks import Mlp
+from etude.tuning import Study
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament, next_generation
 from etude.tuning.evolution.evolution import mutation_of
 from etude.tuning.evolution.generations import fitness_values
@@ -290,3 +291,25 @@ def test_a_loop_of_ones_own_selects_and_mutates_runs():
     assert all(np.array_equal(x, before[name]) for name, x in runs[1].engine.weights().items())
     for each in born:
         each.run.close()
+
+
+def test_an_evolution_goes_on_with_more_steps_to_the_same_lineage(tmp_path, straight):
+    with small(tmp_path, steps=2 * EVERY) as evolution:
+        evolution.run()
+        assert evolution.finished and evolution.generation == 2
+    with Evolution.load(tmp_path, env=Pointer, steps=GENERATIONS * EVERY) as evolution:
+        evolution.run()
+        assert history(evolution) == history(straight)
+    with pytest.raises(ConfigError, match="seeds was .*with more steps"):
+        small(tmp_path, population=POPULATION + 1)
+
+
+def test_each_kind_of_study_says_by_which_command_it_goes_on(tmp_path, capsys):
+    with small(tmp_path / "evolution"), tiny_study(tmp_path / "study"):
+        pass
+    with pytest.raises(ConfigError, match="is an evolution. Go on with it by etude evolve --resume .*Evolution.load"):
+        Study.load(tmp_path / "evolution", env=Pointer)
+    with pytest.raises(ConfigError, match="no evolution. Go on with it by etude tune --resume .*etude.Study.load"):
+        Evolution.load(tmp_path / "study", env=Pointer)
+    assert main(["evolve", "--resume", str(tmp_path / "evolution"), "--every", "9"]) == 2
+    assert "leave --every out" in capsys.readouterr().err
