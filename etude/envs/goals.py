@@ -47,7 +47,7 @@ class GoalOutcome:
                 "transitions with. Give the environment one, as those of Gymnasium-Robotics have, or leave hindsight "
                 "off."
             )
-        self._where = FaultLocation(source.name, 0, -1, 0)
+        self.name, self._where = source.name, FaultLocation(source.name, 0, -1, 0)
         try:
             result = made.reset(seed=0)
         except RAISED as problem:
@@ -61,7 +61,10 @@ class GoalOutcome:
         Raises EnvironmentFault where the environment raises."""
         try:
             reward = self._reward(achieved, desired, {})
-            return reward, self._ends(achieved, desired, np.shape(reward))
+            outcome = reward, self._ends(achieved, desired, np.shape(reward))
+            if not np.isfinite(np.asarray(reward, np.float32)).all():
+                raise ValueError(f"compute_reward returned {reward!r:.100}; expected finite numbers")
+            return outcome
         except RAISED as problem:
             raise EnvironmentFault(
                 f"{self._where.name}: the reward of a goal raised {explain_error(problem)}. Hindsight asks for rewards "

@@ -18,6 +18,7 @@ from etude.replay.goals import GoalRewards, Relabelled, RewardDone
 from etude.replay.ring_view import RingView, TransitionView
 from etude.replay.views import Advantages
 
+COMPARED = 32  # rows
 GOALS = ("observation", "achieved_goal", "desired_goal")
 
 
@@ -59,6 +60,9 @@ class Hindsight:
     share: how likely each sampled row is to get a new goal; 0.8 is four of five, the paper's k = 4. The others keep
         goal, reward and end.
 
+    differ: called once where the first rows that are sampled show it, with the reward of a stored step and with another
+        one that `reward_done` gives for its own goals.
+
     Observations are those of goal environments: Dict with `observation`, `achieved_goal` and `desired_goal`.
     """
 
@@ -69,6 +73,7 @@ class Hindsight:
         rng: np.random.Generator,
         strategy: str = "future",
         share: float = 0.8,
+        differ: Callable[[float, float], None] | None = None,
     ):
         if strategy not in STRATEGIES or not 0.0 <= share <= 1.0:
             raise ConfigError(
@@ -81,7 +86,7 @@ class Hindsight:
                 "defined. Use a view of transitions, OneStep or NStep, and an algorithm that learns off-policy."
             )
         self.view, self.rng, self.strategy, self.share = view, rng, strategy, share
-        self.rewards = GoalRewards(reward_done)
+        self.rewards, self._differ = GoalRewards(reward_done), differ
 
     @property
     def reward_scale(self) -> float:
@@ -102,12 +107,22 @@ class Hindsight:
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         require_goals(ring.spaces.observation)
         start = self.view.place(ring, rows)
+        if self._differ is not None:
+            self._compare(ring, start.reshape(-1)[:COMPARED], self._differ)
+            self._differ = None
         chosen = self.rng.random(rows.shape) < self.share
         from_ = start[chosen]
         reached = ring.ahead(from_, STRATEGIES[self.strategy](ring.episodes, from_, self.rng))
         goal = ring.following_part("achieved_goal", reached)
         batch = self.view(Relabelled(ring, chosen, goal, self.rewards), start, weight)
         return batch if start is rows else replace(batch, index=rows)
+
+    def _compare(self, ring: RingView, rows: np.ndarray, differ: Callable[[float, float], None]) -> None:
+        following, (stored, _) = ring.following(rows), ring.outcome(rows)
+        found, _ = self.rewards(following["achieved_goal"], following["desired_goal"], stored.shape[1:])
+        apart = np.argwhere(~np.isclose(stored, found, rtol=1e-3, atol=1e-4))
+        if len(apart):
+            differ(float(stored[tuple(apart[0])]), float(found[tuple(apart[0])]))
 
     def state(self) -> dict[str, Any]:
         return {"generator": generator_state(self.rng), "whole": self.rewards.whole, "view": self.view.state()}

@@ -262,7 +262,7 @@ class Loop:
         if undecided:
             progress.evaluation_due = plan.affords(progress, end)
             if not progress.evaluation_due:
-                yield from self._warn_once(_left_out(plan.evaluate_share, plan.cost(progress)), "left out")
+                yield from self._warn_once(plan.left_out(progress), "left out")
         if not progress.evaluation_due:
             return False
         if plan.evaluate_workers:
@@ -316,7 +316,12 @@ class Loop:
             collection.put_back(parts)
             self._whole, self._saved = True, -1  # no checkpoint holds these steps
             raise
-        learned = learner.learn_if_due()
+        try:
+            learned = learner.learn_if_due()
+        except EnvironmentFault:  # of the reward of a goal: the steps are stored, and the run can go on from there
+            learner.follow_moments()
+            self._whole = True
+            raise
         if learner.follow_moments() or learned is not None or learner.explores_anew:
             collection.load(*learner.exploring_policy())
         self._whole = True
@@ -375,13 +380,6 @@ class Loop:
         now = time.perf_counter()
         self.learner.progress.seconds += now - self._clock
         self._clock = now
-
-
-def _left_out(share: float | None, cost: int) -> str:
-    return (
-        f"An evaluation takes about {cost:,} environment steps. Evaluations beyond {share:.0%} of the run's steps are "
-        "skipped, except the last. To evaluate every N steps, give evaluate_every (--evaluate-every N)."
-    )
 
 
 def _untrained(step: int) -> str:

@@ -117,6 +117,14 @@ class Schedule:
         """The environment steps that an evaluation will take: as the last one, or as episodes of training."""
         return progress.evaluation_cost or self.evaluate_episodes * progress.step // max(1, progress.episodes)
 
+    def left_out(self, progress: RunProgress) -> str:
+        """What to tell of the first evaluation that is left out."""
+        return (
+            f"An evaluation takes about {self.cost(progress):,} environment steps. Evaluations beyond "
+            f"{self.evaluate_share:.0%} of the run's steps are skipped, except the last. To evaluate every N steps, "
+            "give evaluate_every (--evaluate-every N)."
+        )
+
     def estimates(self, before: int, now: int) -> bool:
         """Whether estimates are due between two steps."""
         return _crossed(before, now, self.estimate_every)

@@ -219,8 +219,8 @@ class Sweep:
             held = read_object(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is damaged: {error}. Give the sweep another folder.") from error
-        before = held.get("sweep")
-        steps, seeds = (before.get("steps"), before.get("seeds")) if isinstance(before, dict) else (None, None)
+        before: dict[str, Any] = held["sweep"] if isinstance(held.get("sweep"), dict) else {}
+        steps, seeds = before.get("steps"), before.get("seeds")
         if type(steps) is int and isinstance(seeds, list) and steps <= self.steps and set(self.seeds).issuperset(seeds):
             may_differ = {name: asked[name] for name in ("steps", "seeds", "save_every")}
             held["sweep"] = {**before, **may_differ}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from run_worlds import Counted
 
+import etude
 from etude import Mlp, Recurrent, Run
 from etude.algorithms import ApexDQNConfig, DDPGConfig, DQNConfig, R2D2Config
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.events import Learned
 from etude.presets import PRESETS
 from etude.presets.preset import POINT
@@ -139,3 +142,77 @@ def test_settings_that_do_not_go_together_are_refused():
         DQNConfig(hindsight_goals=0)
     with pytest.raises(ConfigError, match="actor_priorities = True, hindsight = 'future'; actors compute priorities"):
         ApexDQNConfig(hindsight="future")
+
+
+class Scaled(gym.RewardWrapper):
+    """Rewards are ten times as large, outside of the environment that computes those of goals."""
+
+    def reward(self, reward):
+        return 10.0 * reward
+
+
+class ScaledGoals(Scaled):
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return 10.0 * self.env.unwrapped.compute_reward(achieved_goal, desired_goal, info)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "warned"), [(Scaled, 1), (ScaledGoals, 0), (gym.wrappers.RecordEpisodeStatistics, 0)]
+)
+def test_a_wrapper_that_changes_rewards_but_not_those_of_goals_is_told_once(wrapper, warned):
+    config = DQNConfig(**TINY, hindsight="future")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with Run("dqn", BitFlip, config=config, wrappers=[wrapper], engine="torch", seed=1) as run:
+            run.train(120)
+    found = [str(each.message) for each in told if "compute_reward gives" in str(each.message)]
+    assert len(found) == warned
+    assert all("a step was rewarded with -10, and compute_reward gives -1 for its goals" in each for each in found)
+
+
+class Breaking(BitFlip):
+    """Its rewards of goals raise, or are no numbers, from a call on."""
+
+    observation_space = Dict({key: Box(0, 1, (BITS,)) for key in ("observation", "achieved_goal", "desired_goal")})
+    calls, broken = 0, KeyError("extra")
+
+    def observe(self):
+        return {key: bits.astype(np.float32) for key, bits in super().observe().items()}
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        Breaking.calls += 1
+        if Breaking.calls < 40:
+            return super().compute_reward(achieved_goal, desired_goal, info)
+        if isinstance(self.broken, Exception):
+            raise self.broken
+        return self.broken
+
+
+class Mended(Breaking):
+    compute_reward = BitFlip.compute_reward
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (KeyError("extra"), "the reward of a goal raised KeyError.*extra"),
+        (None, "the reward of a goal raised"),
+        ("high", "the reward of a goal raised"),
+        (np.nan, "compute_reward returned nan; expected finite numbers"),
+    ],
+)
+def test_what_rewards_of_goals_raise_later_is_a_fault_of_the_environment_and_the_run_is_saved(
+    broken, message, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Breaking, "calls", 0)
+    monkeypatch.setattr(Breaking, "broken", broken)
+    config = DQNConfig(**TINY, hindsight="future", normalize_observation=True)
+    with Run("dqn", Breaking, config=config, engine="torch", run_dir=tmp_path / "run", seed=1) as run:
+        with pytest.raises(EnvironmentFault, match=message):
+            run.train(2_000)
+        step, seen = run.step, run.learner.moments.state()
+    assert step >= 40
+    with etude.load(tmp_path / "run", env=Mended) as again:
+        assert again.step == step == len(again.learner.replay)
+        assert str(again.learner.moments.state()) == str(seen), "the steps that are stored are in the normaliser"
+        again.train(40)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 from etude.base.errors import ConfigError
@@ -31,4 +33,14 @@ def with_hindsight(view: Any, context: TrainingContext, stream: str = "hindsight
     require_goals(context.engine.spaces.observation)
     share = config.hindsight_goals / (config.hindsight_goals + 1)
     rng = generator(context.setup.seed, stream)
-    return Hindsight(view, GoalOutcome(context.environment), rng, config.hindsight, share)
+    outcome = GoalOutcome(context.environment)
+    return Hindsight(view, outcome, rng, config.hindsight, share, functools.partial(_warn, outcome.name))
+
+
+def _warn(name: str, stored: float, found: float) -> None:
+    warnings.warn(
+        f"{name}: a step was rewarded with {stored:g}, and compute_reward gives {found:g} for its goals. Hindsight "
+        "mixes both, so that goals count by where their rewards come from. Where a wrapper changes rewards, give it a "
+        "compute_reward that changes them likewise: wrappers are asked first.",
+        stacklevel=2,
+    )
