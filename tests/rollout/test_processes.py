@@ -237,6 +237,32 @@ def test_environments_that_a_program_registered_are_known_to_its_workers(tmp_pat
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_a_script_names_of_itself_is_known_to_its_workers(tmp_path, method):
+    program = start(
+        tmp_path,
+        f"""
+        import multiprocessing
+        from functools import partial
+        from etude.envs import configured
+
+        multiprocessing.set_start_method({method!r})
+
+        class Cart(gymnasium.Wrapper):
+            def __init__(self, env=None):
+                super().__init__(env or gymnasium.make("CartPole-v1"))
+
+        gymnasium.register("Mine-v0", entry_point="__main__:Cart")
+        for env in ("Mine-v0", "__main__:Cart", configured("CartPole-v1", None, ["__main__:Cart"], 1)):
+            rollout = make(partial(make_environments, env, run_seed=1))
+            print(rollout.spaces.action, flush=True)
+            rollout.close()
+        """,
+    )
+    out, error = program.communicate(timeout=100)
+    assert out.splitlines()[1::2] == ["Discrete(2)"] * 3, error
+
+
 def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
     body = """
     from functools import partial

@@ -35,6 +35,7 @@ class Job(NamedTuple):
     registered: dict[str, Any]  # environments that the program registered with Gymnasium
     make_server: MakeServer
     task: Any = None  # of the first episodes; None: none was set
+    of_main: dict[str, Any] = {}  # what it names of the program's main module, which workers do not import
 
 
 class Server(Protocol):

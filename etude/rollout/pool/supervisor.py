@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickletools
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +27,7 @@ from etude.rollout.pool.channel import Job, Note, Raised, Ready
 from etude.rollout.pool.handle import Failure, Worker, WorkerBackend
 from etude.rollout.pool.process import ProcessBackend
 
+_MAIN = "__main__:"
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
 _GRACE = 1.0  # seconds that a worker may take to close its environments
 BUFFER = 4 << 20  # bytes
@@ -200,7 +203,9 @@ class WorkerSupervisor:
             self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task
         )
         try:
-            return cloudpickle.dumps(job)
+            pickled = cloudpickle.dumps(job)
+            of_main = _named_of_main(pickled)
+            return cloudpickle.dumps(job._replace(of_main=of_main)) if of_main else pickled
         except Exception as error:  # whatever the user's objects raise
             raise ConfigError(
                 f"The environment, or a part of the agent, cannot be sent to a worker process: {text_of(error)}. Name "
@@ -248,6 +253,15 @@ def _registered_environments() -> dict[str, Any]:
         for name, spec in gymnasium.registry.items()
         if not str(spec.entry_point or spec.vector_entry_point).startswith("gymnasium.")
     }
+
+
+def _named_of_main(job: bytes) -> dict[str, Any]:
+    """What texts such as "__main__:Mine" in a pickle stand for: entry points of environments, and wrappers."""
+    if _MAIN.encode() not in job:
+        return {}
+    texts = {text for _, text, _ in pickletools.genops(job) if isinstance(text, str) and text.startswith(_MAIN)}
+    main, names = vars(sys.modules["__main__"]), {text.removeprefix(_MAIN) for text in texts}
+    return {name: main[name] for name in sorted(names) if name in main}
 
 
 def _closer(supervisor: WorkerSupervisor) -> Callable[[], None]:

@@ -98,6 +98,7 @@ class RunningJob:
     """The environments of a worker, and what it does with them. Sends `Ready` when it has made them."""
 
     def __init__(self, job: Job, memory: SharedMemory, channel: WorkerChannel):
+        vars(sys.modules["__main__"]).update(job.of_main)
         for name, spec in job.registered.items():
             gymnasium.registry.setdefault(name, spec)
         self._channel, self._environments = channel, job.make_environments(job.columns)
