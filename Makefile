@@ -8,7 +8,7 @@ OTHER_TESTS := test-in-run test-in-docs-cli test-in-tuning-rollout test-in-other
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-.PHONY: help train test engines check docs build bench slow reliability
+.PHONY: help train test engines check lowest docs build bench slow reliability
 .DELETE_ON_ERROR:
 # Tests start hundreds of processes, each of which would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +17,7 @@ help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers"
+	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
 	@echo "make docs    write the documentation site into build/site"
 	@echo "make build   make a wheel in dist/, install it into an empty environment, and test its command line there"
 	@echo "make bench   measure speed and memory"
@@ -55,6 +56,15 @@ check: $(VENV)/.ready-test
 	$(PY) tests/docs/programs.py build/typed
 	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(PY) -m pytest tests/layers
+
+# Of torch and TensorFlow, PyPI's oldest wheels for a CPU need gigabytes or another Python: their bounds are not proved.
+lowest:
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
+	  --only-binary :all: --no-binary etude -e ".[jax,multiagent,offline,optuna,remote,video,atari]" pytest hypothesis
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest tests/cli
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest tests/engines/agents/test_contract.py -k "dqn or ppo or sac"
 
 # Sources are read, not imported: no engine is needed.
 docs: $(VENV)/.ready-docs

@@ -3,6 +3,7 @@
 import atexit
 import functools
 import gc
+import importlib.util
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ENGINES = Path(__file__).parent / "engines"
+MISSING = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name) is None]
 
 # A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
 # tests of signals start from here.
@@ -42,6 +44,8 @@ def pytest_configure(config):
     gc.set_threshold(200_000, 20, 20)  # frameworks hold so many objects that the default visits them all the time
     if not config.getoption("--whole"):
         compile_fast()
+    if MISSING:
+        skip_what_needs_them()
     config.addinivalue_line(
         "markers", "variant: of a case that all engines run; torch, which compiles nothing, runs it"
     )
@@ -60,6 +64,38 @@ def compile_fast():
         os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def skip_what_needs_them():
+    """A run that asks for an engine which is not installed skips its test."""
+    from etude import engines
+
+    def skip(what, extra):
+        if extra in MISSING:
+            pytest.skip(f"{extra} is not installed")
+        return MissingExtra(what, extra)
+
+    engines.MissingExtra, MissingExtra = skip, engines.MissingExtra
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    return skipped_where_missing(report, str(report.longrepr))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    return skipped_where_missing(report, "" if call.excinfo is None else call.excinfo.exconly())
+
+
+def skipped_where_missing(report, error):
+    """A report that failed with this error, as one of a skip where it failed to import a framework."""
+    for name in MISSING:
+        if report.failed and f"No module named '{name}" in error:
+            report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {name} is not installed")
+    return report
 
 
 def pytest_collection_modifyitems(config, items):

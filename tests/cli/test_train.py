@@ -226,8 +226,8 @@ def test_it_is_said_where_there_is_no_preset_and_for_what_there_are(made, capsys
 
 
 def test_a_run_keeps_the_versions_of_what_it_used():
-    found = used_by({"engine": "torch", "environment": "mpe2:simple_spread_v3", "environment_is_named": True})
-    assert list(found) == ["python", "etude", "numpy", "gymnasium", "torch", "mpe2"]
+    found = used_by({"engine": "jax", "environment": "mpe2:simple_spread_v3", "environment_is_named": True})
+    assert list(found) == ["python", "etude", "numpy", "gymnasium", "jax", "keras", "mpe2"]
     assert found["numpy"] == np.__version__ and found["python"] == platform.python_version()
     assert used_by({"engine": "jax", "environment": "CartPole-v1", "environment_is_named": True}).keys() == {
         "python", "etude", "numpy", "gymnasium", "jax", "keras",
