@@ -19,9 +19,10 @@ from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
 from etude.envs.configured import with_masks
 from etude.envs.faults import LateMask
-from etude.envs.multi_agent import MultiAgentEnvironment, has_several
+from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.observations import choices
+from etude.envs.pettingzoo import has_several
 from etude.envs.random_actions import RandomActions, RandomActionsOfSeveral
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
 from etude.envs.rewards import MultiAgentRewards

@@ -1,14 +1,14 @@
 """Several agents in one environment, as one: PettingZoo's parallel environments, and those whose agents take turns.
 
-What is observed and done is laid out as in `joint`. An agent that has ended, or is not there yet, keeps its last
-observation (zeros before the first); its reward is 0 and its action is not read. Names that are no texts become texts.
+What is observed and done is laid out as in `joint`. An agent that does not act keeps its last observation (zeros before
+the first), and its action is not read; once it has ended, its reward is 0. Names that are no texts become texts.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,151 +18,19 @@ from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, Mul
 from etude.envs.actions import Actions
 from etude.envs.faults import LateMask, explain_error
 from etude.envs.observations import LATE_MASK, Observations, flat_mask, mask_size
-from etude.envs.results import as_flag
+from etude.envs.pettingzoo import AgentsStep, Named, ParallelStepper, Stepper, TurnStepper, takes_turns
 from etude.envs.rewards import MultiAgentReward
 from etude.multi_agent import joint
 
-Named = dict[str, Any]  # by agent
-
-
-@runtime_checkable
-class ParallelEnvironment(Protocol):
-    """The part of `pettingzoo.ParallelEnv` that etude calls."""
-
-    possible_agents: list[Any]
-
-    def observation_space(self, agent: Any) -> Space: ...
-
-    def action_space(self, agent: Any) -> Space: ...
-
-    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]: ...
-
-    def step(self, actions: dict[Any, Any]) -> tuple[dict, dict, dict, dict, dict]: ...
-
-    def render(self) -> Any: ...
-
-    def close(self) -> None: ...
-
-
-class AgentsStep(NamedTuple):
-    """Where the agents are after a reset or a step."""
-
-    acting: tuple[str, ...]  # who acts next
-    observations: Named  # what there is to see anew
-    infos: Named
-    rewards: Named  # of those that earned something
-    ended: dict[str, int]  # who ended with this step: joint.TERMINATED or joint.TRUNCATED
-    score: float | None = None  # what the episode's return counts for the step; None: the sum of the rewards
-
-
-class Stepper(Protocol):
-    """How one kind of environment is reset and stepped."""
-
-    own: dict[str, Any]  # by the name of each agent that may ever play, what the environment calls it
-    turns: bool
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep: ...
-
-    def step(self, actions: Named) -> AgentsStep:
-        """`actions` are those of `acting`."""
-
-
-class ParallelStepper:
-    """A parallel environment: an agent plays from when there is an observation of it until it ends."""
-
-    turns = False
-
-    def __init__(self, env: ParallelEnvironment):
-        self._env, self.own = env, _own_names(env)
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
-        result = self._env.reset(seed=seed, options=options)
-        if not isinstance(result, tuple) or len(result) != 2 or not _dicts(result):
-            raise TypeError(f"reset returned {kind_of(result)}; expected (observations, infos), dicts by agent")
-        observations = self._seen(result[0])
-        return AgentsStep(tuple(observations), observations, self._infos(result[1]), {}, {})
-
-    def step(self, actions: Named) -> AgentsStep:
-        # In the order of possible_agents: environments may count on it.
-        result = self._env.step({own: actions[name] for name, own in self.own.items() if name in actions})
-        if not isinstance(result, tuple) or len(result) != 5 or not _dicts(result):
-            expected = "(observations, rewards, terminations, truncations, infos), dicts by agent"
-            raise TypeError(f"step returned {kind_of(result)}; expected {expected}")
-        rewards, terminations, truncations = (self._named(part) for part in result[1:4])
-        observations, infos = self._seen(result[0]), self._infos(result[4])
-        ended = {}
-        for name in actions:
-            how = _how(name, _of(terminations, name, "termination"), _of(truncations, name, "truncation"))
-            if how:
-                ended[name] = how
-            else:
-                _of(observations, name, "observation")
-        acting = tuple(name for name in observations if name not in ended)
-        earned = {name: _number(_of(rewards, name, "reward")) for name in actions}
-        return AgentsStep(acting, observations, infos, earned, ended)
-
-    def _seen(self, observations: dict[Any, Any]) -> Named:
-        found = self._named(observations)
-        if len(found) < len(observations):
-            unknown = next(own for own in observations if own not in self.own.values())
-            raise ValueError(
-                f"there is an observation of agent {unknown!r}; expected agents of possible_agents: "
-                f"{', '.join(self.own)}. List all agents that may ever play"
-            )
-        return found
-
-    def _infos(self, infos: Any) -> Named:
-        return {name: info or {} for name, info in self._named(infos or {}).items()}
-
-    def _named(self, values: dict[Any, Any]) -> Named:
-        return {name: values[own] for name, own in self.own.items() if own in values}
-
-
-class TurnStepper:
-    """An environment of PettingZoo's agent-environment cycle: one agent acts at a time, and an agent's reward comes at
-    its next turn, for all that happened since its last one."""
-
-    turns = True
-
-    def __init__(self, env: Any):
-        self._env, self.own = env, _own_names(env)
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
-        self._env.reset(seed=seed, options=options)
-        return self._next()
-
-    def step(self, actions: Named) -> AgentsStep:
-        (action,) = actions.values()
-        self._env.step(action)
-        return self._next()
-
-    def _next(self) -> AgentsStep:
-        """Up to the next turn in which something is to be chosen; those that ended leave with what they earned."""
-        env = self._env
-        acting: tuple[str, ...] = ()
-        observations, rewards, ended = {}, {}, {}
-        while env.agents and not acting:
-            own = env.agent_selection
-            name = str(own)
-            _, reward, terminated, truncated, _ = env.last(observe=False)
-            rewards[name] = _number(reward)
-            how = _how(name, terminated, truncated)
-            if how:
-                ended[name], observations[name] = how, env.observe(own)
-                env.step(None)
-            else:
-                acting = (name,)
-        for own in env.agents:
-            observations[str(own)] = env.observe(own)
-        infos = {str(own): env.infos.get(own) or {} for own in env.agents}
-        return AgentsStep(acting, observations, infos, rewards, ended)
+PATIENCE = 10_000  # steps in a row in which nobody can act
 
 
 class JoinedAgents(gym.Env):
     """Several agents as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
 
-    An episode ends when nobody is left to act: terminated if all whose last step it was terminated, else truncated. Its
-    return counts what the stepper says of each step, else the sum of all rewards. Derived classes lay out observations.
+    An episode ends when nobody is left to act or wait: terminated if all whose last step it was terminated, else
+    truncated. Its return counts what the stepper says of each step, else the sum of all rewards. Derived classes lay
+    out observations.
 
     agents: the spaces of each, as it sees them, in the order of all arrays. actions: from joined ones to its own.
     """
@@ -174,6 +42,7 @@ class JoinedAgents(gym.Env):
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
         self._seen: Named = {}
+        self._idle = 0  # steps in a row in which nobody acted
         self._status: dict[str, int] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -184,12 +53,15 @@ class JoinedAgents(gym.Env):
     def step(self, action: np.ndarray) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step of the agents whose turn it is."""
         acting = [name for name, status in self._status.items() if status == joint.ACTING]
+        playing = [name for name, status in self._status.items() if not joint.ended(status)]
         step = self._stepper.step(self.split(action, acting))
-        self._status |= dict.fromkeys(acting, joint.WAITING) | step.ended
-        each = np.array([step.rewards.get(name, 0.0) for name in self.names], np.float32)
+        self._count_idle(acting, step)
+        ended = {name: how for name, how in step.ended.items() if name in playing}
+        self._status |= dict.fromkeys(acting, joint.WAITING) | ended
+        each = np.array([step.rewards.get(name, 0.0) if name in playing else 0.0 for name in self.names], np.float32)
         score = float(each.sum(dtype=np.float64)) if step.score is None else step.score
-        over = not step.acting
-        terminated = over and set(step.ended.values()) == {joint.TERMINATED}
+        over = not step.acting and all(joint.ended(self._status[name]) for name in step.there)
+        terminated = over and set(ended.values()) == {joint.TERMINATED}
         return self._observe(step), MultiAgentReward(each, score), terminated, over and not terminated, step.infos
 
     def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
@@ -202,6 +74,16 @@ class JoinedAgents(gym.Env):
 
     def close(self) -> None:
         self.env.close()
+
+    def _count_idle(self, acting: Sequence[str], step: AgentsStep) -> None:
+        """Raise ValueError where nobody has acted for too long, through however many episodes."""
+        self._idle = 0 if acting else self._idle + 1
+        if self._idle >= PATIENCE:
+            left = f"{', '.join(step.there)} stayed in `agents`" if step.there else "`agents` was empty"
+            raise ValueError(
+                f"nobody could act in {PATIENCE:,} steps in a row: there was no observation of an agent, and {left}. "
+                "Return an observation of each agent that is to act, and empty `agents` when an episode is over"
+            )
 
     def _begin(self) -> None:
         self._status = dict.fromkeys(self.names, joint.WAITING)
@@ -326,16 +208,6 @@ def _state_space(env: Any) -> Space:
     return Box(-np.inf, np.inf, found.shape, np.float32)
 
 
-def takes_turns(env: Any) -> bool:
-    """Whether it is an environment of PettingZoo's agent-environment cycle."""
-    return any(base.__name__ == "AECEnv" for base in type(env).__mro__)
-
-
-def has_several(env: Any) -> bool:
-    """Whether it is one of PettingZoo's, of either kind."""
-    return takes_turns(env) or (isinstance(env, ParallelEnvironment) and not isinstance(env, gym.Env))
-
-
 def _with_mask(space: Space, flags: int) -> Space:
     """With a key for the action mask where that comes in infos. flags: its length, 0 for none."""
     if not flags or _mask_of(space) is not None:
@@ -357,40 +229,3 @@ def _blank(space: Space) -> Any:
         return np.asarray(space.start, space.dtype) + np.zeros(space.shape or (), space.dtype)
     inner = [_blank(part) for _, part in parts(space)]
     return tuple(inner) if inner else zeros(space)
-
-
-def _how(name: str, terminated: Any, truncated: Any) -> int:
-    """How an agent ended; 0 where it goes on."""
-    if as_flag(f"the termination of agent {name!r}", terminated):
-        return joint.TERMINATED
-    return joint.TRUNCATED if as_flag(f"the truncation of agent {name!r}", truncated) else 0
-
-
-def _of(values: Named, name: str, what: str) -> Any:
-    if name not in values:
-        raise LookupError(f"there is no {what} for agent {name!r}, which still plays; got those of {sorted(values)}")
-    return values[name]
-
-
-def _dicts(parts: tuple[Any, ...]) -> bool:
-    """Whether they are dicts; the last, infos, may be None."""
-    return all(isinstance(part, dict) for part in (*parts[:-1], parts[-1] or {}))
-
-
-def _number(reward: Any) -> Any:
-    """A reward, also where it is an array of one number."""
-    return float(reward[0]) if isinstance(reward, np.ndarray) and reward.shape == (1,) else reward
-
-
-def _own_names(env: Any) -> dict[str, Any]:
-    """The names of all agents that may ever play, and what the environment itself calls them. Of one in turns that does
-    not say: those of its first reset."""
-    if (names := getattr(env, "possible_agents", None)) is None:
-        env.reset()
-        names = env.agents
-    return {str(name): name for name in names}
-
-
-def kind_of(value: Any) -> str:
-    """The kind of a returned value, for messages."""
-    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"

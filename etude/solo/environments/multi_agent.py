@@ -23,15 +23,8 @@ import numpy as np
 from etude.base.errors import SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
-from etude.envs.multi_agent import (
-    AgentsStep,
-    JoinedAgents,
-    Named,
-    ParallelEnvironment,
-    ParallelStepper,
-    kind_of,
-    refuse_nobody,
-)
+from etude.envs.multi_agent import JoinedAgents, refuse_nobody
+from etude.envs.pettingzoo import AgentsStep, Named, ParallelEnvironment, ParallelStepper, kind_of, value_of
 from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED
 
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
@@ -114,13 +107,13 @@ class AllAgentsStepper:
         step = self._stepper.reset(seed, options)
         self._terminated[:] = False
         for name in self.names:
-            if name not in step.observations:
-                seen = sorted(step.observations)
-                raise LookupError(f"there is no observation for agent {name!r}, which still plays; got those of {seen}")
+            value_of(step.observations, name, "observation")
         return step
 
     def step(self, actions: Named) -> AgentsStep:
-        step = self._stepper.step(actions)
+        step = self._stepper.step(actions)._replace(there=())
+        for name in actions.keys() - step.ended:
+            value_of(step.observations, name, "observation")
         if not step.observations.keys() <= actions.keys():  # some environments go on showing agents that ended
             observations = {name: value for name, value in step.observations.items() if name in actions}
             step = step._replace(acting=tuple(n for n in step.acting if n in actions), observations=observations)

@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError
 from etude.envs.actions import ActionScaling
-from etude.envs.multi_agent import ParallelEnvironment, takes_turns
+from etude.envs.pettingzoo import ParallelEnvironment, takes_turns
 from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
 from etude.solo.environments.multi_agent import MultiAgentSpaces, ParallelAgentsEnvironment, RewardDone
 from etude.solo.environments.old_gym import OldGymEnvironment, Steppable, note, reasons
