@@ -15,7 +15,7 @@ from markdown_table import NOTE, table, title  # noqa: E402
 from etude import Conv, Mlp, Recurrent  # noqa: E402
 from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
 from etude.base.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
-from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
+from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
 from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
 from etude.multi_agent.joint import joined_spaces  # noqa: E402
@@ -24,7 +24,8 @@ from etude.training.build import check_spaces, check_team  # noqa: E402
 
 VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (12, 12, 2), np.uint8)
 ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),
-           "MultiBinary": MultiBinary(3)}  # fmt: skip
+           "MultiBinary": MultiBinary(3),
+           "numbers and choices": Hybrid(Box(-1.0, 1.0, (2,), np.float32), MultiDiscrete([2, 3]))}  # fmt: skip
 OBSERVATIONS = {
     "vector": VECTOR,
     "image": IMAGE,
@@ -54,7 +55,7 @@ def can_i_use() -> str:
 ## Actions
 
 {table(["", *ACTIONS, "action mask"], actions)}
-Box actions are flattened into one vector.
+Actions of any axes are flattened into one vector, and those of a Dict or Tuple joined: numbers, choices, or both.
 
 ## Observations
 

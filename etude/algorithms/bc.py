@@ -46,7 +46,7 @@ class BC(Agent):
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.squared = self.config.squared_error and isinstance(spaces.action, Box)
+        self.squared = self.config.squared_error and type(spaces.action) is Box
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)

@@ -184,7 +184,7 @@ class OwnPolicy(Policy):
 
 def check_box(spaces: Spaces, kind: str) -> None:
     """Raise ConfigError where actions are not a Box."""
-    if not isinstance(spaces.action, Box):
+    if type(spaces.action) is not Box:
         _refuse(kind, "is over Box actions", spaces)
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from etude import ops
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiBinary, MultiDiscrete, Spaces, describe
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, describe
 from etude.base.trees import Tree
 from etude.losses.distributions import (
     UNMASKED,
     Deterministic,
     Gaussian,
+    NumbersAndChoices,
     StateDependentGaussian,
     TanhGaussian,
     of_choices,
@@ -28,10 +29,11 @@ LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy and of 
 
 
 class Policy:
-    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoullis`, or for Box
-    actions a `Gaussian` whose deviations do not depend on the observation. Forbidden actions have probability 0."""
+    """A distribution over the actions of some spaces: `Categorical`, `MultiCategorical`, `Bernoullis`, for Box actions
+    a `Gaussian` whose deviations do not depend on the observation, or `NumbersAndChoices`. Forbidden actions have
+    probability 0."""
 
-    actions = (Discrete, MultiDiscrete, MultiBinary, Box)  # action spaces with a distribution
+    actions = (Discrete, MultiDiscrete, MultiBinary, Box, Hybrid)  # action spaces with a distribution
     gain = 0.01  # factor on the initial weights of the network's last layer
     outputs: int  # numbers that the network computes
 
@@ -50,8 +52,10 @@ class Policy:
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
         """The same parts for a network that was made otherwise."""
-        if isinstance(self.spaces.action, Box) and initial_log_std is not None:
-            return {"policy": network, "log_std": make.free(np.full(self.outputs, initial_log_std))}
+        action = self.spaces.action
+        if isinstance(action, Box) and initial_log_std is not None:
+            numbers = width(action.numbers if isinstance(action, Hybrid) else action)
+            return {"policy": network, "log_std": make.free(np.full(numbers, initial_log_std))}
         return {"policy": network}
 
     def __call__(self, parts: dict[str, Part], observation: Tree, seen: Tree) -> Any:
@@ -60,9 +64,12 @@ class Policy:
 
     def of(self, parts: dict[str, Part], observation: Tree, x: Any) -> Any:
         """The distribution [*batch] that outputs x of the network [*batch, outputs] stand for."""
-        if isinstance(self.spaces.action, Box):
-            return self._of_box(x, parts)
-        return of_choices(self.spaces.action, x, observation[ACTION_MASK] if self.spaces.masked else UNMASKED)
+        action, mask = self.spaces.action, observation[ACTION_MASK] if self.spaces.masked else UNMASKED
+        if isinstance(action, Hybrid):
+            numbers = width(action.numbers)
+            choices = of_choices(action.choices, x[..., numbers:], mask)
+            return NumbersAndChoices(self._of_box(x[..., :numbers], parts), choices)
+        return self._of_box(x, parts) if isinstance(action, Box) else of_choices(action, x, mask)
 
     def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
         return Gaussian(x, x * 0.0 + parts["log_std"]())
@@ -90,7 +97,7 @@ class StateDependentPolicy(Policy):
     def __init__(
         self, spaces: Spaces, kind: type[Gaussian] | type[TanhGaussian] = Gaussian, learn_features: bool = False
     ):
-        if not isinstance(spaces.action, Box):
+        if type(spaces.action) is not Box:
             raise ConfigError(
                 f"gsde = True adds noise to Box actions; this environment has {describe(spaces.action)}. Leave it off."
             )

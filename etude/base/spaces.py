@@ -1,11 +1,14 @@
 """Spaces, as Gymnasium defines them, and what etude needs to know of them.
 
 Agents see *canonical* spaces: Box actions in [-1, 1] (where the environment's have two bounds; see `scale`), Discrete
-starting at 0, an action mask under the key `action_mask` of a Dict observation. `envs` makes them so.
+starting at 0, an action mask under the key `action_mask` of a Dict observation. `envs` makes them so. An action is one
+array of one axis, or of none for Discrete ones; see `ActionLayout`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -45,6 +48,110 @@ def parts(space: Space) -> list[tuple[Any, Space]]:
     return []
 
 
+def leaves(space: Space, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Space]]:
+    """The (path, space) pairs of the parts of a space that have no parts, in the order of `trees.leaves`."""
+    inner = parts(space)
+    return [leaf for key, part in inner for leaf in leaves(part, (*path, key))] if inner else [(path, space)]
+
+
+class Hybrid(Box):
+    """Actions of numbers and choices, [numbers, choices] in one float32 array, in which whole numbers are exact.
+
+    numbers: a Box of one axis. choices: a MultiDiscrete of one axis, counted from 0.
+    """
+
+    def __init__(self, numbers: Box, choices: MultiDiscrete):
+        self.numbers, self.choices = numbers, choices
+        low, high = np.append(numbers.low, np.zeros(choices.shape)), np.append(numbers.high, choices.nvec - 1)
+        super().__init__(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+
+    def __repr__(self) -> str:
+        return f"Hybrid({self.numbers}, {self.choices})"
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray:
+        return np.append(self.numbers.sample(), self.choices.sample()).astype(np.float32)
+
+    def seed(self, seed: int | None = None) -> Any:
+        return self.numbers.seed(seed), self.choices.seed(seed)
+
+
+class ActionLayout:
+    """Where the parts of an environment's action are in the array that agents choose: flattened, numbers before
+    choices, each in the order of `trees`.
+
+    space: the environment's. each: its leaves as agents see them, in that order.
+    """
+
+    def __init__(self, space: Space, each: Sequence[Space]):
+        self._own, self._alone = space, not parts(space)
+        self._shapes = [tuple(leaf.shape or ()) for leaf in each]
+        if self._alone:
+            self.space = _flat(each[0])
+            return
+        boxes = [leaf for leaf in each if isinstance(leaf, Box)]
+        nvec = [n for leaf in each for n in choices(leaf)]
+        low, high = (np.concatenate([[], *(getattr(leaf, end).ravel() for leaf in boxes)]) for end in ("low", "high"))
+        numbers = Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        both = Hybrid(numbers, MultiDiscrete(nvec)) if nvec and len(low) else None
+        self.space = both or (MultiDiscrete(nvec) if nvec else numbers)
+        number, choice = 0, len(low)
+        self._places = []
+        for leaf, shape in zip(each, self._shapes, strict=True):
+            size = math.prod(shape)
+            start = number if isinstance(leaf, Box) else choice
+            number, choice = (number + size, choice) if isinstance(leaf, Box) else (number, choice + size)
+            self._places.append(slice(start, start + size))
+
+    def split(self, action: np.ndarray) -> list[np.ndarray]:
+        """Actions [n, ...] of agents as those of each leaf, in its own shape."""
+        own = [action] if self._alone else [action[:, place] for place in self._places]
+        return [part.reshape(len(action), *shape) for part, shape in zip(own, self._shapes, strict=True)]
+
+    def join(self, each: Sequence[np.ndarray]) -> np.ndarray:
+        """The inverse of `split`."""
+        if self._alone:
+            return each[0].reshape(len(each[0]), *(self.space.shape or ()))
+        found = np.empty((len(each[0]), *self.space.shape), self.space.dtype)  # type: ignore[misc]
+        for place, part in zip(self._places, each, strict=True):
+            found[:, place] = part.reshape(len(part), -1)
+        return found
+
+    def tree(self, each: Sequence[Any]) -> Tree:
+        """What belongs to each leaf, in the dicts and tuples of the environment's space."""
+        return tree_of(self._own, iter(each))
+
+
+def tree_of(space: Space, each: Iterator[Any]) -> Tree:
+    """What belongs to each leaf of a space, in dicts and tuples as its values are."""
+    inner = parts(space)
+    if not inner:
+        return next(each)
+    found = {key: tree_of(part, each) for key, part in inner}
+    return found if isinstance(space, Dict) else tuple(found.values())
+
+
+def _flat(space: Any) -> Any:
+    """A space of actions with one axis; Discrete as it is."""
+    if isinstance(space, Box):
+        return Box(space.low.ravel(), space.high.ravel(), dtype=space.dtype.type)
+    if isinstance(space, MultiDiscrete):
+        return MultiDiscrete(space.nvec.ravel(), dtype=space.dtype.type)
+    return MultiBinary(math.prod(space.shape)) if isinstance(space, MultiBinary) else space
+
+
+def choices(space: Space) -> list[int]:
+    """Among how many each place of an action chooses, in the order of `leaves`; [] for Box ones."""
+    if inner := parts(space):
+        return [n for _, part in inner for n in choices(part)]
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    if isinstance(space, Hybrid):
+        return choices(space.choices)
+    if isinstance(space, MultiDiscrete):
+        return [int(n) for n in space.nvec.ravel()]
+    return [2] * math.prod(space.shape or ()) if isinstance(space, MultiBinary) else []
+
+
 GREY = 16  # pixels: uint8 arrays of two dimensions are grey images where both are at least as long
 
 
@@ -82,6 +189,9 @@ def limits(space: Space) -> list[tuple[Any, Any]]:
         return [(0, int(space.n) - 1)]
     if isinstance(space, MultiDiscrete):
         return [(0, space.nvec - 1)]
+    if isinstance(space, Hybrid):
+        anything = np.full(space.numbers.shape, np.inf)
+        return [(np.append(-anything, np.zeros(space.choices.shape)), np.append(anything, space.choices.nvec - 1))]
     return [(0, 1)] if isinstance(space, MultiBinary) else [(None, None)]
 
 
@@ -137,6 +247,8 @@ def from_zero(space: Space) -> Space:
 
 def describe(space: Space) -> str:
     """A space in a few words for messages: `Box(3,) float32`, `Discrete(4)`, `Dict(position: Box(2,) float32)`."""
+    if isinstance(space, Hybrid):
+        return f"{describe(space.numbers)} and {describe(space.choices)}"
     if isinstance(space, Box):
         return f"Box{space.shape} {space.dtype}"
     if isinstance(space, Discrete):
@@ -154,6 +266,8 @@ def describe(space: Space) -> str:
 
 def to_json(space: Space) -> dict:
     """A space as plain data, fit for JSON."""
+    if isinstance(space, Hybrid):
+        return {"hybrid": [to_json(space.numbers), to_json(space.choices)]}
     if isinstance(space, Box):
         bounds = [float(x.flat[0]) if np.all(x == x.flat[0]) else x.tolist() for x in (space.low, space.high)]
         return {"box": {"low": bounds[0], "high": bounds[1], "shape": list(space.shape), "dtype": str(space.dtype)}}
@@ -188,12 +302,15 @@ def from_json(data: dict) -> Space:
         return MultiDiscrete(value["nvec"], start=value.get("start"))
     if kind == "multi_binary":
         return MultiBinary(value["n"])
+    if kind == "hybrid":
+        return Hybrid(*(from_json(part) for part in value))  # type: ignore[arg-type]
     if kind == "dict":
         return Dict({key: from_json(part) for key, part in value.items()})
     return Tuple([from_json(part) for part in value])
 
 
 __all__ = [
-    "ACTION_MASK", "Box", "Dict", "Discrete", "MultiBinary", "MultiDiscrete", "Space", "Spaces", "Tuple",
-    "describe", "from_json", "from_zero", "is_image", "limits", "parts", "storage_dtype", "to_json", "zeros",
+    "ACTION_MASK", "ActionLayout", "Box", "Dict", "Discrete", "Hybrid", "MultiBinary", "MultiDiscrete", "Space",
+    "Spaces", "Tuple", "choices", "describe", "from_json", "from_zero", "is_image", "leaves", "limits", "parts",
+    "storage_dtype", "to_json", "zeros",
 ]  # fmt: skip

@@ -8,7 +8,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base.errors import NumericalError, SpaceError
-from etude.base.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, describe, from_zero, scale
+from etude.base.spaces import (
+    ActionLayout,
+    Box,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    describe,
+    from_zero,
+    leaves,
+    parts,
+    scale,
+)
+from etude.base.trees import Tree
 from etude.envs.finite import Finite
 
 
@@ -82,20 +95,42 @@ class Actions:
     """Turns the actions of an agent into those of n environments. `scaling`: those of Box actions."""
 
     def __init__(self, space: Space, scaling: ActionScaling = NormalisedActions):
-        if isinstance(space, Box):
-            self._kind: BoxActions | _IntegerActions = scaling(space)
-        elif isinstance(space, Discrete | MultiDiscrete | MultiBinary):
-            self._kind = _IntegerActions(space)
-        else:
-            raise SpaceError(
-                f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete or "
-                "MultiBinary. Flatten it into one of these with a gymnasium.ActionWrapper."
-            )
-        self.space = self._kind.space
+        self._kinds = [_kind(leaf, space, scaling) for _, leaf in leaves(space)]
+        self._layout = ActionLayout(space, [kind.space for kind in self._kinds])
+        # A row of a Box without axes is to be an array, too, and of a Discrete space a number.
+        self._bare = [isinstance(leaf, Box) and leaf.shape == () for _, leaf in leaves(space)]
+        self._rows = not parts(space) and not self._bare[0]  # whether the rows of one array are actions
+        self.space = self._layout.space
         self._shape = tuple(self.space.shape or ())
 
-    def convert(self, action: np.ndarray) -> np.ndarray:
-        """Legal actions [n, ...] in a new array. Raises SpaceError for a wrong shape, NumericalError for NaN."""
+    def convert(self, action: np.ndarray) -> Tree:
+        """Legal actions [n, ...] in new arrays, in the shapes of the environment's space. Raises SpaceError for a wrong
+        shape, NumericalError for NaN."""
+        return self._layout.tree(self._leaves(action))
+
+    def each(self, action: np.ndarray) -> Any:
+        """The same, one by one: a sequence of n actions of the environment."""
+        found = self._leaves(action)
+        if self._rows:
+            return found[0]
+        rows = [
+            [own[i, ...] if bare else own[i] for own, bare in zip(found, self._bare, strict=True)]
+            for i in range(len(action))
+        ]
+        return [self._layout.tree(row) for row in rows]
+
+    def _leaves(self, action: np.ndarray) -> list[np.ndarray]:
         if action.shape[1:] != self._shape:
             raise SpaceError(f"An action for {describe(self.space)} has shape {self._shape}; got {action.shape[1:]}.")
-        return self._kind.convert(action)
+        return [kind.convert(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
+
+
+def _kind(leaf: Space, space: Space, scaling: ActionScaling) -> BoxActions | _IntegerActions:
+    if isinstance(leaf, Box):
+        return scaling(leaf)
+    if isinstance(leaf, Discrete | MultiDiscrete | MultiBinary):
+        return _IntegerActions(leaf)
+    raise SpaceError(
+        f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "
+        "Dict and Tuple of these. Flatten it into one of these with a gymnasium.ActionWrapper."
+    )

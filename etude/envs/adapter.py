@@ -77,7 +77,7 @@ class AdaptedEnvironment:
         by."""
         where = self._where = replace(self._where, step=self._where.step + 1)
         try:
-            result = self.env.step(self._layout.actions.convert(np.asarray(action)[None])[0])
+            result = self.env.step(self._layout.actions.each(np.asarray(action)[None])[0])
         except RAISED as problem:
             raise where.raised(problem) from cause_of(problem)
         if not isinstance(result, tuple) or len(result) != 5:

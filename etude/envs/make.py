@@ -21,7 +21,7 @@ from etude.envs.configured import with_masks
 from etude.envs.faults import LateMask
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments, restart_of
-from etude.envs.observations import choices
+from etude.envs.observations import maskable
 from etude.envs.pettingzoo import has_several
 from etude.envs.random_actions import RandomActions, RandomActionsOfSeveral
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
@@ -229,7 +229,7 @@ def examine(env: EnvironmentSpec, play: bool = True) -> Examined:
 def _shows_mask(environments: LoopEnvironments | NativeEnvironments) -> bool:
     """Whether an info holds an action mask within the first random steps."""
     spaces, until = environments.spaces, time.perf_counter() + SECONDS
-    choosing = [own for own in (spaces.agents or {"": spaces}).values() if choices(own.action)]
+    choosing = [own for own in (spaces.agents or {"": spaces}).values() if maskable(own.action)]
     if all(own.masked for own in choosing):
         return False
     draw: Any = RandomActions(spaces.action, 0) if spaces.agents is None else RandomActionsOfSeveral(spaces.agents, 0)

@@ -107,8 +107,8 @@ class JoinedAgents(gym.Env):
     def _own_action(self, name: str, action: np.ndarray) -> Any:
         kind, part = self._actions[name], action[self._places[name]]
         if isinstance(kind.space, Discrete):
-            return int(kind.convert(part)[0])
-        return kind.convert(part.reshape(1, *(kind.space.shape or ())))[0]
+            return int(kind.each(part)[0])
+        return kind.each(part[None])[0]
 
 
 class MultiAgentEnvironment(JoinedAgents):

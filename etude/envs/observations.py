@@ -25,6 +25,7 @@ from etude.base.spaces import (
     MultiDiscrete,
     Space,
     Tuple,
+    choices,
     describe,
     from_zero,
     limits,
@@ -215,25 +216,29 @@ def _gatherer(space: Space, key: str = "") -> _Gatherer:
 
 
 def flat_mask(mask: Any) -> np.ndarray:
-    """What is not 0 is legal. Gymnasium masks a MultiDiscrete with a tuple of masks; agents see them joined."""
-    return (
-        np.concatenate([np.asarray(part, bool) for part in mask]) if isinstance(mask, tuple) else np.asarray(mask, bool)
-    )
+    """What is not 0 is legal. Gymnasium masks a MultiDiscrete with a tuple of masks, and Dict and Tuple actions with
+    one of each part, None for numbers; agents see them joined."""
+    each = [mask[key] for key in sorted(mask)] if isinstance(mask, dict) else mask
+    if isinstance(each, tuple | list) and any(isinstance(part, np.ndarray | dict | tuple | list) for part in each):
+        return np.concatenate([flat_mask(part) for part in each if part is not None])
+    return np.asarray(mask, bool).ravel()
 
 
-def choices(action: Space) -> list[int]:
+def maskable(action: Space) -> list[int]:
     """Among how many each place of an action chooses; [] where masks do not apply."""
-    if isinstance(action, Discrete):
-        return [int(action.n)]
-    return [int(n) for n in action.nvec.ravel()] if isinstance(action, MultiDiscrete) else []
+    return [] if isinstance(action, MultiBinary) else choices(action)
 
 
 def mask_size(action: Space, info: dict[str, Any], masks: bool) -> int:
     """The length of the action masks in infos; 0 where there are none. info: of a reset. masks: whether later infos
     hold one."""
+    wanted = sum(maskable(action))
     if info.get(ACTION_MASK) is not None:
-        return len(flat_mask(info[ACTION_MASK]))
-    return sum(choices(action)) if masks or ACTION_MASK in info else 0
+        size = len(flat_mask(info[ACTION_MASK]))
+        if wanted and size != wanted:
+            raise SpaceError(f"The action mask in info has {size} flags; {action} needs {wanted}, one for each choice.")
+        return size
+    return wanted if masks or ACTION_MASK in info else 0
 
 
 class Observations:

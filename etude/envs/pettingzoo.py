@@ -58,8 +58,8 @@ class Stepper(Protocol):
 
 
 class ParallelStepper:
-    """A parallel environment: an agent acts where there is an observation of it, and waits where there is none of it and
-    it is in `agents`."""
+    """A parallel environment: an agent acts where there is an observation of it, and waits where there is none and it
+    is in `agents`."""
 
     turns = False
 

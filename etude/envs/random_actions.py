@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete, Space
 
-from etude.base.spaces import ACTION_MASK, Spaces
+from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, Hybrid, MultiBinary, Space, Spaces, parts
 from etude.envs.multi_agent import MultiAgentEnvironment
-from etude.envs.observations import choices, flat_mask
+from etude.envs.observations import flat_mask, maskable
 from etude.envs.values import Found
 from etude.multi_agent import joint
 
@@ -32,7 +34,7 @@ class RandomActions:
         """An action for what a reset or a step returned."""
         self.found = None
         mask = next((part[ACTION_MASK] for part in (observation, info) if _has_mask(part)), None)
-        counts = choices(self._space)
+        counts = maskable(self._space)
         if mask is None or not counts:
             return self._space.sample()
         flat = flat_mask(mask)
@@ -44,13 +46,21 @@ class RandomActions:
             text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
             self.found = Found("mask", text)
             return self._space.sample()
-        return self._put_together([int(self._rng.choice(part)) for part in legal])
+        return self._put_together(self._space, iter([int(self._rng.choice(part)) for part in legal]))
 
-    def _put_together(self, chosen: list[int]) -> Any:
-        space: Any = self._space
+    def _put_together(self, space: Any, chosen: Iterator[int]) -> Any:
+        """An action with these choices, and any numbers."""
+        if inner := parts(space):
+            found = {key: self._put_together(part, chosen) for key, part in inner}
+            return found if isinstance(space, Dict) else tuple(found.values())
+        if isinstance(space, Hybrid):
+            return np.append(space.numbers.sample(), list(chosen)).astype(space.dtype)
+        if isinstance(space, Box):
+            return space.sample()
         if isinstance(space, Discrete):
-            return space.start + space.dtype.type(chosen[0])
-        return np.reshape(chosen, space.shape).astype(space.dtype) + space.start
+            return space.start + space.dtype.type(next(chosen))
+        own = np.reshape(list(islice(chosen, math.prod(space.shape))), space.shape).astype(space.dtype)
+        return own if isinstance(space, MultiBinary) else own + space.start
 
 
 class RandomActionsOfSeveral:

@@ -39,7 +39,7 @@ class AgentTranslation:
     """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`."""
 
     def __init__(self, layout: SpaceConversion):
-        self._observations, self._convert = layout.observations, layout.actions.convert
+        self._observations, self._each = layout.observations, layout.actions.each
         self._discrete = isinstance(layout.actions.space, Discrete)
 
     def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
@@ -53,7 +53,7 @@ class AgentTranslation:
 
     def action(self, action: np.ndarray) -> Any:
         """See `Translation`."""
-        own = self._convert(action)[0]
+        own = self._each(action)[0]
         return int(own) if self._discrete else own
 
 

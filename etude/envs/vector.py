@@ -139,7 +139,7 @@ class LoopEnvironments:
         truncated: list[Any] = [False] * n
         final: dict[int, Tree] = {}
         last: dict[int, Any] = {}  # the infos of the steps that ended an episode
-        legal = self._layout.actions.convert(action)
+        legal = self._layout.actions.each(action)
         self._record(action, places)
         i, result = 0, None
         try:
@@ -325,7 +325,7 @@ class LoopEnvironments:
         self._seeds[i] = int(saved["seed"])
         raw, info = self._raw_reset(i, self._seeds[i])
         try:
-            for action in self._layout.actions.convert(self._replayed[i]) if len(self._replayed[i]) else ():
+            for action in self._layout.actions.each(self._replayed[i]):
                 raw, _, terminated, truncated, info = self._step_functions[i](action)
                 if terminated or truncated:
                     return None

@@ -88,6 +88,9 @@ class UniformBox(NamedTuple):
     def sample(self, noise: np.ndarray) -> np.ndarray:
         return _uniform(noise)
 
+    def sample_with_log_prob(self, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return _uniform(noise), self.log_prob(noise)
+
     def log_prob(self, action: np.ndarray) -> np.ndarray:
         return np.full(len(action), -math.log(2) * math.prod(self.centre.shape[1:]), np.float32)
 

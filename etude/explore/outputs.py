@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault, NumericalError
-from etude.losses.distributions import Categorical, Conditional, MultiCategorical
+from etude.losses.distributions import Categorical, Conditional, MultiCategorical, NumbersAndChoices
 from etude.losses.masks import MaskedValues, allowed_only
 
 
@@ -50,6 +50,10 @@ def check_distribution(output: Any, explorer: str) -> Any:
             f"{explorer} needs a distribution of etude.losses.distributions, such as Categorical(logits), "
             f"Gaussian(mean, log_std) or Deterministic(action); the agent returned {describe(output)}."
         )
+    if isinstance(output, NumbersAndChoices):
+        check_distribution(output.numbers, explorer)
+        check_distribution(output.choices, explorer)
+        return output
     if isinstance(output, Categorical | MultiCategorical | Conditional):
         for part in (output,) if isinstance(output, Categorical) else output.parts():
             if part.masked:

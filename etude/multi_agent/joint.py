@@ -19,8 +19,7 @@ import numpy as np
 
 from etude import ops
 from etude.base.data import SAMPLED_ACTION, EpisodeEnd, Steps
-from etude.base.errors import SpaceError
-from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, describe
+from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiDiscrete, Space, Spaces, choices
 from etude.base.trees import Tree
 
 AGENTS, STATUS, STATE = "agents", "status", "state"
@@ -50,10 +49,8 @@ def status_space(agents: int) -> MultiDiscrete:
 
 def joined_actions(spaces: Sequence[Space]) -> Any:
     """The space of one array with the actions of agents that have these."""
-    for i, space in enumerate(spaces):
-        _check(i, space)
-    if all(_choices(space) for space in spaces):
-        return MultiDiscrete([n for space in spaces for n in _choices(space)])
+    if not any(isinstance(space, Box) for space in spaces):
+        return MultiDiscrete([n for space in spaces for n in choices(space)])
     bounds = [_bounds(space) for space in spaces]
     low, high = (np.concatenate(ends).astype(np.float32) for ends in zip(*bounds, strict=True))
     return Box(low, high, dtype=np.float32)
@@ -61,9 +58,10 @@ def joined_actions(spaces: Sequence[Space]) -> Any:
 
 def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray]:
     """The lowest and the highest numbers [width] of an action; choices have none."""
-    if _choices(space):
-        return np.full(width(space), -np.inf), np.full(width(space), np.inf)
-    return space.low.ravel(), space.high.ravel()
+    anything, numbers = np.full(len(choices(space)), np.inf), space.numbers if isinstance(space, Hybrid) else space
+    if not isinstance(numbers, Box):
+        return -anything, anything
+    return np.append(numbers.low, -anything), np.append(numbers.high, anything)
 
 
 def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:
@@ -72,7 +70,7 @@ def split_actions(agents: dict[str, Spaces], action: Any) -> dict[str, Any]:
     for name, place in places(agents).items():
         own = agents[name].action
         part = action[..., place.start] if isinstance(own, Discrete) else action[..., place]
-        found[name] = ops.cast(part, "int32") if _choices(own) else part
+        found[name] = part if isinstance(own, Box) else ops.cast(part, "int32")
     return found
 
 
@@ -85,7 +83,7 @@ def places(agents: dict[str, Spaces]) -> dict[str, slice]:
 def join_actions(actions: Sequence[np.ndarray], spaces: Sequence[Space]) -> np.ndarray:
     """The agents' actions [N, ...] as one array [N, all places]."""
     flat = [np.reshape(action, (len(action), -1)) for action in actions]
-    kind = np.int64 if all(_choices(space) for space in spaces) else np.float32
+    kind = np.float32 if any(isinstance(space, Box) for space in spaces) else np.int64
     return np.concatenate([part.astype(kind, copy=False) for part in flat], 1)
 
 
@@ -188,20 +186,3 @@ def acting_rows(agents: Iterable[str], observation: Tree) -> dict[tuple[str, str
     """Where each agent acts, [...] bool, by the place of what it observes in joined observations."""
     acting = observation[STATUS] == ACTING
     return {(AGENTS, name): acting[..., i] for i, name in enumerate(agents)}
-
-
-def _choices(space: Any) -> list[int]:
-    """Among how many each place chooses; [] for numbers."""
-    if isinstance(space, Discrete):
-        return [int(space.n)]
-    if isinstance(space, MultiDiscrete):
-        return [int(n) for n in space.nvec.reshape(-1)]
-    return [2] * width(space) if isinstance(space, MultiBinary) else []
-
-
-def _check(i: int, space: Space) -> None:
-    if not isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
-        raise SpaceError(
-            f"etude cannot use the actions {describe(space)} of agent number {i}; expected Box, Discrete, "
-            "MultiDiscrete or MultiBinary."
-        )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, is_image, parts
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiDiscrete, Space, is_image, parts
 from etude.base.trees import Tree
 from etude.networks.specs import Filters, filters_for
 
@@ -34,6 +34,8 @@ def width(space: Space) -> int:
         return int(space.n)
     if isinstance(space, MultiDiscrete):
         return int(space.nvec.sum())
+    if isinstance(space, Hybrid):
+        return width(space.numbers) + width(space.choices)
     return math.prod(space.shape or ())
 
 
@@ -108,6 +110,9 @@ def to_vector(space: Space) -> Callable[[Any], Any]:
     if isinstance(space, MultiDiscrete):
         sizes = [int(n) for n in space.nvec.reshape(-1)]
         return lambda x: _one_hots(x, sizes)
+    if isinstance(space, Hybrid):
+        numbers, of_choices = width(space.numbers), to_vector(space.choices)
+        return lambda x: ops.concatenate([x[..., :numbers], of_choices(ops.cast(x[..., numbers:], "int32"))], -1)
     size = width(space)
     if is_image(space):
         highest = Image.of(space).highest

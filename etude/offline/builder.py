@@ -10,7 +10,7 @@ import numpy as np
 from etude.base import trees
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Space, Spaces, describe, parts, storage_dtype
+from etude.base.spaces import Space, Spaces, describe, parts, storage_dtype, tree_of
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.dataset import Dataset
@@ -43,8 +43,8 @@ class Builder:
         Raises DataError for values that do not belong to the spaces, and has then added nothing.
         """
         seen = _observed(self.source.observation, observation, "observation")
-        own = _fitted(self.source.action, action, "action")
-        if canonical.outside(self.source.action, own[None]).any():
+        own = _leaves(self.source.action, action, "action")
+        if any(canonical.outside(leaf, value[None]).any() for _, leaf, value in own):
             raise DataError(f"action = {action!r}; expected a value of {self.source.action}.")
         earned = np.asarray(reward)
         if earned.ndim or earned.dtype.kind not in "biuf" or not np.isfinite(np.float32(earned)):
@@ -56,7 +56,7 @@ class Builder:
         if wrong := [name for name, value in kept.items() if value.dtype.kind not in "biuf"]:
             raise DataError(f"{wrong[0]} = {extras[wrong[0]]!r}; expected a number or an array of numbers.")
         self._names = names
-        done = canonical.actions_in(self.source.action, own[None])[0]
+        done = canonical.actions_in(self.source.action, [value[None] for _, _, value in own])[0]
         self._open.setdefault(episode, []).append((seen, done, np.float32(earned), kept))
 
     def end(
@@ -104,19 +104,25 @@ def _column(values: list[np.ndarray], name: str) -> np.ndarray:
 
 def _observed(space: Space, value: Any, where: str) -> Tree:
     """An observation as agents see it."""
+    found = []
+    for name, leaf, own in _leaves(space, value, where):
+        if own.dtype.kind != "f" and canonical.outside(leaf, own[None]).any():
+            raise DataError(f"{name} = {own.tolist()}; expected a value of {leaf}.")
+        found.append(canonical.counted_from_zero(leaf, own[None])[0])
+    return tree_of(space, iter(found))
+
+
+def _leaves(space: Space, value: Any, where: str) -> list[tuple[str, Space, np.ndarray]]:
+    """The leaves of a space with their names, and what they are in a value of it."""
     inner = parts(space)
     if not inner:
-        own = _fitted(space, value, where)
-        if own.dtype.kind != "f" and canonical.outside(space, own[None]).any():
-            raise DataError(f"{where} = {value!r}; expected a value of {space}.")
-        return canonical.counted_from_zero(space, own[None])[0]
+        return [(where, space, _fitted(space, value, where))]
     named = isinstance(inner[0][0], str)
     if not isinstance(value, dict if named else tuple) or len(value) != len(inner):
         raise DataError(f"{where} is {value!r:.200}; expected {describe(space)}.")
     if named and set(value) != {key for key, _ in inner}:
         raise DataError(f"{where} has the keys {sorted(map(str, value))}; expected {describe(space)}.")
-    found = {key: _observed(part, value[key], f"{where}[{key!r}]") for key, part in inner}
-    return found if named else tuple(found.values())
+    return [leaf for key, part in inner for leaf in _leaves(part, value[key], f"{where}[{key!r}]")]
 
 
 def _fitted(space: Space, value: Any, where: str) -> np.ndarray:

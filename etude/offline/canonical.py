@@ -7,32 +7,57 @@ of the environment, these functions do the same for whole columns in both direct
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from etude.base.spaces import Box, Discrete, MultiDiscrete, Space, Spaces, from_zero, scale, storage_dtype
+from etude.base.spaces import (
+    ActionLayout,
+    Box,
+    Discrete,
+    MultiDiscrete,
+    Space,
+    Spaces,
+    from_zero,
+    leaves,
+    scale,
+    storage_dtype,
+)
 
 ROUNDING = 1e-5  # how far outside [-1, 1] an action may be that was at a bound and was rounded
 
 
 def canonical_spaces(spaces: Spaces) -> Spaces:
     """What agents see of an environment with these spaces."""
-    action = spaces.action
-    if isinstance(action, Box):
-        action = scale(action)[2]
-    return Spaces(from_zero(spaces.observation), from_zero(action))
+    return Spaces(from_zero(spaces.observation), _layout(spaces.action).space)
 
 
-def actions_in(space: Space, values: np.ndarray) -> np.ndarray:
-    """The environment's actions [M, ...] as an agent's."""
+def actions_in(space: Space, each: Sequence[np.ndarray]) -> np.ndarray:
+    """The environment's actions, [M, ...] of each leaf of its space, as an agent's [M, ...]."""
+    pairs = zip(leaves(space), each, strict=True)
+    return _layout(space).join([_leaf_in(leaf, values) for (_, leaf), values in pairs])
+
+
+def actions_out(space: Space, values: np.ndarray) -> list[np.ndarray]:
+    """An agent's actions [M, ...] as the environment's, [M, ...] of each leaf of its space in its dtype; those outside
+    the bounds are clipped, as environments do with them."""
+    pairs = zip(leaves(space), _layout(space).split(values), strict=True)
+    return [_leaf_out(leaf, own) for (_, leaf), own in pairs]
+
+
+def _layout(space: Space) -> ActionLayout:
+    own = [leaf for _, leaf in leaves(space)]
+    return ActionLayout(space, [scale(leaf)[2] if isinstance(leaf, Box) else from_zero(leaf) for leaf in own])
+
+
+def _leaf_in(space: Space, values: np.ndarray) -> np.ndarray:
     if isinstance(space, Box):
         middle, half, own = scale(space)
         return np.clip((values - middle) / half, own.low, own.high).astype(np.float32)
     return counted_from_zero(space, values)
 
 
-def actions_out(space: Space, values: np.ndarray) -> np.ndarray:
-    """An agent's actions [M, ...] as the environment's, in its dtype; those outside the bounds are clipped, as
-    environments do with them."""
+def _leaf_out(space: Space, values: np.ndarray) -> np.ndarray:
     if isinstance(space, Box):
         middle, half, agents = scale(space)
         own = middle + half * np.clip(values, agents.low, agents.high)
@@ -43,7 +68,7 @@ def actions_out(space: Space, values: np.ndarray) -> np.ndarray:
 
 
 def outside(space: Space, values: np.ndarray) -> np.ndarray:
-    """[M] which of the environment's actions [M, ...] do not belong to its space."""
+    """[M] which of the environment's actions [M, ...] do not belong to its space, a leaf."""
     if isinstance(space, Box):
         middle, half, own = scale(space)
         scaled = (values - middle) / half

@@ -1,7 +1,8 @@
 """Columns by the names that they have in files, checked against the spaces.
 
 D4RL's names: `observations`, `actions`, `rewards`, `terminals`, `timeouts`, and, where it is there,
-`next_observations`. The parts of a Dict or Tuple observation are `observations/<key>`, nested to any depth.
+`next_observations`. The parts of a Dict or Tuple observation are `observations/<key>`, nested to any depth, and those
+of an action `actions/<key>`.
 `normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which rounding does not give
 back; or `sampled_action` does, what the policy sampled before that was clipped. Every other column with a row for each
 transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left alone.
@@ -15,7 +16,7 @@ import numpy as np
 
 from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
 from etude.base.errors import DataError
-from etude.base.spaces import Box, Space, Spaces, describe, parts, storage_dtype, within
+from etude.base.spaces import Box, Space, Spaces, describe, leaves, parts, storage_dtype, within
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.blocks import EpisodeBlock
@@ -23,9 +24,9 @@ from etude.offline.columns import Columns
 from etude.offline.limits import LEFT_ALONE
 
 Arrays = dict[str, np.ndarray]
-OBSERVATIONS, NEXT, NORMALIZED = "observations", "next_observations", "normalized_actions"
+OBSERVATIONS, NEXT, ACTIONS, NORMALIZED = "observations", "next_observations", "actions", "normalized_actions"
 FLAGS = ("terminals", "timeouts")
-REQUIRED = ("actions", "rewards", *FLAGS)
+REQUIRED = ("rewards", *FLAGS)
 
 
 def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
@@ -36,8 +37,8 @@ def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
     arrays = observation_arrays(columns.observation, spaces, OBSERVATIONS)
     if columns.next_observation is not None:
         arrays |= observation_arrays(columns.next_observation, spaces, NEXT)
-    arrays["actions"] = canonical.actions_out(spaces.action, columns.action)
-    if exact and isinstance(spaces.action, Box) and SAMPLED_ACTION not in columns.extras:
+    arrays |= zip(paths(spaces.action, ACTIONS), canonical.actions_out(spaces.action, columns.action), strict=True)
+    if exact and _has_numbers(spaces.action) and SAMPLED_ACTION not in columns.extras:
         arrays[NORMALIZED] = columns.action
     arrays |= {"rewards": columns.reward, "terminals": columns.terminal, "timeouts": columns.timeout}
     return arrays | columns.extras
@@ -80,7 +81,8 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
     """The arrays of a file as canonical columns. Raises DataError with the file, the column and the row."""
     _check_names(arrays, spaces, file)
     _check_lengths(arrays, file)
-    known = {*REQUIRED, NORMALIZED, *_paths(spaces.observation, OBSERVATIONS), *_paths(spaces.observation, NEXT)}
+    known = {*REQUIRED, NORMALIZED, *paths(spaces.action, ACTIONS)}
+    known.update(path for name in (OBSERVATIONS, NEXT) for path in paths(spaces.observation, name))
     extras = {}
     for name, values in arrays.items():
         if name not in known and not name.startswith(LEFT_ALONE):
@@ -91,10 +93,11 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
                 )
             # NaN is what `keep_info` stores where an environment did not return a number.
             extras[name] = values if name.startswith(INFO) else _finite(values, name, file)
-    own = _inside(_fitted(arrays["actions"], spaces.action, "actions", file), spaces.action, "actions", file)
-    action = canonical.actions_in(spaces.action, own)
+    own = zip(paths(spaces.action, ACTIONS), (leaf for _, leaf in leaves(spaces.action)), strict=True)
+    each = [_inside(_fitted(arrays[path], leaf, path, file), leaf, path, file) for path, leaf in own]
+    action = canonical.actions_in(spaces.action, each)
     column = SAMPLED_ACTION if SAMPLED_ACTION in arrays else NORMALIZED
-    if column in arrays and isinstance(spaces.action, Box):
+    if column in arrays and _has_numbers(spaces.action):
         drawn = _normalized(arrays[column], column, action, file)
         if LOG_PROB in extras and CLIPPED not in extras:
             extras[SAMPLED_ACTION] = drawn
@@ -114,9 +117,14 @@ def _has(arrays: Arrays, name: str) -> bool:
     return any(key == name or key.startswith(f"{name}/") for key in arrays)
 
 
-def _paths(space: Space, name: str) -> list[str]:
-    inner = parts(space)
-    return [path for key, part in inner for path in _paths(part, f"{name}/{key}")] if inner else [name]
+def paths(space: Space, name: str) -> list[str]:
+    """The names of the columns of a space, whose names begin with `name`."""
+    return ["/".join(map(str, (name, *path))) for path, _ in leaves(space)]
+
+
+def _has_numbers(space: Space) -> bool:
+    """Whether actions of a space are scaled."""
+    return any(isinstance(leaf, Box) for _, leaf in leaves(space))
 
 
 def _with_spaces(space: Space, tree: Tree, name: str) -> list[tuple[str, Space, np.ndarray]]:
@@ -127,9 +135,9 @@ def _with_spaces(space: Space, tree: Tree, name: str) -> list[tuple[str, Space, 
 
 
 def _check_names(arrays: Arrays, spaces: Spaces, file: str) -> None:
-    wanted = [*_paths(spaces.observation, OBSERVATIONS), *REQUIRED]
+    wanted = [*paths(spaces.observation, OBSERVATIONS), *paths(spaces.action, ACTIONS), *REQUIRED]
     if _has(arrays, NEXT):
-        wanted += _paths(spaces.observation, NEXT)
+        wanted += paths(spaces.observation, NEXT)
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise DataError(

@@ -23,7 +23,7 @@ from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, parts
 from etude.offline import hdf5
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import OBSERVATIONS, Arrays, by_episode, from_episode
+from etude.offline.layout import ACTIONS, OBSERVATIONS, Arrays, by_episode, from_episode
 from etude.offline.limits import require_memory, require_regular
 
 VERSION = "0.5.4"
@@ -54,7 +54,8 @@ class MinariShard:
         self._path, self._spaces = path, spaces
         self._filter = {} if compression == "none" else {"compression": compression}
         self._file = hdf5.library().File(path / DATA / NUMBERS, "w", track_order=True)
-        self._names = {flat: own for flat, own, _ in _leaves(spaces.observation, OBSERVATIONS, OBSERVATIONS)}
+        known = [*_leaves(spaces.observation, OBSERVATIONS, OBSERVATIONS), *_leaves(spaces.action, ACTIONS, ACTIONS)]
+        self._names = {flat: own for flat, own, _ in known}
         self._count = self._steps = 0
 
     @property
@@ -72,7 +73,7 @@ class MinariShard:
             flags[0, -1], flags[1, -1] = block.terminated[i], block.truncated[i] or not block.terminated[i]
             group["terminations"], group["truncations"] = flags
             for name, values in arrays.items():
-                own = self._names.get(name, name if name in ("actions", "rewards") else f"infos/{name}")
+                own = self._names.get(name, name if name == "rewards" else f"infos/{name}")
                 group.create_dataset(own, data=values, **self._filter)
             self._count, self._steps = self._count + 1, self._steps + length
 
@@ -124,7 +125,7 @@ def about(path: Path) -> str | None:
     except (AssertionError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise DataError(
             f"{path}: its metadata.json is damaged, or has spaces that etude cannot use ({str(error)[:200]}). Expected "
-            "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these as observations."
+            "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
         ) from None
 
 
@@ -135,9 +136,10 @@ def stream(path: Path) -> Iterator[Arrays]:
     require_regular(file_path)
     jpeg, ours = metadata.get("jpeg_encoding", True) is not False, isinstance(metadata.get("etude"), dict)
     about_it = json.loads(about(path) or "{}")
-    if "observation_space" not in about_it:
+    if not {"observation_space", "action_space"} <= about_it.keys():
         raise DataError(f"{path}: its metadata.json does not have its spaces. Write it again with Minari {VERSION}.")
-    leaves = _leaves(spaces_.from_json(about_it["observation_space"]), OBSERVATIONS, OBSERVATIONS)
+    pairs = ((OBSERVATIONS, "observation_space"), (ACTIONS, "action_space"))
+    leaves = [leaf for name, kind in pairs for leaf in _leaves(spaces_.from_json(about_it[kind]), name, name)]
     with hdf5.opened(file_path) as file:
         for i in range(len(file)):
             name = f"episode_{i}"
@@ -153,7 +155,7 @@ def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg:
     images = {own for _, own, space in leaves if jpeg and _is_jpeg(space)}
     found, claimed = hdf5.datasets(group, Path(where), images, infos=ours)
     require_memory(Path(where), claimed)
-    arrays = {"rewards": found["rewards"][()], "actions": found["actions"][()]}
+    arrays = {"rewards": found["rewards"][()]}
     for flat, own, space in leaves:
         arrays[flat] = _decoded(found[own][()], space, where) if own in images else found[own][()]
     for name in found:

@@ -12,7 +12,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.spaces import Box, Spaces
+from etude.base.spaces import Box, Hybrid, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributions import of_choices
 from etude.networks import Maker, Mlp, Spec
@@ -65,15 +65,22 @@ class ICMAgent(Agent):
         """Half the squared error of the forward model, equations 5 and 6: a sum over features, [N]."""
         return 0.5 * ops.sum(ops.square(self.model["forward"]((before, action)) - after), -1)
 
+    def _inverse_error(self, space: Any, predicted: Any, action: Any) -> Any:
+        if isinstance(space, Hybrid):
+            parts, numbers = (space.numbers, space.choices), width(space.numbers)
+            own = [(x[:, :numbers], x[:, numbers:]) for x in (predicted, action)]
+            whole = own[1][0], ops.cast(own[1][1], "int32")
+            return sum(self._inverse_error(*each) for each in zip(parts, own[0], whole, strict=True))
+        if isinstance(space, Box):
+            return ops.mean(ops.square(predicted - action))
+        return -ops.mean(of_choices(space, predicted).log_prob(action))
+
     def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
         return self.error(self.features(observation), action, self.features(next_observation))
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         before, after = self.features(batch.observation), self.features(batch.next_observation)
         predicted = self.model["inverse"]((before, after))
-        if isinstance(self.action_space, Box):
-            inverse = ops.mean(ops.square(predicted - batch.action))
-        else:
-            inverse = -ops.mean(of_choices(self.action_space, predicted).log_prob(batch.action))
+        inverse = self._inverse_error(self.action_space, predicted, batch.action)
         forward, share = ops.mean(self.error(before, batch.action, after)), self.config.settings.forward_share
         return Losses(model=Loss((1 - share) * inverse + share * forward, inverse=inverse, forward=forward))

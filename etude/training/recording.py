@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Choice, Episode
+from etude.base.data import Episode
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, Space, Spaces
+from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces
 from etude.base.trees import Tree
 from etude.envs import action_space_of, examine, make_environments, make_for_evaluation, without_masks
 from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.log_prob import with_log_prob
-from etude.explore.stateless import StatelessExplorer
-from etude.losses.distributions import UNMASKED, of_choices
+from etude.explore.noise import UniformBox
+from etude.losses.distributions import UNMASKED, NumbersAndChoices, of_choices
 from etude.networks.encoding import width
 from etude.offline import Dataset, EpisodeRecorder, Writer
 from etude.offline.columns import Columns, split
@@ -71,8 +70,7 @@ def record(
     made = examine(env).environment
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
-        actor = RandomActor(environments.spaces)
-        explorer = UniformActions() if isinstance(environments.spaces.action, Box) else Sample()
+        actor, explorer = RandomActor(environments.spaces), Sample()
     source, name = replace(environments.spaces, action=action_space_of(env)), env if isinstance(env, str) else None
     played, kept = _played(environments, episodes, actor, explorer or Greedy(), seed, task), []
     if output is None:
@@ -143,21 +141,11 @@ class RandomActor:
         self._spaces = spaces
 
     def act(self, observation: Tree) -> Any:
-        """A uniform distribution over the actions for [N, ...] observations; for Box actions, what `Uniform` takes."""
-        space, rows = self._spaces.action, len(trees.leaves(observation)[0])
-        if isinstance(space, Box):
-            return np.zeros((rows, *space.shape), np.float32)
-        logits = np.zeros((rows, width(space)), np.float32)
-        return of_choices(space, logits, observation[ACTION_MASK] if self._spaces.masked else UNMASKED)
-
-
-@dataclass(frozen=True)
-class UniformActions(StatelessExplorer):
-    """Actions from [-1, 1], each alike, in the shape of the output; `log_prob` [N] float32."""
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.uniform(-1, 1, (steps, math.prod(action_space.shape or ()))).astype(np.float32)
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        log_prob = np.full(len(noise), -noise.shape[1] * math.log(2), np.float32)
-        return Choice(noise.reshape(output.shape), {"log_prob": log_prob})
+        """A uniform distribution over the actions for [N, ...] observations."""
+        space, mask = self._spaces.action, observation[ACTION_MASK] if self._spaces.masked else UNMASKED
+        zeros = np.zeros((len(trees.leaves(observation)[0]), width(space)), np.float32)
+        if isinstance(space, Hybrid):
+            numbers = width(space.numbers)
+            choices: Any = of_choices(space.choices, zeros[:, numbers:], mask)
+            return NumbersAndChoices(UniformBox(zeros[:, :numbers]), choices)
+        return UniformBox(zeros) if isinstance(space, Box) else of_choices(space, zeros, mask)

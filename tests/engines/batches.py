@@ -9,7 +9,7 @@ from cases import Case
 
 from etude.base import trees
 from etude.base.data import Batch
-from etude.base.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
+from etude.base.spaces import Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.engines.numpy import NumpyEngine
 
 LENGTH = 6  # of sequences
@@ -31,6 +31,9 @@ def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
         return rng.integers(0, space.nvec, (*shape, *space.nvec.shape))
     if isinstance(space, MultiBinary):
         return rng.integers(0, 2, (*shape, space.n)).astype(np.int8)
+    if isinstance(space, Hybrid):
+        each = [random_values(part, rng, *shape) for part in (space.numbers, space.choices)]
+        return np.concatenate(each, -1).astype(np.float32)
     if space.dtype == np.uint8:
         return rng.integers(0, 256, (*shape, *space.shape)).astype(np.uint8)
     return rng.uniform(-0.9, 0.9, (*shape, *space.shape)).astype(np.float32)

@@ -51,7 +51,7 @@ from etude.algorithms import (
 )
 from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
-from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
+from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.multi_agent.joint import joined_spaces
 from etude.protocols import Explorer
 from etude.training.build import best_for, multi_agent_for
@@ -95,6 +95,7 @@ class Case:
 
 
 BOX2 = Box(-1.0, 1.0, (2,), np.float32)
+HYBRID = Hybrid(BOX2, MultiDiscrete([2, 3]))
 NARROW = Mlp((16, 16))
 PAIR = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")})
 STATED = joined_spaces({name: Spaces(MASKED, Discrete(3)) for name in ("ann", "bob")}, state=VECTOR)
@@ -117,6 +118,7 @@ CASES = [
     Case("dqn on nested", "dqn", Spaces(NESTED, Discrete(3)), DQNConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo discrete", "ppo", Spaces(VECTOR, Discrete(3)), PPOConfig(network=Mlp((16,), "tanh", "orthogonal"))),
     Case("ppo multidiscrete", "ppo", Spaces(NESTED, MultiDiscrete([2, 3])), PPOConfig(network=NARROW)),
+    Case("ppo numbers and choices", "ppo", Spaces(VECTOR, HYBRID), PPOConfig(network=NARROW)),
     Case("ppo multibinary", "ppo", Spaces(VECTOR, MultiBinary(3)), PPOConfig(network=NARROW)),
     Case("ppo box, normalised", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, normalize_observation=True)),
     Case("ppo masked", "ppo", Spaces(MASKED, Discrete(3)), PPOConfig(network=NARROW, max_gradient_norm=None)),

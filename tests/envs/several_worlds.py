@@ -7,6 +7,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from pettingzoo import AECEnv, ParallelEnv
 
+from etude.base import trees
+
 SIGN = Box(-1, 1, (1,), np.float32)
 
 
@@ -449,3 +451,42 @@ class DoorsInTurns(AECEnv):
         self.agent_selection = self.possible_agents[self.time % 3]
         self.infos = {self.agent_selection: self.doors.info(self.rng, self.agent_selection, self.time)}
         self.infos |= {name: {} for name in self.agents if self.terminations[name]}
+
+
+class Pausing(ParallelEnv):
+    """Twelve steps, in which both agents are shown at these `times` alone, 0 being the reset. Each earns the action
+    that it takes, or the first number of it, when it is seen next, and terminates at the end. silent: the last step
+    shows and flags nobody."""
+
+    metadata = {"name": "pausing"}
+    possible_agents = ["ann", "bob"]
+
+    def __init__(self, times=(3, 4, 8), space=None, silent=False):
+        self.times, self.space, self.silent = frozenset(times), space or Discrete(2), silent
+
+    def observation_space(self, agent):
+        return SIGN
+
+    def action_space(self, agent):
+        return self.space
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents, self.due = 0, list(self.possible_agents), {}
+        seen = self._of(np.ones(1, np.float32)) if 0 in self.times else {}
+        return seen, dict.fromkeys(seen, {})
+
+    def step(self, actions):
+        assert list(actions) == (self.possible_agents if self.time in self.times else []), (actions, self.time)
+        self.due |= {name: float(np.ravel(trees.leaves(action)[0])[0]) for name, action in actions.items()}
+        self.time += 1
+        over = self.time == 12
+        shown = self.time in self.times or over and not self.silent
+        rewards = {name: self.due.pop(name, 0.0) if shown else 0.0 for name in self.possible_agents}
+        flags = self._of(over), self._of(False)
+        if not shown and not actions:
+            flags = {}, {}
+        self.agents = [] if over else self.agents
+        return self._of(np.ones(1, np.float32)) if shown else {}, rewards, *flags, self._of({})
+
+    def _of(self, value):
+        return dict.fromkeys(self.possible_agents, value)

@@ -3,12 +3,14 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from gymnasium.vector import SyncVectorEnv
+from space_cases import ACTIONS, Demanding, refuse_others
 from worlds import Counter, Scripted, always
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
+from etude.base.spaces import Hybrid
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
 from etude.envs.actions import Actions, RawActions
 
@@ -115,9 +117,54 @@ def test_the_pendulum_gets_its_own_torques():
     assert [env.unwrapped.last_u for env in environments._envs] == [2, -1]
 
 
-def test_an_action_space_of_several_parts_is_refused_with_what_to_do():
-    with pytest.raises(SpaceError, match="Dict.*ActionWrapper"):
-        looped(Scripted(action_space=Dict({"a": Discrete(2)})))
+def test_an_action_space_without_numbers_and_choices_is_refused_with_what_to_do():
+    for space in (Text(5), Dict({"say": Text(5), "do": Discrete(2)}), Dict({})):
+        with pytest.raises(SpaceError, match=r"(Text|Dict).*ActionWrapper"):
+            Actions(space)
+
+
+def test_actions_of_several_parts_are_numbers_before_choices_in_one_array():
+    arms = Tuple([Box(-1, 1, (), np.float64), MultiBinary(2)])
+    space = Dict({"move": Box(0, 4, (1, 2), np.float32), "jump": Discrete(3, start=4), "arms": arms})
+    actions = Actions(space)
+    assert actions.space == Hybrid(Box(-1, 1, (3,), np.float32), MultiDiscrete([2, 2, 3]))
+    given = np.array([[0.5, 1, -1, 0, 1, 2], [-0.5, 0, 0, 1, 1, 0]], np.float32)
+    first, second = actions.each(given)
+    refuse_others(space, first)
+    assert first["arms"][0] == 0.5 and second["arms"][0] == -0.5
+    assert [each["arms"][1].tolist() for each in (first, second)] == [[0, 1], [1, 1]]
+    assert [each["jump"] for each in (first, second)] == [6, 4]
+    assert [each["move"].tolist() for each in (first, second)] == [[[4, 0]], [[2, 2]]]
+    together = actions.convert(given)
+    assert together["jump"].tolist() == [6, 4] and together["move"].shape == (2, 1, 2)
+
+
+@pytest.mark.parametrize("case", ACTIONS, ids=lambda case: case.kind)
+def test_every_action_has_the_shape_and_dtype_of_its_space(case):
+    actions, rng = Actions(case.space), np.random.default_rng(0)
+    actions.space.seed(0)
+    given = np.stack([actions.space.sample() for _ in range(20)])
+    if isinstance(actions.space, Box):
+        given += rng.normal(size=given.shape).astype(np.float32) * (0 if isinstance(actions.space, Hybrid) else 1)
+    for action in actions.each(given):
+        refuse_others(case.space, action)
+    assert len(actions.space.shape) == 1
+
+
+@pytest.mark.parametrize("case", ACTIONS, ids=lambda case: case.kind)
+def test_simulators_get_actions_of_every_shape_in_batches(case):
+    autoreset = gym.vector.AutoresetMode.SAME_STEP
+    simulator = SyncVectorEnv([lambda: Lenient(case.space)] * 3, autoreset_mode=autoreset)
+    environments = NativeEnvironments(simulator, np.arange(3), 0)
+    environments.reset()
+    environments.step(np.stack([environments.spaces.action.sample() for _ in range(3)]))
+
+
+class Lenient(Demanding):
+    """Takes numbers without axes, too, as Gymnasium hands them over from a batch."""
+
+    def step(self, action):
+        return super().step(trees.map(lambda x: np.asarray(x) if isinstance(x, np.generic) else x, action))
 
 
 def test_float64_observations_become_float32():
@@ -252,6 +299,27 @@ def test_a_mask_joins_the_keys_of_a_dict_observation():
     space = Dict({"x": Box(-1, 1, (2,), np.float32)})
     env = Scripted(space, reset=lambda seed: ({"x": ZEROS}, {"action_mask": np.array([0, 1], np.int8)}))
     assert sorted(looped(env).reset()) == ["action_mask", "x"]
+
+
+@pytest.mark.parametrize(
+    ("space", "mask", "flags"),
+    [
+        (MultiDiscrete([[2, 3]]), ((np.array([1, 0]), np.array([1, 1, 0])),), [1, 0, 1, 1, 0]),
+        (
+            Dict({"b": Discrete(2), "a": Box(-1, 1, (2,)), "c": Tuple([MultiBinary(1), MultiDiscrete([3])])}),
+            {"b": np.array([0, 1]), "a": None, "c": (np.array([1, 0]), (np.array([0, 1, 1]),))},
+            [0, 1, 1, 0, 0, 1, 1],
+        ),
+    ],
+)
+def test_masks_of_the_parts_of_an_action_are_joined(space, mask, flags):
+    environments = looped(Demanding(space, mask))
+    assert environments.reset()["action_mask"].tolist() == [flags]
+
+
+def test_a_mask_of_another_size_is_told():
+    with pytest.raises(SpaceError, match=r"mask in info has 3 flags; Tuple.* needs 5, one for each choice"):
+        looped(Demanding(Tuple([Discrete(2), MultiDiscrete([3])]), np.ones(3)))
 
 
 def test_a_mask_of_several_parts_is_joined():

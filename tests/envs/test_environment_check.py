@@ -212,8 +212,8 @@ class WrongKeys(Good):
         return {"x": self.state.copy()}
 
 
-class DictActions(Good):
-    action_space = Dict({"a": Discrete(2)})
+class TextActions(Good):
+    action_space = Text(5)
 
 
 MISTAKES = [
@@ -245,7 +245,7 @@ MISTAKES = [
     (Raises, "exception", "AttributeError.*test_environment_check.py:"),
     (NoSpaces, "observation_space", "Set self.observation_space"),
     (WrongKeys, "structure", r"keys \['x'\].*\['x', 'y'\]"),
-    (DictActions, "space", "ActionWrapper"),
+    (TextActions, "space", "ActionWrapper"),
     (lambda: 3, "making", "expected a gymnasium.Env"),
     ("NoSuchThing-v0", "making", "There is no Gymnasium environment"),
 ]

@@ -4,7 +4,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from several_worlds import Coming, Counting, Meeting, Mixed
+from several_worlds import Coming, Counting, Meeting, Mixed, Pausing
 from worlds import Relay
 
 from etude.base import trees
@@ -105,6 +105,44 @@ def test_an_agent_that_is_not_there_yet_shows_nothing_and_one_that_ended_its_las
     assert observation["agents"]["early"].tolist() == [[1]]
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_agents_that_nobody_shows_wait_and_the_episode_goes_on(silent):
+    environments = made(lambda: Pausing(silent=silent))
+    status, rewards = [environments.reset()["status"][0].tolist()], []
+    for _ in range(12):
+        observation, reward, terminated, truncated, final = environments.step(none(environments) + 1)
+        status.append((final[0]["status"] if final else observation["status"][0]).tolist())
+        rewards.append(reward[0].tolist())
+    end = WAITING if silent else TERMINATED
+    assert status == [[ACTING if time in (3, 4, 8) else WAITING] * 2 for time in range(12)] + [[end] * 2]
+    assert rewards == [[float(time in (4, 8) or time == 12 and not silent)] * 2 for time in range(1, 13)]
+    assert (terminated.tolist(), truncated.tolist()) == ([not silent], [silent])
+
+
+def test_an_agent_that_is_not_shown_and_not_there_is_told():
+    class Gone(Relay):
+        def step(self, actions):
+            observations, *rest = super().step(actions)
+            self.agents = ["b"]
+            return {"b": observations["b"]}, *rest
+
+    environments = made(Gone)
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match="no observation for agent 'a', which still plays; got those of"):
+        environments.step(none(environments))
+
+
+def test_an_environment_that_never_lets_anybody_act_is_told(monkeypatch):
+    monkeypatch.setattr("etude.envs.multi_agent.PATIENCE", 30)
+    environments = made(lambda: Pausing(times=()))
+    environments.reset()
+    with pytest.raises(
+        EnvironmentFault, match="episode 2, step 6: .* nobody could act in 30 steps in a row: .*ann, bob stayed in"
+    ):
+        for _ in range(30):
+            environments.step(none(environments))
+
+
 def test_in_turns_each_step_is_one_turn_and_rewards_come_at_the_next_one():
     environments = made(Counting)
     assert environments.spaces.turns
@@ -134,7 +172,7 @@ def test_a_game_of_pettingzoo_ends_for_both_in_the_turn_that_wins_it():
     assert final[0]["agents"]["player_1"]["observation"].sum() == 5
 
 
-@pytest.mark.parametrize("env", [Coming, Counting, NAMES[0]], ids=["joining", "turns", "speaker"])
+@pytest.mark.parametrize("env", [Coming, Counting, NAMES[0], Pausing], ids=["joining", "turns", "speaker", "pausing"])
 def test_open_episodes_are_replayed_bit_for_bit(env):
     one, other = made(env, (0, 1)), made(env, (0, 1))
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ from etude.losses.distributions import (
     Deterministic,
     Gaussian,
     MultiCategorical,
+    NumbersAndChoices,
     TanhGaussian,
     state_dependent,
 )
@@ -171,3 +172,31 @@ def test_state_dependent_noise_is_that_of_stable_baselines3(kind, sample, log_pr
     np.testing.assert_array_equal(policy.mode(), kind(MEAN, LOG_STD).mode())
     if kind is Gaussian:
         np.testing.assert_allclose(policy.entropy(), GAUSSIAN_ENTROPY, rtol=1e-5)
+
+
+def test_numbers_and_choices_are_those_of_each_by_itself(rng):
+    numbers = Gaussian(repeat([0.5, -1.0]), repeat([-0.5, 0.3]))
+    logits = (repeat(np.log([0.7, 0.2, 0.1])), repeat(np.log([0.5, 0.5])))
+    choices = MultiCategorical(logits, (repeat([1, 1, 1]) > 0, repeat([0, 1]) > 0))
+    policy, noise = NumbersAndChoices(numbers, choices), rng.standard_normal((N, 4), np.float32)
+    action, log_prob = policy.sample_with_log_prob(noise)
+    assert action.shape == (N, 4) and action.dtype == np.float32
+    np.testing.assert_array_equal(action, policy.sample(noise))
+    np.testing.assert_allclose(action[:, :2].mean(0), [0.5, -1.0], atol=0.02)
+    assert chi_square(np.bincount(action[:, 2].astype(int), minlength=3), [0.7, 0.2, 0.1]) < 18.5  # p = 1e-4
+    assert (action[:, 3] == 1).all()
+    whole = action[:, 2:].astype(np.int64)
+    np.testing.assert_allclose(
+        log_prob, numbers.log_prob(action[:, :2]) + choices.log_prob(whole), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(policy.log_prob(action), log_prob, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(policy.entropy(), numbers.entropy() + choices.entropy(), rtol=1e-6)
+    assert policy.mode()[0].tolist() == [0.5, -1.0, 0, 1]
+    other = NumbersAndChoices(Gaussian(repeat([0.0, 0.0]), repeat([0.0, 0.0])), choices)
+    np.testing.assert_allclose(policy.kl(other), numbers.kl(other.numbers), rtol=1e-6)
+
+
+def test_no_rounding_of_normal_noise_leads_past_the_last_choice():
+    ends = np.float32([[0, -40], [0, -9], [0, 9], [0, 40]])
+    policy = NumbersAndChoices(Gaussian(repeat([0.0], 4), repeat([0.0], 4)), MultiCategorical((repeat([0, 0, 0], 4),)))
+    assert policy.sample(ends)[:, 1].tolist() == [0, 0, 2, 2]

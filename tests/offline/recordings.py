@@ -8,16 +8,28 @@ import pytest
 from etude.base.data import Episode
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.offline import Dataset
+from etude.offline.canonical import canonical_spaces
 
 each_format = pytest.mark.parametrize("form", ("parquet", "hdf5", "jsonl", "minari"))
 CODE = Box(-np.inf, np.inf, (2,), np.float64)
 NESTED = Dict({"code": CODE, "more": Tuple([Discrete(9, start=3), Box(0, 255, (2, 3, 1), np.uint8)])})
+CHOICES = MultiDiscrete([[2, 3]], start=[[0, 5]])
 SPACES = {
     "box": Spaces(CODE, Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))),
     "discrete": Spaces(CODE, Discrete(5, start=-1)),
     "multidiscrete": Spaces(NESTED, MultiDiscrete([3, 4], start=[1, -2])),
     "multibinary": Spaces(NESTED, MultiBinary(3)),
     "free": Spaces(NESTED, Box(-np.inf, np.inf, (1,), np.float32)),
+    "wide": Spaces(CODE, Box(-2, 3, (2, 3), np.float64)),
+    "several": Spaces(
+        NESTED,
+        Dict(
+            {
+                "b": Box(0, 9, (), np.float32),
+                "a": Tuple([MultiDiscrete([[2, 3]], start=[[0, 5]]), Discrete(4, start=1)]),
+            }
+        ),
+    ),
 }
 
 
@@ -29,15 +41,9 @@ def episode(number: int, length: int, spaces: Spaces, terminated: bool = True) -
     if isinstance(spaces.observation, Dict):
         image = rng.integers(0, 256, (length + 1, 2, 3, 1)).astype(np.uint8)
         observation = {"code": codes, "more": (np.arange(length + 1) % 9, image)}
-    space = spaces.action
-    if isinstance(space, Box):
-        action = rng.uniform(-1, 1, (length, *space.shape)).astype(np.float32)
-    elif isinstance(space, Discrete):
-        action = rng.integers(0, space.n, length)
-    elif isinstance(space, MultiDiscrete):
-        action = rng.integers(0, space.nvec, (length, 2))
-    else:
-        action = rng.integers(0, 2, (length, 3)).astype(np.int8)
+    space = canonical_spaces(spaces).action
+    space.seed(number)
+    action = np.stack([space.sample() for _ in range(length)])
     reward = (100 * number + np.arange(length)).astype(np.float32)
     extras = {"log_prob": -reward - 1, "place": codes[:-1] + 0.5}
     return Episode(observation, action, reward, terminated, not terminated, extras)

@@ -70,6 +70,21 @@ def test_a_bad_step_is_refused_and_adds_nothing(change, message):
     assert len(builder.dataset()) == 1
 
 
+def test_actions_of_several_parts_are_given_as_the_environment_takes_them():
+    builder = Builder(SPACES["several"])
+    seen = {"code": [0.0, 0.0], "more": (3, np.zeros((2, 3, 1), np.uint8))}
+    builder.add(seen, {"b": 9.0, "a": ([[1, 7]], 4)}, 0.0)
+    for wrong, message in (
+        ({"b": 9.0, "a": ([[1, 8]], 4)}, "expected a value of Dict"),
+        ({"b": [9.0], "a": ([[1, 7]], 4)}, r"action\['b'\] = \[9.0\]; expected finite numbers of Box\(\)"),
+        ([9.0, 1, 7, 4], "action is .*expected Dict"),
+    ):
+        with pytest.raises(DataError, match=message):
+            builder.add(seen, wrong, 0.0)
+    builder.end(seen, terminated=True)
+    assert builder.dataset().episodes[0].action.tolist() == [[1, 1, 2, 3]]
+
+
 def test_parts_of_a_nested_observation_are_named():
     builder = Builder(SPACES["multidiscrete"])
     image = np.zeros((2, 3, 1), np.uint8)

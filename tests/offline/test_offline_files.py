@@ -63,6 +63,12 @@ def test_files_hold_the_actions_of_the_environment(tmp_path):
             "observations", "next_observations", "actions", "rewards", "terminals", "timeouts", "log_prob", "place",
         }  # fmt: skip
     write(tmp_path / "codes.parquet", dataset("discrete"))
+    write(tmp_path / "parts.h5", dataset("several"))
+    with h5py.File(tmp_path / "parts.h5") as file:
+        action = np.concatenate([episode.action for episode in dataset("several").episodes])
+        np.testing.assert_allclose(file["actions/b"], action[:, 0] * 4.5 + 4.5, atol=1e-5)
+        np.testing.assert_array_equal(file["actions/a/0"], action[:, None, 1:3] + [0, 5])
+        np.testing.assert_array_equal(file["actions/a/1"], action[:, 3] + 1)
     table = pyarrow.parquet.read_table(tmp_path / "codes.parquet")
     action = np.concatenate([episode.action for episode in dataset("discrete").episodes])
     assert table["actions"].to_pylist() == (action - 1).tolist()

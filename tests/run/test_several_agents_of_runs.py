@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from run_makers import DQN_TINY, PPO_TINY
-from several_worlds import Coming, Counting, Duel, Leaving, Meeting, Mixed
+from several_worlds import Coming, Counting, Duel, Leaving, Meeting, Mixed, Pausing
 
 import etude
 from etude import Mlp, Policies, Run
@@ -89,7 +89,9 @@ def test_what_cannot_be_is_refused_with_what_to_do(algorithm, env, policies, mes
         tiny(algorithm, env, policies, environments=1)
 
 
-@pytest.mark.parametrize(("algorithm", "env"), [("ppo", Mixed), ("dqn", Counting), ("maddpg", Coming)])
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [("ppo", Mixed), ("dqn", Counting), ("maddpg", Coming), ("ppo", Pausing)]
+)
 def test_workers_collect_the_same_steps_as_one_process(algorithm, env):
     found = []
     for workers in (0, 2):

@@ -24,6 +24,7 @@ from etude.losses.distributions.gaussian import (
     TanhGaussian,
     state_dependent,
 )
+from etude.losses.distributions.hybrid import NumbersAndChoices
 from etude.losses.distributions.mixture import Mixture
 from etude.ops import Array
 
@@ -59,6 +60,7 @@ __all__ = [
     "Gaussian",
     "Mixture",
     "MultiCategorical",
+    "NumbersAndChoices",
     "StateDependentGaussian",
     "TanhGaussian",
     "of_choices",

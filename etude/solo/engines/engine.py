@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
@@ -162,8 +163,9 @@ class UserAgentEngine:
         self._backend.busy = busy
 
     def act(self, observation: Tree) -> Any:
-        """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple."""
-        return self._backend.act(self._interface.convert(observation))
+        """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple. Actions in the
+        axes of the environment's are flattened, as all actions are."""
+        return trees.map(_flattened, self._backend.act(self._interface.convert(observation)))
 
     def rewards(self, *arguments: Any) -> np.ndarray:
         """What `reward_model` returns for trees of arrays [k, B, ...], in one call with [k * B, ...]: [k, B] float32.
@@ -304,3 +306,9 @@ class UserAgentEngine:
         found = exported(self, self._backend.variables.chains(), self._interface.convert, self.spaces.observation)
         self._backend.restore(before)
         return found
+
+
+def _flattened(output: np.ndarray) -> np.ndarray:
+    """[N, ...] with one more axis; with none for whole numbers [N], which are Discrete actions."""
+    one = output.ndim == 2 or output.ndim == 1 and output.dtype.kind in "biu"
+    return output if one else output.reshape(len(output), -1)

@@ -98,9 +98,6 @@ def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
         )
     team = (agent if isinstance(agent, MultiAgent) else Independent(agent)).with_policies(policies)
     check_team(team, spaces)
-    if isinstance(team, Independent):
-        for policy in team.policies.driven(spaces.agents):
-            check_spaces(agent, team.policy_spaces(spaces, policy))
     return team
 
 

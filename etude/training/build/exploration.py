@@ -121,7 +121,7 @@ def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
         fitting = tuple(each for each in fitting if each is not StateDependentSample)
     if kind.log_prob:
         fitting = tuple(each for each in fitting if each in (Sample, StateDependentSample))
-    elif not isinstance(spaces.action, Box):
+    elif type(spaces.action) is not Box:
         fitting = tuple(each for each in fitting if each not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):
         raise ConfigError(

@@ -11,6 +11,7 @@ from etude.algorithms import ALGORITHMS, for_several
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, MultiBinary, Space, Spaces, bounded, describe
 from etude.envs import make_environments
+from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
 from etude.training.kinds import TrainingContext, kind_for, kind_of
 
@@ -34,7 +35,7 @@ def fitting(action: Space, data: bool = False) -> list[str]:
     return [
         name
         for name, (agent, _) in ALGORITHMS.items()
-        if isinstance(action, agent.actions)
+        if type(action) in agent.actions
         and (bounded(action) or not agent.bounded_actions)
         and uses_data(name) == data
         and not for_several(agent)
@@ -55,7 +56,7 @@ def check_team(agent: MultiAgent, spaces: Spaces) -> None:
     assert spaces.agents is not None
     for name, own in spaces.agents.items():
         try:
-            _check_actions(agent, own)
+            _check_actions(agent.prototype if isinstance(agent, Independent) else agent, own)
         except SpaceError as problem:
             raise SpaceError(f"The agent {name!r}: {problem}") from None
     agent.check(spaces)
@@ -106,17 +107,12 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
             "wrappers=lambda env: gymnasium.wrappers.TransformAction(env, lambda action: action, gymnasium.spaces.Box("
             f"low, high, {spaces.action.shape})). " + (f"Or use {' or '.join(others)}." if others else "")
         )
-    if not isinstance(spaces.action, actions):
+    if type(spaces.action) not in actions:
         others = fitting(spaces.action, kind_of(agent).uses_data)
         wanted = " or ".join(space.__name__ for space in actions)
         raise SpaceError(
             f"{name} needs {wanted} actions; this environment has {describe(spaces.action)}. "
             + (f"Use {' or '.join(others)}." if others else "No algorithm of etude takes it: wrap the environment.")
         )
-    if isinstance(spaces.action, Box) and len(spaces.action.shape) != 1:
-        raise SpaceError(
-            f"{name} needs a flat vector of actions; this environment has {describe(spaces.action)}. Flatten it with "
-            "gymnasium.wrappers.TransformAction."
-        )
-    if spaces.masked and isinstance(spaces.action, Box | MultiBinary):
+    if spaces.masked and type(spaces.action) in (Box, MultiBinary):
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")

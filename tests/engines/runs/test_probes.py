@@ -230,6 +230,27 @@ def test_discrete_sac_learns_where_two_of_twelve_actions_are_allowed(engine_name
     assert learned[-1].metrics["policy_entropy"] == pytest.approx(0.6 * np.log(2), abs=0.1)
 
 
+def test_the_best_number_is_found_beside_the_best_choice(engine_name):
+    with etude.Run("ppo", Aimed, config=LEARNERS["ppo"].config, engine=engine_name, environments=4, seed=1) as run:
+        run.train(3_000)
+        assert run.evaluate(episodes=4).mean == pytest.approx(2.0, abs=0.05)
+
+
+class Aimed(gym.Env):
+    """One step: 1 minus the squared distance of a number from 3, and 1 for the last of three choices."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float32)
+    action_space = gym.spaces.Dict({"which": gym.spaces.Discrete(3), "far": gym.spaces.Box(0, 4, (), np.float32)})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        reward = 1 - (float(action["far"]) - 3) ** 2 + (action["which"] == 2)
+        return np.ones(1, np.float32), float(reward), True, False, {}
+
+
 @pytest.mark.parametrize(("name", "probe"), EVERY_PAIR)
 def test_values_and_policy_are_found(name, probe, engine_name):
     if probe is Corridor and name in NOT_THROUGH_THE_CORRIDOR:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import variants_but
-from several_worlds import Coming, Counting, Dominant, Hidden, Leaving, Meeting, Mixed
+from several_worlds import SIGN, Coming, Counting, Dominant, Hidden, Leaving, Meeting, Mixed, Pausing
 
 import etude
 from etude import Mlp, Policies, Run
@@ -271,6 +271,26 @@ def test_what_agents_are_called_changes_nothing_of_what_they_learn(algorithm, en
         else:
             other = name.replace("ann.", "a_b.", 1).replace("bob.", "c/d e.", 1)
         np.testing.assert_array_equal(renamed[other], value, name)
+
+
+@pytest.mark.parametrize("algorithm", variants_but({"ppo"}, CONFIGS))
+def test_what_nobody_acts_in_teaches_nothing(algorithm, engine_name):
+    rarely = {"learning_starts": 20, "gradient_steps": 2} if algorithm in OFF else {}
+    config = dataclasses.replace(CONFIGS[algorithm], **rarely)
+    world = partial(Pausing, (), SIGN if algorithm in ("sac", "matd3") else None)
+    with Run(algorithm, world, config=config, engine=engine_name, environments=4, seed=1) as run:
+        before = run.engine.weights()
+        run.train(240)
+        assert run.learner.progress.episodes == 20
+        assert run.learner.progress.gradient_steps > 0
+        for name, value in run.engine.weights().items():
+            np.testing.assert_array_equal(value, before[name], name)
+
+
+@pytest.mark.parametrize("algorithm", variants_but({"ppo"}, ("ppo", "mappo")))
+def test_actions_between_pauses_are_learned(algorithm, engine_name):
+    run = trained(algorithm, Pausing, engine_name, 864, "shared")
+    assert run.evaluate(episodes=1).mean == 6
 
 
 @pytest.mark.variant

@@ -1,12 +1,14 @@
 """What agents of one's own learn: values that are known, and hyperparameters that change while they train."""
 
+import importlib
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from cases import variants_but
-from solo_agents import agent_for, discrete, once, pool_of, train
-from solo_agents_worlds import Walk
+from solo_agents import agent_for, continuous, discrete, once, pool_of, train
+from solo_agents_worlds import Pushed, Walk
 
 from etude.base.errors import ConfigError
 
@@ -234,3 +236,28 @@ def test_modes_that_the_user_sets_stay(engine_name):
     train(agent, engine_name, 1)
     engine, rows = agent._session_state.session.learner.engine, pool_of(agent).sample(1, 64).observation[0]
     assert not np.array_equal(engine.act(rows), engine.act(rows)), "dropout that the user asks for while acting"
+
+
+@pytest.mark.parametrize("shape", variants_but(((1, 1),), ((1, 1), ())))
+def test_actions_with_other_axes_teach_what_flat_ones_do(shape, engine_name):
+    class Turned(Pushed):
+        action_space = gym.spaces.Box(-1, 1, shape, np.float32)
+
+        def step(self, action):
+            assert isinstance(action, np.ndarray) and action.shape == shape
+            return super().step(action.reshape(1))
+
+    class Turning:
+        def action(self, s):
+            found = super().action(s)
+            if engine_name == "torch":
+                return found.reshape(-1, *shape)
+            return importlib.import_module("keras").ops.reshape(found, (-1, *shape))
+
+    losses = []
+    for mixins, env in (((), Pushed), ((), Turned), ((Turning,), Turned)):
+        agent = agent_for(engine_name, "DDPG", *mixins, env=env)
+        agent.set(**continuous())
+        train(agent, engine_name, 3)
+        losses.append(agent.loss_list)
+    assert losses[0] == losses[1] == losses[2] and all(map(np.isfinite, np.ravel(losses[0])))
