@@ -76,8 +76,8 @@ def test_elements_with_one_bound_are_counted_from_it_in_runs_and_in_files(tmp_pa
     np.testing.assert_array_equal([own.low, own.high], [[-1, 0, -INF, -INF], [1, INF, 0, INF]])
     taken = np.float32([[-2, 2, 5, -7], [4, 3.5, 4, 100], [1, 2.25, -30, 0]])
     chosen = np.float32([[-1, 0, 0, -7], [1, 1.5, -1, 100], [0, 0.25, -35, 0]])
-    np.testing.assert_allclose(canonical.actions_in(space, taken), chosen)
-    np.testing.assert_allclose(canonical.actions_out(space, chosen), taken)
+    np.testing.assert_allclose(canonical.actions_in(space, [taken]), chosen)
+    np.testing.assert_allclose(canonical.actions_out(space, chosen)[0], taken)
     np.testing.assert_array_equal(canonical.outside(space, taken + np.float32([0, 0, 0.5, 0])), [True, False, False])
 
     class Four(Three):

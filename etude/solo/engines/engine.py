@@ -163,8 +163,8 @@ class UserAgentEngine:
         self._backend.busy = busy
 
     def act(self, observation: Tree) -> Any:
-        """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple. Actions in the
-        axes of the environment's are flattened, as all actions are."""
+        """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple. Actions with
+        the axes of the environment's are flattened, as all actions are."""
         return trees.map(_flattened, self._backend.act(self._interface.convert(observation)))
 
     def rewards(self, *arguments: Any) -> np.ndarray:
