@@ -308,7 +308,8 @@ class UserAgentEngine:
         return found
 
 
-def _flattened(output: np.ndarray) -> np.ndarray:
+def _flattened(output: Any) -> Any:
     """[N, ...] with one more axis; with none for whole numbers [N], which are Discrete actions."""
-    one = output.ndim == 2 or output.ndim == 1 and output.dtype.kind in "biu"
-    return output if one else output.reshape(len(output), -1)
+    if not isinstance(output, np.ndarray) or output.ndim == 2 or output.ndim == 1 and output.dtype.kind in "biu":
+        return output
+    return output.reshape(len(output), -1)
