@@ -103,7 +103,8 @@ class RL(AdaptiveMethods):
         layers of a user's class have none."""
         if self.framework == "torch":
             return super().__reduce_ex__(protocol)
-        return files.as_made_again(self, self.__getstate__()["_session_state"])
+        state = self.__getstate__()["_session_state"]
+        return files.AgentCopy.made, (files.AgentCopy.of(self, self.optimizer, state),)
 
     # -- what an agent writes ------------------------------------------------------------------------------------------
 
@@ -257,7 +258,8 @@ class RL(AdaptiveMethods):
         if options.p != 0 and session.chief:
             callbacks.append(EpisodeLines(episodes, options.p))
         saver = files.Saver(self, state.history, _warn)
-        training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn)
+        follows = getattr(self.update_param, "__func__", None) is not RL.update_param
+        training = Training(session, state.history, Callbacks(callbacks, self), saver.save_if_due, _warn, follows)
         training.run(episodes, options)
         loss = state.history.losses[-1] if state.history.losses else float("nan")
         if train_loss is not None:

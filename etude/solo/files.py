@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
@@ -71,32 +71,49 @@ def _check(state: dict[str, Any], agent: Any) -> None:
         stored["training"].table()
 
 
-def as_made_again(agent: Any, own: Any) -> tuple:
-    """What `object.__reduce__` returns, of an agent in Keras. own: the state of its training, without a session."""
-    given = agent.optimizer if isinstance(agent.optimizer, list | tuple) else [agent.optimizer]
-    optimizers = [one and OptimizerCopy.of(agent, one) for one in given]
-    attributes = {**without_variables(agent), "_session_state": dataclasses.replace(own, param=None)}
-    attributes["optimizer"] = optimizers if given is agent.optimizer else optimizers[0]
-    return _made_again, (type(agent), set(vars(agent)), attributes, weights(agent))
+class AgentCopy(NamedTuple):
+    """An agent to be made again by its class, with the arguments that it was made with, and then given attributes, its
+    state, optimizers and weights; travels by cloudpickle.
 
+    names: of all its attributes. state: a `SessionState` without a session. optimizers: None, one, or a list. weights:
+    by name; the others stay as they are made.
+    """
 
-def _made_again(kind: Any, names: set[str], attributes: dict[str, Any], values: Weights) -> Any:
-    own, optimizer = attributes["_session_state"], attributes.pop("optimizer")
-    arguments, named = own.made_with
-    agent = kind(*arguments, **named)
-    own.param = agent.param
-    vars(agent).update(attributes)
-    if isinstance(optimizer, list):
-        agent.optimizer = [one.made_for(agent) for one in optimizer]
-    else:
-        agent.optimizer = optimizer and optimizer.made_for(agent)
-    if lost := sorted(names - vars(agent).keys()):
-        raise ConfigError(
-            f"{', '.join(lost)} of {kind.__name__} was set after the agent was made, and a copy is made again by its "
-            "class. Set it in __init__."
-        )
-    load_weights(agent, values)
-    return agent
+    kind: Any
+    names: frozenset[str]
+    attributes: dict[str, Any]
+    state: Any
+    optimizers: Any
+    weights: Weights
+
+    @staticmethod
+    def of(agent: Any, optimizer: Any, state: Any, attributes: dict[str, Any] | None = None) -> AgentCopy:
+        """attributes: those that it is given; None: all, and the weights. ConfigError for an optimizer that cannot be
+        made again."""
+        several = isinstance(optimizer, list | tuple)
+        copies = [one and OptimizerCopy.of(agent, one) for one in (optimizer if several else [optimizer])]
+        values = weights(agent) if attributes is None else {}
+        names = frozenset(vars(agent).keys() - {"optimizer", "_session_state"})
+        given = {name: x for name, x in (attributes or without_variables(agent)).items() if name in names}
+        state = dataclasses.replace(state, param=None)
+        return AgentCopy(type(agent), names, given, state, copies if several else copies[0], values)
+
+    def made(self) -> Any:
+        """The agent. ConfigError where it had something else since it was made."""
+        arguments, named = self.state.made_with
+        agent = self.kind(*arguments, **named)
+        vars(agent).update(self.attributes)
+        if lost := sorted(self.names - vars(agent).keys()):
+            raise ConfigError(
+                f"{', '.join(lost)} of {self.kind.__name__} was set after the agent was made, and a copy, as in a "
+                "worker process, is made again by its class. Set it in __init__; finders with jobs=1 need no copy."
+            )
+        agent._session_state = dataclasses.replace(self.state, param=agent.param)
+        several = isinstance(self.optimizers, list)
+        made = [one and one.made_for(agent) for one in (self.optimizers if several else [self.optimizers])]
+        agent.optimizer = made if several else made[0]
+        load_weights(agent, self.weights)
+        return agent
 
 
 def save_param(agent: Any, path: str | Path) -> None:

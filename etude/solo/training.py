@@ -47,6 +47,7 @@ class Training:
     save_if_due: writes a checkpoint where one is due, and returns its path and kind; called after every episode, and
         with True when training ends.
     warn: takes warnings for the user.
+    follows: whether the agent has an `update_param` of its own.
     """
 
     def __init__(
@@ -56,9 +57,10 @@ class Training:
         callbacks: Callbacks,
         save_if_due: Callable[[bool], tuple[str, str] | None],
         warn: Callable[[str], None],
+        follows: bool = False,
     ):
         self._session, self._history, self._callbacks = session, history, callbacks
-        self._save_if_due, self._warn = save_if_due, warn
+        self._save_if_due, self._warn, self._follows = save_if_due, warn, follows
         self._episode, self._gradient_steps = 0, 0
         self._interrupted = False  # by a signal, in this process
 
@@ -108,8 +110,7 @@ class Training:
 
     def _tell_of_others(self, before: Weights, calls: int) -> None:
         """Warn once of networks that neither a loss nor `update_param` has changed in this call of `train`."""
-        session, engine = self._session, self._session.learner.engine
-        follows = engine.agent.update_param.__module__ != "etude.solo.agent"  # else it is the one that does nothing
+        session, engine, follows = self._session, self._session.learner.engine, self._follows
         if session.learner.settings.follows_each_step:
             calls = self._gradient_steps
         if not calls and follows:

@@ -15,11 +15,11 @@ from etude.base.events import Collected, Learned
 from etude.envs.faults import report_of
 from etude.run import Run
 from etude.run.copies import take_weights
-from etude.solo.agent import RL
+from etude.solo.agent import RL, SessionState
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import load_weights
-from etude.solo.engines.optimizers import OptimizerCopy, backend_of
-from etude.solo.settings import Settings
+from etude.solo.engines.optimizers import backend_of
+from etude.solo.files import AgentCopy
 from etude.solo.strategy import StrategyArguments
 from etude.solo.temporary import plain_attributes, temporary
 from etude.tuning.segment import Ended, Segment, SegmentRuns
@@ -134,50 +134,11 @@ class RecordedEpisodes(AgentCallback):
         self._record.rewards.append(logs["reward"])
 
 
-class AgentRecipe(NamedTuple):
-    """An agent of one's own to be made in another process: by its class, with the arguments that it was made with, and
-    then given plain attributes, settings and environments. names: of all its attributes."""
-
-    kind: type[RL]
-    names: frozenset[str]
-    made_with: tuple[tuple, dict[str, Any]]
-    attributes: dict[str, Any]
-    settings: Settings
-    optimizers: tuple[OptimizerCopy, ...] | OptimizerCopy
-
-    @staticmethod
-    def of(agent: RL, optimizer: Any) -> AgentRecipe:
-        """ConfigError for an optimizer that cannot be made again."""
-        several = isinstance(optimizer, list | tuple)
-        copies = tuple(OptimizerCopy.of(agent, one) for one in (optimizer if several else [optimizer]))
-        own = agent._session_state
-        names = frozenset(vars(agent).keys() - {"optimizer", "_session_state"})
-        given = {**plain_attributes(agent), "env": agent.env}
-        return AgentRecipe(type(agent), names, own.made_with, given, own.settings, copies if several else copies[0])
-
-    def made(self) -> tuple[RL, Any]:
-        """The agent and its optimizer, or list of optimizers. ConfigError where the agent was given what is not plain
-        data after it was made."""
-        arguments, named = self.made_with
-        agent = self.kind(*arguments, **named)
-        vars(agent).update(self.attributes)
-        if lost := sorted(self.names - vars(agent).keys()):
-            raise ConfigError(
-                f"{', '.join(lost)} of {self.kind.__name__} was set after the agent was made, and a worker process "
-                "makes it again by its class. Set it in __init__, or train the candidates in this process: jobs=1."
-            )
-        agent._session_state.settings = self.settings
-        copies = self.optimizers
-        if isinstance(copies, OptimizerCopy):
-            return agent, copies.made_for(agent)
-        return agent, [one.made_for(agent) for one in copies]
-
-
 class SentAgentCandidate(NamedTuple):
-    """An agent of one's own in a worker process. recipe: an `AgentRecipe` in cloudpickle, which is read once the
-    backend of Keras is set."""
+    """An agent of one's own in a worker process. copy: an `AgentCopy` with attributes that are plain data, in
+    cloudpickle, which is read once the backend of Keras is set."""
 
-    recipe: bytes
+    copy: bytes
     backend: str | None
     weights: dict[str, Any]
     seed: int
@@ -185,9 +146,11 @@ class SentAgentCandidate(NamedTuple):
     @staticmethod
     def of(agent: RL, optimizer: Any, weights: dict[str, Any], seed: int) -> SentAgentCandidate:
         """ConfigError for what cannot be sent."""
-        recipe = AgentRecipe.of(agent, optimizer)
+        own, attributes = agent._session_state, {**plain_attributes(agent), "env": agent.env}
+        state = SessionState(own.settings, made_with=own.made_with)
+        copy = AgentCopy.of(agent, optimizer, state, attributes)
         try:
-            return SentAgentCandidate(cloudpickle.dumps(recipe), backend_of(agent), weights, seed)
+            return SentAgentCandidate(cloudpickle.dumps(copy), backend_of(agent), weights, seed)
         except Exception as error:  # whatever objects raise that cannot be pickled
             raise ConfigError(
                 f"{type(agent).__name__} cannot be sent to a worker process: {error}. Give it an environment by name "
@@ -198,8 +161,8 @@ class SentAgentCandidate(NamedTuple):
         """See `Candidate`."""
         if self.backend is not None:
             os.environ["KERAS_BACKEND"] = self.backend
-        agent, optimizer = cloudpickle.loads(self.recipe).made()
-        AgentCandidate(agent, optimizer, self.weights, self.seed).train(record, limits, watch)
+        agent = cloudpickle.loads(self.copy).made()
+        AgentCandidate(agent, agent.optimizer, self.weights, self.seed).train(record, limits, watch)
 
 
 class Trained(NamedTuple):

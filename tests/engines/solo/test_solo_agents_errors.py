@@ -1,5 +1,6 @@
 """What users are told where `set`, `train` or their agent cannot be used: what, what was given, what to do."""
 
+import functools
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -357,6 +358,7 @@ def test_a_layer_that_param_lacks_is_named(engine_name):
 
 
 class DoesNothing:
+    @functools.wraps(etude.RL.update_param)  # as methods of this one's module look
     def update_param(self):
         self.note = "nothing"
 

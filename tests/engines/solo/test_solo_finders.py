@@ -3,6 +3,7 @@
 import copy
 import os
 
+import cloudpickle
 import numpy as np
 import pytest
 import solo_agents_worlds as worlds
@@ -13,7 +14,7 @@ from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
 from etude.solo.engines.optimizers import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
-from etude.tuning.finding.candidates import AgentRecipe
+from etude.tuning.finding.candidates import SentAgentCandidate
 
 
 def flat(tree, path=""):
@@ -237,16 +238,22 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(engine_na
         OptFinder(agent, [optimizer, optimizer]).find(jobs=2)
 
 
+def sent(agent):
+    """The agent as a worker process makes it."""
+    return cloudpickle.loads(SentAgentCandidate.of(agent, agent.optimizer, {}, 0).copy).made()
+
+
 def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_name):
     agent = new(engine_name)
     agent.gamma, agent.shares = 0.5, [0.1, 0.9]
-    again, optimizer = AgentRecipe.of(agent, agent.optimizer).made()
-    assert (again.gamma, again.shares, type(again)) == (0.5, [0.1, 0.9], type(agent))
-    assert again.env is agent.env and optimizer is not agent.optimizer and type(optimizer) is type(agent.optimizer)
-    assert LearningRates(agent.framework, [optimizer]).first == pytest.approx(1e-2)
+    again = sent(agent)
+    assert (again.gamma, again.shares, again.env) == (0.5, [0.1, 0.9], agent.env)
+    assert type(again.optimizer) is type(agent.optimizer)
+    assert LearningRates(agent.framework, [again.optimizer]).first == pytest.approx(1e-2)
+    assert again._session_state.settings == agent._session_state.settings
     agent.hook = lambda: None
-    with pytest.raises(ConfigError, match="hook of DQN was set after"):
-        AgentRecipe.of(agent, agent.optimizer).made()
+    with pytest.raises(ConfigError, match="hook of DQN was set after.*jobs=1"):
+        sent(agent)
 
 
 class Breaks(worlds.Walk):
