@@ -14,19 +14,26 @@ from etude.engines.heartbeat import Heartbeat
 from etude.engines.process_group import MessageGroup, lost
 
 # A process may wait for hours while the chief evaluates or another steps a slow environment: heartbeats limit it, and
-# gloo does not. Between GPUs, processes only wait within a learning phase, which all begin together; the first phase
-# includes the time in which NCCL connects them.
-GLOO_TIMEOUT, NCCL_TIMEOUT = timedelta(days=7), timedelta(minutes=2)
+# gloo does not, once it has connected all. Between GPUs, processes only wait within a learning phase, which all begin
+# together; the first phase includes the time in which NCCL connects them.
+GLOO_TIMEOUT, CONNECTING = timedelta(days=7), timedelta(minutes=2)
 
 
 class TorchGroup(MessageGroup):
     """The processes of torch's default group, which is made where there is none. See `protocols.ProcessGroup`."""
 
     def __init__(self) -> None:
-        if not distributed.is_initialized():
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            distributed.init_process_group(backend, timeout=NCCL_TIMEOUT)
-        self._cpu = distributed.new_group(backend="gloo", timeout=GLOO_TIMEOUT)
+        try:
+            if not distributed.is_initialized():
+                backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+                distributed.init_process_group(backend, timeout=CONNECTING)
+            self._cpu = distributed.new_group(backend="gloo", timeout=CONNECTING)
+        except RuntimeError as error:
+            raise ReplicaError(
+                f"The processes of this run do not reach each other: {error}. Start all of them, with the same "
+                "WORLD_SIZE, MASTER_ADDR and MASTER_PORT; where one has ended, its own error says why."
+            ) from error
+        distributed.distributed_c10d._set_pg_timeout(GLOO_TIMEOUT, self._cpu)
         rank, size = distributed.get_rank(self._cpu), distributed.get_world_size(self._cpu)
         self._heartbeat = Heartbeat(distributed.distributed_c10d._get_default_store(), rank, size)
         self._heartbeat.start(self._cpu)

@@ -1,6 +1,8 @@
 """Workers that die, hang or raise, at any moment: exact counts, no mixed transitions, clear words."""
 
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -286,18 +288,61 @@ def test_workers_killed_between_calls_are_replaced():
     assert len(witness.seen) == 50
 
 
-def test_workers_killed_at_random_moments_do_not_change_the_count():
-    import random
+class Struck(Labelled):
+    """Raises where there is a file with the number of its process, which it removes."""
 
-    rollout, witness, rng, step = acting(Labelled, buffer=2000, overlap=True), Witness(), random.Random(1), 0
-    for _ in range(4):
-        part = rollout.collect(60, step, upcoming=60)
-        step += len(part)
-        witness.check(part)
-        time.sleep(rng.random() * 0.01)
-        os.kill(rng.choice(rollout._supervisor.workers).process.pid, signal.SIGKILL)
+    def __init__(self, columns, folder):
+        super().__init__(columns)
+        self.flag = folder / str(os.getpid())
+
+    def step(self, action, at=None):
+        if self.flag.exists():
+            self.flag.unlink()
+            labelled.raise_an_error()
+        return super().step(action, at)
+
+
+STRIKES = {
+    "SIGKILL": "was ended by SIGKILL",
+    "SIGTERM": None,  # which is the parent's to decide on
+    "SIGSTOP": "took no time step for",
+    "exception": "raised ValueError",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", [acting, lockstep])
+@pytest.mark.parametrize("strike", STRIKES)
+def test_no_step_is_lost_and_no_process_left_whatever_strikes_a_worker_at_a_random_moment(
+    strike, kind, tmp_path, request
+):
+    options = {"on_error": "restart", "deadline": 0.5 if strike == "SIGSTOP" else None}
+    options |= {"overlap": True, "buffer": 2000} if kind is acting else {}
+    rollout = kind(partial(Struck, folder=tmp_path), **options)
+    rng, witness, step, pids, said = random.Random(f"{strike} {kind.__name__}"), Witness(), 0, set(), STRIKES[strike]
+
+    def hit(worker):
+        with contextlib.suppress(ProcessLookupError):
+            if strike == "exception":
+                (tmp_path / str(worker)).touch()
+            else:
+                os.kill(worker, getattr(signal, strike))
+
+    for _ in range(20 if request.config.getoption("--whole") else 2):
+        running = {worker.process.pid for worker in rollout._supervisor.workers}
+        timer = threading.Timer(rng.uniform(0, 0.05), hit, [rng.choice(sorted(running))])
+        timer.start()
+        until, warnings, after = time.monotonic() + 60, [], 0
+        while after < 3 if said is None else not warnings:
+            assert time.monotonic() < until
+            part = rollout.collect(20, step, upcoming=20)
+            witness.check(part)
+            warnings, step, after = warnings + rollout.warnings(), step + len(part), after + (not timer.is_alive())
+        timer.join()
+        assert not warnings if said is None else all(said in each for each in warnings)
+        pids |= running | {worker.process.pid for worker in rollout._supervisor.workers}
     rollout.close()
-    assert len(witness.seen) == step == 4 * 300
+    assert len(witness.seen) == step and not any(map(is_alive, pids))
 
 
 def test_closing_does_not_wait_for_a_worker_that_hangs(tmp_path):

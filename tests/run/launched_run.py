@@ -1,13 +1,15 @@
 """A run in one of several processes: `launched_run.py ENGINE WHAT FOLDER [RANK]`. It writes its last weights to FOLDER.
 
 WHAT: "whole", or "late": process 1 has more to do, or "endless": until it is interrupted, or what process RANK (1)
-fails by: "killed", "stopped" or "terminated" by the signal, or what `fail` knows.
+fails by: "connecting" (it ends before all have connected), "killed", "stopped" or "terminated" by the signal, or what
+`fail` knows.
 """
 
 import os
 import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import gymnasium
@@ -94,8 +96,21 @@ def train(run, what, arguments):
         run.close()
 
 
+def end_while_connecting(rank):
+    """Let this process end between two groups of torch, and others wait for it for some seconds only."""
+    from torch import distributed
+
+    from etude.engines import torch_group
+
+    torch_group.CONNECTING = timedelta(seconds=5)
+    if os.environ["RANK"] == rank:
+        distributed.new_group = lambda **_: os._exit(1)
+
+
 def main(engine, what, folder, rank="1"):
     folder, rewriter = Path(folder), Fails(None)
+    if what == "connecting":
+        end_while_connecting(rank)
     run = etude.Run(
         "ppo", breaks if what == "environment" else "CartPole-v1", engine=engine, environments=4, seed=3,
         devices="all", run_dir=folder / "run", network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,

@@ -193,6 +193,13 @@ def test_sigterm_to_one_process_ends_all_at_the_same_step_with_a_checkpoint_of_i
     assert not alive(tmp_path)
 
 
+@pytest.mark.long
+def test_a_process_that_ends_while_all_connect_ends_the_others_in_one_clear_error(tmp_path):
+    pytest.importorskip("torch")
+    (code, said), _ = ended(by_rank("torch", "connecting", tmp_path))
+    assert code and "ReplicaError: The processes of this run do not reach each other: " in said
+
+
 CAUSES = [  # (what fails, in which process, whether the other raises the same)
     ("rewriter", 1, False), ("rewriter", 0, False), ("metric", 1, False), ("metric", 0, False), ("callback", 1, False),
     ("callback", 0, False), ("environment", 1, True), ("environment", 0, True), ("evaluation", 0, True),

@@ -36,13 +36,13 @@ class Pointer(gym.Env):
         return np.array([self.sign], np.float32)
 
 
-def tiny_study(folder: Path, space: Any = None, **more: Any) -> Study:
+def tiny_study(folder: Path, space: Any = None, env: Any = Pointer, **more: Any) -> Study:
     """Trials of 128 steps, evaluated every 32."""
     given = {
         "config": TINY, "steps": 128, "evaluate_every": 32, "evaluate_episodes": 2, "engine": "torch",
         "environments": 2, "save_every": 32,
     }  # fmt: skip
-    return Study("ppo", Pointer, RATES if space is None else space, folder=folder, **{**given, **more})
+    return Study("ppo", env, RATES if space is None else space, folder=folder, **{**given, **more})
 
 
 def curves(study: Study) -> dict[int, list[Any]]:

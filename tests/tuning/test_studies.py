@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import signal
+import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from study_worlds import Pointer, curves, tiny_study
+from test_killed_and_diverged import small
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.rollout.pool.channel import share_memory
-from etude.tuning import ASHA, PBT, MedianStopping, ProcessExecutor, Study, Uniform
+from etude.tuning import ASHA, PBT, MedianStopping, OptunaSearch, ProcessExecutor, Study, Uniform
 from etude.tuning.executors import TrialServer
 from etude.tuning.plan import New
 from etude.tuning.segment import TrialRuns
@@ -93,6 +97,73 @@ def test_worker_processes_give_the_same_scores_and_one_that_is_killed_is_replace
         study.run(kill_once)
         assert curves(study) == curves(straight)
         assert any("SIGKILL" in text for _, text in study.notes)
+
+
+class Struck(Pointer):
+    """Raises where there is this file, which it removes."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def step(self, action):
+        if self.flag.exists():
+            self.flag.unlink()
+            raise ValueError("no ink")
+        return super().step(action)
+
+
+def proposed(folder, **more):
+    pytest.importorskip("optuna")
+    return tiny_study(folder, RANGE, trials=3, search=OptunaSearch(), **more)
+
+
+STUDIES = {
+    "grid": tiny_study,
+    "ASHA": partial(tiny_study, scheduler=ASHA(min_steps=32, reduction=2)),
+    "Optuna": proposed,
+    "evolution": small,
+}
+STRIKES = {"SIGKILL": "SIGKILL", "SIGTERM": None, "SIGSTOP": "took no time step for", "exception": None}
+EACH_ONCE = {("grid", "SIGSTOP"), ("ASHA", "SIGKILL"), ("Optuna", "exception"), ("evolution", "SIGTERM")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "strike"),
+    [
+        pytest.param(kind, strike, marks=[] if (kind, strike) in EACH_ONCE else pytest.mark.long)
+        for kind in STUDIES
+        for strike in STRIKES
+    ],
+)
+def test_nothing_is_lost_whatever_strikes_a_worker_of_a_study_at_a_random_moment(kind, strike, tmp_path):
+    def hit(study):
+        reports.append(study.steps)
+        if len(reports) == at:
+            time.sleep(rng.uniform(0, 0.02))  # meanwhile it trains on
+            struck.append(executor._workers[0].process.pid)
+            if strike == "exception":
+                flag.touch()
+            else:
+                os.kill(struck[0], getattr(signal, strike))
+
+    rng, reports, struck, flag = random.Random(f"{kind} {strike}"), [], [], tmp_path / "flag"
+    at, executor = rng.randint(1, 6), ProcessExecutor(1, patience=5.0, restarts=20)
+    given = {"env": partial(Struck, flag)}
+    with STUDIES[kind](tmp_path / "straight", **given) as straight:
+        straight.run()
+    with STUDIES[kind](tmp_path / "struck", **given, executor=executor) as study:
+        study.run(hit)
+        failed = {trial.number: trial.reason for trial in study.trials if trial.status == "failed"}
+        assert study.finished and not executor._workers[0].running
+        if strike != "exception":
+            assert not failed and curves(study) == curves(straight)
+            assert STRIKES[strike] is None or any(STRIKES[strike] in text for _, text in study.notes)
+        else:
+            assert len(failed) == 1 and "no ink" in next(iter(failed.values()))
+            others = {number: scores for number, scores in curves(study).items() if number not in failed}
+            assert kind != "grid" or others == {number: curves(straight)[number] for number in others}
+    with pytest.raises(ProcessLookupError):
+        os.kill(struck[0], 0)
 
 
 def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learning_rate(tmp_path):

@@ -22,13 +22,13 @@ EVERY, GENERATIONS, POPULATION = 32, 4, 3
 PATIENCE = 300  # seconds for what takes one on an idle machine
 
 
-def small(folder, **more):
+def small(folder, env=Pointer, **more):
     mutations = Mutations(none=0.3, architecture=0.4, parameters=0.3, network=ArchitectureLimits(units=(4, 80)))
     given = {
         "population": POPULATION, "every": EVERY, "steps": GENERATIONS * EVERY, "mutations": mutations, "config": TINY,
         "evaluate_episodes": 1, "engine": "torch", "environments": 2, "seed": 7,
     }  # fmt: skip
-    return Evolution("ppo", Pointer, folder=folder, **{**given, **more})
+    return Evolution("ppo", env, folder=folder, **{**given, **more})
 
 
 def history(evolution):
