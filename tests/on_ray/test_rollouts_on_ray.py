@@ -11,8 +11,8 @@ from several_worlds import Meeting
 import etude
 from etude.algorithms import A3CConfig, ApexDQNConfig, DQNConfig, PPOConfig
 from etude.base.data import Steps
-from etude.base.errors import ConfigError
-from etude.base.events import Warned, WorkerReplaced
+from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.events import Collected, Warned, WorkerReplaced
 from etude.examples.far_goal import FarGoal
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -93,6 +93,7 @@ def test_what_actors_collect_is_what_processes_collect(feature, tmp_path):
     ("number", "said"),
     [
         (signal.SIGKILL, "was lost by Ray"),
+        pytest.param(signal.SIGTERM, "was lost by Ray", marks=pytest.mark.long, id="is told to end"),
         pytest.param(signal.SIGSTOP, "took no time step for 2", marks=pytest.mark.long, id="hangs"),
     ],
 )
@@ -110,6 +111,32 @@ def test_an_actor_that_is_killed_or_hangs_is_replaced_and_the_run_says_so(number
         run.train(256, kill)
     _, warned, replaced = events
     assert f"Worker 0 (environments 0 to 1) {said}" in warned.message and replaced.environments == (0, 1)
+
+
+class Raising(gym.Wrapper):
+    def step(self, action):
+        if self.env.unwrapped.np_random.random() < 0.004:
+            raise ValueError("no ink")
+        return self.env.step(action)
+
+
+def test_an_exception_in_an_actor_ends_the_run_with_its_words_and_a_checkpoint_and_no_actor_is_left(tmp_path):
+    config = PPOConfig(network=SMALL, rollout_length=16, minibatch_size=32, epochs=1)
+    setup = {"config": config, "workers": 2, "ray": "local", "wrappers": [Raising], "run_dir": tmp_path, **WHOLE_RUN}
+    actors = set()
+    with etude.Run("ppo", "CartPole-v1", **setup) as run:
+
+        def look(event):
+            if isinstance(event, Collected):
+                actors.update(worker.process_id for worker in run._lifecycle._rollout._supervisor.workers)
+
+        with pytest.raises(EnvironmentFault, match=r"environment \d, .*raised ValueError: no ink"):
+            run.train(2560, look)
+    assert 0 < run.step == etude.load(tmp_path, wrappers=[Raising], workers=0, ray=None).step
+    assert len(actors) == 2
+    for actor in actors:
+        with pytest.raises(ProcessLookupError):
+            os.kill(actor, 0)
 
 
 def test_ray_without_workers_is_refused():
