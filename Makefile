@@ -62,7 +62,7 @@ lowest:
 	$(PYTHON) -m venv build/lowest
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	build/lowest/bin/uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
-	  --only-binary :all: --no-binary etude -e ".[jax,multiagent,offline,optuna,remote,video,atari]" pytest hypothesis
+	  --only-binary :all: --no-binary etude -e ".[jax,multiagent,offline,optuna,remote,video,atari]" "pytest>=8" "hypothesis>=6.100"
 	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest tests/cli
 	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest tests/engines/agents/test_contract.py -k "dqn or ppo or sac"
 
