@@ -254,7 +254,8 @@ def describe(space: Space) -> str:
     if isinstance(space, Discrete):
         return f"Discrete({space.n})" if space.start == 0 else f"Discrete({space.n}, start={space.start})"
     if isinstance(space, MultiDiscrete):
-        return f"MultiDiscrete({space.nvec.tolist()})"
+        alike = space.nvec.ndim == 1 and len(space.nvec) > 8 and np.all(space.nvec == space.nvec[0])
+        return f"MultiDiscrete({f'[{space.nvec[0]}] * {len(space.nvec)}' if alike else space.nvec.tolist()})"
     if isinstance(space, MultiBinary):
         return f"MultiBinary({space.n})"
     if isinstance(space, Dict):

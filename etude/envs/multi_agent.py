@@ -20,6 +20,7 @@ from etude.envs.faults import LateMask, explain_error
 from etude.envs.observations import LATE_MASK, Observations, flat_mask, mask_size
 from etude.envs.pettingzoo import AgentsStep, Named, ParallelStepper, Stepper, TurnStepper, takes_turns
 from etude.envs.rewards import MultiAgentReward
+from etude.envs.texts import is_text
 from etude.multi_agent import joint
 
 PATIENCE = 10_000  # steps in a row in which nobody can act
@@ -227,5 +228,7 @@ def _blank(space: Space) -> Any:
         return blank | ({ACTION_MASK: np.ones_like(blank[ACTION_MASK])} if ACTION_MASK in blank else {})
     if isinstance(space, Discrete | MultiDiscrete):
         return np.asarray(space.start, space.dtype) + np.zeros(space.shape or (), space.dtype)
+    if is_text(space):
+        return ""
     inner = [_blank(part) for _, part in parts(space)]
     return tuple(inner) if inner else zeros(space)

@@ -34,6 +34,7 @@ from etude.base.spaces import (
 )
 from etude.base.trees import Tree
 from etude.envs.finite import Finite
+from etude.envs.texts import Codes, is_text
 
 LATE_MASK = (
     "comes for the first time, and observations have no place for it: neither a reset nor random play before the run "
@@ -199,7 +200,27 @@ class _Tuple:
         return tuple(part.batch(values) for part, values in zip(self.parts, tree, strict=True))
 
 
-_Gatherer = _Leaf | _Dict | _Tuple
+class _Texts:
+    """Texts of an observation, as codes."""
+
+    def __init__(self, space: Space, key: str):
+        self.key, self._codes = key, Codes(space)
+        self.space: Space = self._codes.space
+
+    def gather(self, values: Sequence[Any]) -> np.ndarray:
+        rows = []
+        for position, value in enumerate(values):
+            try:
+                rows.append(self._codes(value))
+            except ValueError as problem:
+                raise Mismatch(position, self.key, str(problem)) from None
+        return np.stack(rows)
+
+    def batch(self, values: Any) -> np.ndarray:
+        return self.gather(values)
+
+
+_Gatherer = _Leaf | _Dict | _Tuple | _Texts
 
 
 def _gatherer(space: Space, key: str = "") -> _Gatherer:
@@ -209,9 +230,11 @@ def _gatherer(space: Space, key: str = "") -> _Gatherer:
         return _Tuple(space, key)
     if isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
         return _Leaf(space, key)
+    if is_text(space):
+        return _Texts(space, key)
     raise SpaceError(
         f"etude cannot use the observation space {type(space).__name__}; expected Box, Discrete, MultiDiscrete, "
-        "MultiBinary, or Dict and Tuple of these. Convert it with a gymnasium wrapper."
+        "MultiBinary, Text, or Dict and Tuple of these. Convert it with a gymnasium wrapper."
     )
 
 

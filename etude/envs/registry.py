@@ -198,8 +198,9 @@ def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
 
 
 def _resolve_id(name: str) -> EnvironmentSource:
-    if name.startswith(_ATARI):
-        _register_atari(name)
+    for prefix, (module, package) in _PACKAGES.items():
+        if name.startswith(prefix) and name not in gym.registry:
+            _register(name, module, package)
     try:
         spec = gym.spec(name)
     except error.Error as problem:
@@ -211,19 +212,17 @@ def _resolve_id(name: str) -> EnvironmentSource:
     return EnvironmentSource(name, single, vector)
 
 
-def _register_atari(name: str) -> None:
+def _register(name: str, module: str, package: str) -> None:
+    """Import the module that registers an id."""
     try:
-        importlib.import_module("ale_py")
+        importlib.import_module(module)
     except ModuleNotFoundError as problem:
-        raise MissingExtra(f"The environment {name!r}", "atari") from problem
+        if module in _EXTRAS:
+            raise MissingExtra(f"The environment {name!r}", _EXTRAS[module]) from problem
+        raise ConfigError(f"The environment {name!r} needs {module}: pip install {package}") from problem
 
 
 def _unknown_id(name: str, problem: Exception) -> str:
-    for prefix, (module, package) in _PACKAGES.items():
-        if name.startswith(prefix):
-            missing = importlib.util.find_spec(module) is None
-            first = f"pip install {package}, then use" if missing else "Use"
-            return f"Gymnasium knows no {name!r} by itself. {first} '{module}:{name}', which imports {module}."
     if isinstance(problem, error.DeprecatedEnv):
         return f"{problem}"
     near = difflib.get_close_matches(name, gym.registry, n=3)
@@ -245,8 +244,8 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
-_ATARI = "ALE/"  # what the ids begin with that ale_py registers
 _PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
+    "ALE/": ("ale_py", "ale-py"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
 }

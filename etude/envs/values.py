@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Space, Tuple
 
 from etude.base.spaces import describe, parts
+from etude.envs.texts import is_text
 
 
 class Found(NamedTuple):
@@ -36,6 +37,11 @@ def check_observation(value: Any, space: Space, key: str = "") -> Found | None:
 
 
 def _check_leaf(value: Any, space: Space, what: str) -> Found | None:
+    if is_text(space):
+        if not isinstance(value, str):
+            return Found("dtype", f"{what} is a {type(value).__name__}, its space {space}. Return a text.")
+        text = f"{what} is {value[:80]!r}, outside of {space}. Widen the space, or return another text."
+        return None if space.contains(value) else Found("bounds", text)
     if not isinstance(value, np.ndarray | np.generic | int):
         return Found("dtype", f"{what} is a {type(value).__name__}. Return np.array(..., dtype=np.{space.dtype}).")
     array = np.asarray(value)

@@ -100,6 +100,8 @@ def replaced(observation: Tree, path: Path, value: Any) -> Tree:
 
 def _one_hots(x: Any, sizes: list[int]) -> Any:
     flat = ops.reshape(x, (-1, len(sizes)))
+    if len(set(sizes)) == 1:
+        return ops.reshape(ops.one_hot(flat, sizes[0]), (-1, sum(sizes)))
     return ops.concatenate([ops.one_hot(flat[:, i], size) for i, size in enumerate(sizes)], -1)
 
 

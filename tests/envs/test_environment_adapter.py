@@ -167,6 +167,74 @@ class Lenient(Demanding):
         return super().step(trees.map(lambda x: np.asarray(x) if isinstance(x, np.generic) else x, action))
 
 
+class Mission(gym.Space):
+    """Texts in a space of its own class, which does not say how long they are: what MiniGrid has."""
+
+    def __init__(self, *texts):
+        super().__init__(dtype=str)
+        self.texts = texts
+
+    def sample(self):
+        return self.texts[int(self.np_random.integers(len(self.texts)))]
+
+    def contains(self, x):
+        return x in self.texts
+
+    def __eq__(self, other):
+        return isinstance(other, Mission) and self.texts == other.texts
+
+
+def told(space, *texts):
+    """Observations of an environment that returns these, one after the other."""
+    following = iter(texts[1:])
+    environments = looped(
+        Scripted(space, reset=lambda seed: (texts[0], {}), step=lambda action: (next(following), 0.0, False, False, {}))
+    )
+    return environments, [environments.reset(), *(environments.step(np.zeros(1, np.int64))[0] for _ in texts[1:])]
+
+
+def test_texts_are_codes_of_their_characters_in_sorted_order_and_0_after_the_last_one():
+    environments, seen = told(Text(5, charset="cab"), "ab", "", "ccccc")
+    assert environments.spaces.observation == MultiDiscrete([4] * 5, dtype=np.uint8)
+    assert [each[0].tolist() for each in seen] == [[1, 2, 0, 0, 0], [0] * 5, [3] * 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("abcabc", r"has 6 characters: 'abcabc'; expected 2 to 5, as Text\(2, 5, .*says"),
+        ("a", "has 1 characters: 'a'; expected 2 to 5"),
+        ("adb", "is 'adb', with 'd'; expected characters of Text"),
+        (b"ab", "is a bytes: .*expected a text"),
+        (None, "is a NoneType: None; expected a text"),
+    ],
+)
+def test_a_text_outside_of_its_space_is_told(text, message):
+    space = Text(5, min_length=2, charset="abc")
+    with pytest.raises(EnvironmentFault, match=f"step 1: the observation {message}"):
+        told(space, "ab", text)
+
+
+def test_texts_of_a_space_that_does_not_say_what_it_holds_are_read_and_cut_with_a_warning():
+    space = Dict({"mission": Mission("go to A", "get B"), "place": Discrete(4)})
+    with pytest.warns(UserWarning, match="has 130 characters, and its space, a Mission, does not say .* first 128"):
+        environments, seen = told(space, *({"mission": text, "place": 1} for text in ("get B", "go to A?!", "x" * 130)))
+    codes = [each["mission"][0] for each in seen]
+    assert environments.spaces.observation["mission"].shape == (128,)
+    assert codes[0][:5].tolist() == [codes[1][0], codes[0][1], codes[0][2], codes[1][2], codes[0][4]]
+    assert codes[1][7] == codes[1][8] == environments.spaces.observation["mission"].nvec[0] - 1
+    assert (codes[2] == codes[2][0]).all()
+
+
+def test_a_space_of_texts_without_samples_is_read_too():
+    class Mute(Mission):
+        def sample(self):
+            raise NotImplementedError
+
+    _, seen = told(Mute(), "go")
+    assert (seen[0] > 0).sum() == 2
+
+
 def test_float64_observations_become_float32():
     env = Scripted(
         Box(-np.inf, np.inf, (2,), np.float64),

@@ -216,6 +216,23 @@ class TextActions(Good):
     action_space = Text(5)
 
 
+class Told(Good):
+    observation_space = Text(5, charset="abc")
+
+    def observe(self):
+        return "abcab"[: self.t % 5 + 1]
+
+
+class ToldTooMuch(Told):
+    def observe(self):
+        return "ab" * (1 + self.t)
+
+
+class ToldNumbers(Told):
+    def observe(self):
+        return np.zeros(2) if self.t else "a"
+
+
 MISTAKES = [
     (WrongDtype, "dtype", "float64, its space float32.*astype"),
     (ListObservation, "dtype", r"a list.*np\.array"),
@@ -246,6 +263,8 @@ MISTAKES = [
     (NoSpaces, "observation_space", "Set self.observation_space"),
     (WrongKeys, "structure", r"keys \['x'\].*\['x', 'y'\]"),
     (TextActions, "space", "ActionWrapper"),
+    (ToldTooMuch, "bounds", "is 'ababab.*', outside of Text"),
+    (ToldNumbers, "dtype", "is a ndarray, its space Text.* Return a text"),
     (lambda: 3, "making", "expected a gymnasium.Env"),
     ("NoSuchThing-v0", "making", "There is no Gymnasium environment"),
 ]
@@ -259,7 +278,9 @@ def test_each_mistake_is_named_with_its_fix_and_nothing_else_is(env, name, messa
     assert "\n" not in findings[0].message
 
 
-@pytest.mark.parametrize("env", [Good, "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Taxi-v4", "LunarLander-v3"])
+@pytest.mark.parametrize(
+    "env", [Good, Told, "CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Taxi-v4", "LunarLander-v3"]
+)
 def test_nothing_is_found_in_a_good_environment(env):
     assert check_environment(env) == []
 
