@@ -163,6 +163,14 @@ def is_image(space: Space) -> TypeGuard[Box]:
     return len(space.shape) in (3, 4) or (len(space.shape) == 2 and min(space.shape) >= GREY)
 
 
+def is_float_image(space: Space) -> bool:
+    """Whether a space looks as if it held images of floats, one or a stack: two sides of at least 8 pixels. They are
+    vectors for all networks but `Conv`."""
+    if not isinstance(space, Box) or space.dtype.kind != "f" or len(space.shape) not in (3, 4):
+        return False
+    return sum(side >= 8 for side in space.shape[-3:]) >= 2
+
+
 def zeros(space: Space, *batch: int) -> Tree:
     """A tree of zero arrays of shape `[*batch, ...]` that can hold values of `space`."""
     if isinstance(space, Dict):

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
-from etude.base.spaces import bounded, parts
+from etude.base.spaces import bounded, is_float_image, parts
 from etude.envs.actions import Actions
 from etude.envs.closing import close_all, explain_closing
 from etude.envs.faults import RAISED, explain_error
@@ -117,7 +117,7 @@ def _check_spaces(env: gym.Env, findings: _Findings) -> None:
             findings.add(Found("space", str(problem)))
     _check_action_space(env.action_space, findings)
     for path, space in _leaf_spaces(env.observation_space):
-        if isinstance(space, Box) and space.dtype.kind == "f" and len(space.shape) == 3 and min(space.shape[:2]) >= 8:
+        if is_float_image(space):
             text = (
                 f"The observation{path} is an image of {space.dtype}. Return uint8 from 0 to 255: Box(0, 255, shape, "
             )

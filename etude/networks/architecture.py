@@ -58,7 +58,7 @@ class Architecture:
         self.noise: dict[str, tuple[int, ...]] = {}
         self.portable = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
-        vectors, images = split(space) if isinstance(spec, Conv) else (leaves(space), [])
+        vectors, images = split(space, True) if isinstance(spec, Conv) else (leaves(space), [])
         self._vector_spaces, self._affine, self._convolved = vectors, affine, convolved
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]

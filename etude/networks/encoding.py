@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiDiscrete, Space, is_image, parts
+from etude.base.spaces import (
+    ACTION_MASK,
+    Box,
+    Discrete,
+    Hybrid,
+    MultiDiscrete,
+    Space,
+    is_float_image,
+    is_image,
+    parts,
+)
 from etude.base.trees import Tree
 from etude.networks.specs import Filters, filters_for
 
@@ -57,7 +67,8 @@ class Image(NamedTuple):
     @classmethod
     def of(cls, space: Box) -> Image:
         stacked, shape = (space.shape[0], space.shape[1:]) if len(space.shape) == 4 else (0, space.shape)
-        highest = max(float(space.high.max()), 1.0)
+        most = float(space.high.max())
+        highest = max(most, 1.0) if math.isfinite(most) else 1.0
         if len(shape) == 2:
             return cls(*shape, 1, stacked, False, highest)
         first = shape[0] < min(shape[1:])
@@ -124,14 +135,14 @@ def to_vector(space: Space) -> Callable[[Any], Any]:
     return lambda x: ops.reshape(ops.cast(x, "float32"), (-1, size))
 
 
-def fitting_filters(space: Space) -> Filters | None:
-    """Convolutions that fit every image of an observation space; None where there are no images."""
-    parts: list[tuple[Any, Any]] = split(space)[1]
+def fitting_filters(space: Space, floats: bool = False) -> Filters | None:
+    """Convolutions that fit every image of an observation space; None where there are none. floats: see `split`."""
+    parts: list[tuple[Any, Any]] = split(space, floats)[1]
     images = [Image.of(part) for _, part in parts]
     return filters_for(min(min(image.height, image.width) for image in images)) if images else None
 
 
-def split(space: Space) -> tuple[list[tuple[Path, Space]], list[tuple[Path, Space]]]:
-    """The parts that become vectors, and the images."""
-    found = leaves(space)
-    return [leaf for leaf in found if not is_image(leaf[1])], [leaf for leaf in found if is_image(leaf[1])]
+def split(space: Space, floats: bool = False) -> tuple[list[tuple[Path, Space]], list[tuple[Path, Space]]]:
+    """The parts that become vectors, and the images. floats: whether images of floats are images."""
+    found = [(leaf, is_image(leaf[1]) or floats and is_float_image(leaf[1])) for leaf in leaves(space)]
+    return [leaf for leaf, image in found if not image], [leaf for leaf, image in found if image]

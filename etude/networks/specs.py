@@ -97,9 +97,10 @@ def filters_for(side: int) -> Filters:
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolutions over each image (uint8, scaled to [0, 1] in the network; see `encoding.Image`), then dense layers
-    over their features concatenated with the rest of the observation. The default is the network of Mnih et al. 2015,
-    doi:10.1038/nature14236. dueling, noisy, layer_norm, norm_groups and skips concern the dense layers, as in `Mlp`.
+    """Convolutions over each image (uint8, scaled to [0, 1] in the network, or floats with two sides of at least 8
+    pixels; see `encoding.Image`), then dense layers over their features concatenated with the rest of the observation.
+    The default is the network of Mnih et al. 2015, doi:10.1038/nature14236, or smaller filters for smaller images.
+    dueling, noisy, layer_norm, norm_groups and skips concern the dense layers, as in `Mlp`.
 
     padding: pixels of zeros around the input of each convolution; negative: pixels that are cut off. (): 0 everywhere.
     filter_skips: convolutions, counted from 0, whose output is concatenated to their input. They keep height and width:

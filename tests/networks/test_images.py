@@ -1,12 +1,14 @@
 """Which observations are images, and the networks that fit them."""
 
 import dataclasses
+import warnings
 
 import numpy as np
 import pytest
 
 from etude.algorithms.dqn import DQNConfig
-from etude.base.spaces import Box, Discrete, Spaces, is_image
+from etude.base.spaces import Box, Dict, Discrete, Spaces, is_image
+from etude.engines.numpy import NumpyEngine
 from etude.networks import Conv, Mlp
 from etude.networks.encoding import Image
 from etude.networks.specs import NATURE, filters_for
@@ -72,3 +74,21 @@ def test_a_network_that_was_asked_for_stays_also_where_it_equals_the_default():
 def test_values_are_scaled_by_the_highest_that_there_may_be():
     assert Image.of(bytes_of(20, 20, 3)).highest == 255
     np.testing.assert_array_equal(Image.of(bytes_of(20, 20, 3, high=1))(np.ones((1, 20, 20, 3), np.uint8)), 1.0)
+
+
+@pytest.mark.parametrize(("shape", "numbers"), [((84, 84, 3), "21,168"), ((3, 16, 16), "768")])
+def test_images_of_floats_are_vectors_with_a_warning_and_convolved_where_that_is_asked_for(shape, numbers):
+    space = Dict({"eye": Box(0, 1, shape, np.float32), "speed": Box(-1, 1, (3, 2), np.float32)})
+    told = rf"'eye' is an image of float32, Box\({shape[0]}, .*one vector of {numbers} numbers.*--network conv"
+    with pytest.warns(UserWarning, match=told):
+        agent = agent_over(space)
+    assert isinstance(agent.config.network, Mlp)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent_over(space, DQNConfig(network=Mlp((4,))))
+        agent = agent_over(space, DQNConfig(network=Conv(widths=(4,))))
+    assert agent.config.network.filters == filters_for(84 if 84 in shape else 16)
+    engine = NumpyEngine(agent, Spaces(space, Discrete(2)))
+    seen = {"eye": np.random.default_rng(0).random((2, *shape), np.float32), "speed": np.zeros((2, 3, 2), np.float32)}
+    first, second = engine.act(seen)
+    assert any(len(value.shape) == 4 for value in engine.weights().values()) and not np.allclose(first, second)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,12 +12,13 @@ import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import ConfigError
-from etude.base.spaces import Spaces
+from etude.base.spaces import Spaces, describe, is_float_image
 from etude.envs import Translation, examine, with_global_state
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
 from etude.networks import Conv, layers_of, with_layers
-from etude.networks.encoding import fitting_filters
+from etude.networks.encoding import fitting_filters, leaves, width
+from etude.networks.specs import NATURE
 from etude.training.build.usable import check_spaces, check_team
 from etude.training.kinds import kind_of
 
@@ -63,18 +65,37 @@ def agent_for(
 def _for_images(agent: Agent, spaces: Spaces) -> Agent:
     """The agent; over images with a `Conv` that fits them, where its network is the one that its config has by itself.
 
-    One that a user gave is another object, also where it is equal: it stays.
+    One that a user gave is another object, also where it is equal: it stays, but for filters that nobody gave. Warns of
+    images of floats that become vectors.
     """
-    filters = fitting_filters(spaces.observation)
     default: Any = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
-    if filters is None or default is None or agent.config.network is not default:
+    network, filters = getattr(agent.config, "network", None), fitting_filters(spaces.observation, True)
+    if filters is None or default is None or network is None:
         return agent
-    network = agent.config.network
+    if network is default and fitting_filters(spaces.observation) is None:
+        _warn_of_flat_images(spaces)
+        return agent
     layers: Any = layers_of(network)
+    if network is default:
+        conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)
+    elif isinstance(layers, Conv) and layers.filters is NATURE:
+        conv = dataclasses.replace(layers, filters=filters)
+    else:
+        return agent
     agent = copy.copy(agent)
-    conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)
     agent.config = dataclasses.replace(agent.config, network=with_layers(network, conv))
     return agent
+
+
+def _warn_of_flat_images(spaces: Spaces) -> None:
+    path, image = next(leaf for leaf in leaves(spaces.observation) if is_float_image(leaf[1]))
+    name = f" {'.'.join(map(str, path))!r}" if path else ""
+    warnings.warn(
+        f"The observation{name} is an image of {image.dtype}, {describe(image)}, which the default network reads as "
+        f"one vector of {width(image):,} numbers. For convolutions give network=etude.Conv() (--network conv), or return "
+        "uint8 from 0 to 255, a quarter of the memory; network=etude.Mlp() (--network mlp) keeps the vector.",
+        stacklevel=2,
+    )
 
 
 def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
