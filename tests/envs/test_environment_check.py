@@ -5,7 +5,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Text
 from worlds import Counter
 
 from etude.envs import check_environment
@@ -162,11 +162,11 @@ class Milliseconds(Good):
         return np.array([self.t, 1_700_000_000_000 + 17 * self.t])
 
 
-class Written(Good):
-    observation_space = Text(5)
+class Varied(Good):
+    observation_space = Sequence(Discrete(2))
 
     def observe(self):
-        return "ab"
+        return (0, 1)
 
 
 class NotCopied(Good):
@@ -286,7 +286,7 @@ def test_nothing_is_found_in_a_good_environment(env):
 
 
 def test_what_is_wrong_beside_an_unknown_space_is_found_as_well():
-    assert [finding.name for finding in check_environment(Written)] == ["space", "dtype"]
+    assert [finding.name for finding in check_environment(Varied)] == ["space", "dtype"]
 
 
 def test_an_episode_without_end_is_a_note_and_does_not_hang(monkeypatch):

@@ -92,8 +92,8 @@ def _warn_of_flat_images(spaces: Spaces) -> None:
     name = f" {'.'.join(map(str, path))!r}" if path else ""
     warnings.warn(
         f"The observation{name} is an image of {image.dtype}, {describe(image)}, which the default network reads as "
-        f"one vector of {width(image):,} numbers. For convolutions give network=etude.Conv() (--network conv), or return "
-        "uint8 from 0 to 255, a quarter of the memory; network=etude.Mlp() (--network mlp) keeps the vector.",
+        f"one vector of {width(image):,} numbers. For convolutions give network=etude.Conv() (--network conv), or "
+        "return uint8 from 0 to 255, a quarter of the memory; network=etude.Mlp() (--network mlp) keeps the vector.",
         stacklevel=2,
     )
 
