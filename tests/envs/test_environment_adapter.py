@@ -431,8 +431,8 @@ def test_taxi_is_masked_by_its_info():
 
 
 def test_an_unusable_observation_space_is_refused_with_what_to_do():
-    with pytest.raises(SpaceError, match="Text.*wrapper"):
-        looped(Scripted(gym.spaces.Text(5)))
+    with pytest.raises(SpaceError, match="Sequence.*wrapper"):
+        looped(Scripted(gym.spaces.Sequence(Discrete(2))))
 
 
 def test_one_environment_gives_what_a_row_of_many_does():
